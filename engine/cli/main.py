@@ -17,6 +17,8 @@ from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate
+from .chat import add_options as add_chat
+from .chat import chat
 from .compare import add_calibration, compare
 from .console import MODEL_OR_GGUF, add_model, add_revision, add_texts, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
@@ -138,6 +140,12 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
                 command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
                                      "of several languages: the model's own code, such as de_DE, deu_Latn or de")
         command.set_defaults(run=generate)
+
+    command = commands.add_parser("chat", help="talk with a language model: type, or one message a line over a pipe")
+    add_chat(command)
+    _add_run_options(command)
+    _add_precision(command, cache=True)
+    command.set_defaults(run=chat)
 
     command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
     add_transcription(command)

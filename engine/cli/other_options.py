@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 from ..base.errors import listed, nearest
-from ..base.other_names import CALLS, CHAT, OtherName
+from ..base.other_names import CALLS, OtherName
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.other_names import LOAD
@@ -20,6 +20,9 @@ from ..model.generation_config import GenerationConfig
 
 MODEL_FIRST = "the model is the first argument, without an option"
 _FILE = "the file is the second argument, without an option"
+
+
+_TALK = "engine chat MODEL is a talk, with the template of the model"
 
 
 def _option(name: str) -> str:
@@ -36,10 +39,16 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     "answer": {"-q": _option("--question"), "-c": _option("--context"), "-k": _option("--top-k")},
     "rank": {"-q": _option("--query"), "-d": _option("--document"), "--documents": _option("--document"),
              "-k": _option("--top-k")},
-    "generate": {**dict.fromkeys(("-cnv", "--conversation", "-sys", "--system-prompt", "--chat-template"), CHAT),
+    "generate": {**dict.fromkeys(("-cnv", "--conversation", "-sys", "--system-prompt", "--chat-template"), _TALK),
                  **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice), "-ngl": LOAD["n_gpu_layers"].advice,
                  "-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
                  "--file": _FILE},
+    "chat": {**dict.fromkeys(("-sys", "--system-prompt"), _option("--system")), "-n": _option("--max-new-tokens"),
+             "--chat-template": "--template takes a file with the template", "-s": _option("--seed"),
+             "--chat-template-file": _option("--template"), "-p": "type the message, or pipe it: echo TEXT | engine "
+             "chat MODEL", **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice),
+             "-ngl": LOAD["n_gpu_layers"].advice,
+             **dict.fromkeys(("-cnv", "--conversation"), "engine chat is a conversation; leave it out")},
     "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
                   **{name: _option("--source-language") for name in ("--src-lang", "--source-lang", "--from")},
                   **{name: _option("--target-language") for name in ("--tgt-lang", "--target-lang", "--to")}},
@@ -82,13 +91,14 @@ arguments of `CALLS`, or are other options than arguments."""
 
 PYTHON: Mapping[str, Callable[..., Any]] = {
     "encode": Engine.encode, "classify": Engine.classify, "tag": Engine.tag, "answer": Engine.answer,
-    "rank": Reranker.rank, "generate": Generator.generate, "translate": Generator.translate,
+    "rank": Reranker.rank, "generate": Generator.generate, "chat": Generator.chat, "translate": Generator.translate,
     "transcribe": Transcriber.transcribe}
 """The method that a command calls, which has arguments that the command lacks."""
 _AT_CALL = LOAD["batch_size"].advice
 
 COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
-    "engine generate MODEL --prompt TEXT does it": ("run", "chat", "complete", "completion", "cli", "text-generation"),
+    "engine chat MODEL does it": ("talk", "conversation", "conversational"),
+    "engine generate MODEL --prompt TEXT does it": ("run", "complete", "completion", "cli", "text-generation"),
     "engine fetch NAME does it": ("download", "pull", "get"),
     "engine doctor does it": ("env", "environment"),
     "engine convert MODEL out.npz does it": ("quantize", "export", "save"),
@@ -160,7 +170,7 @@ def _in_python(name: str) -> Collection[str]:
     if name not in PYTHON:
         return ()
     parameters = [each.name for each in signature(PYTHON[name]).parameters.values() if each.kind.name == "KEYWORD_ONLY"]
-    return [*parameters, *(each.name for each in fields(GenerationConfig) if name in ("generate", "translate"))]
+    return [*parameters, *(each.name for each in fields(GenerationConfig) if name in ("chat", "generate", "translate"))]
 
 
 def _row(name: str, argument: str) -> tuple[OtherName | None, str]:

@@ -55,6 +55,10 @@ class ModelFolder:
         """Return whether there is a regular file of this name."""
         return has_file(self.path / name)
 
+    def names_in(self, name: str, suffix: str) -> list[str]:
+        """Return the sorted names of the regular files with a suffix in a folder of this one; none without it."""
+        return sorted(path.name for path in (self.path / name).glob(f"*{suffix}") if has_file(path))
+
     def read_object(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file, of which the caller may change anything."""
         with self.naming(name):

@@ -85,7 +85,7 @@ GENERATE: Mapping[str, OtherName] = {
     "prefix_allowed_tokens_fn": instead(LACKS),
     "grammar": instead(LACKS),
     "response_format": instead(LACKS),
-    "tools": instead(LACKS),
+    "tools": instead("chat(messages, tools=[...]) gives them to the template of the model", []),
     "assistant_model": instead(LACKS),
     # Sampling.
     "sampling_topk": instead("give do_sample=True and top_k", 1),
@@ -99,7 +99,7 @@ GENERATE: Mapping[str, OtherName] = {
     "decoder_input_ids": instead("prompts=[...] takes the first tokens of each result"),
     "target_prefix": instead("prompts=[...] of generate takes the first tokens of each result"),
     "prompt": same("inputs"),
-    "messages": nothing(CHAT),
+    "messages": instead(CHAT),
     "src_lang": instead("call translate, which takes source_language"),
     "tgt_lang": instead("call translate, which takes target_language"),
     # The results.

@@ -16,6 +16,7 @@ from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
+from ..chat import ChatMethods
 from ..encoding.outputs import read_heads
 from ..generation.batching import Ends
 from ..generation.lengths import Bound
@@ -49,7 +50,7 @@ class Statistics(CacheStatistics):
     """New tokens, in all samples and in the results of beam searches."""
 
 
-class Generator(Loaded):
+class Generator(ChatMethods, Loaded):
     """A decoder, perhaps with an encoder, on one backend: `generate` for ids or texts, `translate` for texts.
 
         generator = Generator.load("opus-mt-en-de")
@@ -247,7 +248,11 @@ class Generator(Loaded):
         seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
         computed together.
         """
-        stop = Stop.after(timeout)
+        return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens,
+                            **settings)
+
+    def _stream(self, source: Any, stop: Stop, *, prompt: Any = None, add_special_tokens: bool = True, **settings: Any
+                ) -> Stream:
         if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
             raise InputError(f"stream takes one text, not {len(source)} in a list; call stream(text) for each, as many "
                              "at once as you like, or results(texts), which yields the whole result of each text")
@@ -336,7 +341,7 @@ class Generator(Loaded):
         special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a
         model without an encoder.
         """
-        refuse_chat(inputs)
+        refuse_chat(inputs, self._instead_of_messages)
         if isinstance(inputs, str):
             inputs, prompts = [inputs], None if prompts is None else [prompts]
         expected = "the inputs must be a text, or a list of texts or of token ids"
@@ -361,7 +366,7 @@ class Generator(Loaded):
 
     def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None) -> Request:
         """Return the request of one input, checked as far as its own ids go. special, bound: as in `_requests`."""
-        refuse_chat(item)
+        refuse_chat(item, self._instead_of_messages)
         lengths = self._model.lengths
         if self.encoder_config is None:
             ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, LIMIT, OtherName, instead, nothing, register, same
+from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, LIMIT, OtherName, instead, register, same
 
 _CACHE = "the environment variable HF_HUB_CACHE says where models of the hub are kept"
 _TOKEN = "log in with hf auth login, or set the environment variable HF_TOKEN"
@@ -72,7 +72,8 @@ LOAD: Mapping[str, OtherName] = {
         "model_kwargs", "tokenizer_kwargs", "processor_kwargs", "config_kwargs", "automodel_args", "config")},
     "tokenizer": instead("the tokenizer is in the model's folder; leave it out"),
     "tokenizer_path": instead("the tokenizer is in the model's folder; leave it out"),
-    "chat_format": nothing(CHAT),
+    "chat_format": instead("the template is in the model's files; template=... of chat takes another one"),
+    "chat_handler": instead("the template is in the model's files; template=... of chat takes another one"),
     "embedding": instead('kind="encode" loads an encoder', False),
     "files": instead("pass the path of a folder"),
 }
@@ -126,9 +127,9 @@ METHODS: Mapping[str, str] = {
     **dict.fromkeys(("run", "infer", "inference", "pipeline", "invoke"), "help(model) lists the methods"),
     **dict.fromkeys(("similarity_fn", "score_fn", "score_functions"), "similarity_fn_name and similarity have it"),
     "encode_multi_process": "encode(sentences) uses all CPUs that the process may use",
-    "apply_chat_template": CHAT,
-    "create_chat_completion": CHAT,
-    "chat": CHAT,
+    **dict.fromkeys(("create_chat_completion", "chat_completion", "apply_chat_template", "chat", "stream_chat"), CHAT),
+    "chat_template": "text.chat has the templates of the model's files",
+    "get_chat_template": "text.chat has the templates of the model's files",
     "create_completion": "generate(prompt) and stream(prompt) of a Generator do it",
     "generate_batch": "generate(inputs) of a Generator does it",
     "generate_tokens": "stream(source) of a Generator does it",
@@ -211,7 +212,7 @@ MODULE: Mapping[str, str] = {
 
 CALLED: Mapping[str, str] = {
     "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
-    "Generator": "generate(prompt), stream(prompt) or translate(text)",
+    "Generator": "generate(prompt), chat(messages), stream(prompt) or translate(text)",
     "Reranker": "rank(query, documents) or predict(pairs)",
     "Transcriber": "transcribe(recording)",
 }

@@ -30,6 +30,7 @@ from ..weights.bfloat16 import widened
 from ..weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ..weights.model import Model
 from ..weights.parameters import parameters_of, precision_of
+from .chat import read_gguf_chat
 from .hugging_face import assemble
 from .source import Source
 
@@ -94,7 +95,8 @@ class GgufSource(Source):
         file = GgufFile(self.path, self._memory)
         with naming(self.path, "convert the model again with llama.cpp"), within(self.path):
             parts = Parts(None, read_decoder(file.settings, file.shapes))
-            text = TextConfig(read_gguf_tokenizer(file.settings), keeps_space=gguf_keeps_space(file.settings))
+            text = TextConfig(read_gguf_tokenizer(file.settings), keeps_space=gguf_keeps_space(file.settings),
+                              chat=read_gguf_chat(file.settings))
             generation = GenerationConfig(**read_generation(file.settings))
             kept = self.precision is None or self.precision in BLOCKS
             arrays = file.read(keep_float16=True, blocks_of=_rounded if kept else None)

@@ -118,6 +118,11 @@ class _ListedFolder(ModelFolder):
     def has(self, name: str) -> bool:
         return self._start + name in self.files
 
+    def names_in(self, name: str, suffix: str) -> list[str]:
+        start = f"{self._start}{name}/"
+        names = [file.removeprefix(start) for file in self.files if file.startswith(start) and file.endswith(suffix)]
+        return sorted(name for name in names if "/" not in name)
+
     def read_bytes(self, name: str, limit: int) -> bytes:
         return read_bytes(self._place(self._start + name), limit)
 

@@ -22,6 +22,7 @@ from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense
 from .bge_m3 import read_bge_m3
+from .chat import read_chat
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
 from .late import refuse_stanford
@@ -195,6 +196,8 @@ class FolderSource(Source):
 
         arrays = self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
         source, target = read_tokenizers(self.folder, translates=True)
+        if kind == "generate" and parts.encoder is None and target is not None:
+            source = target = replace(target, chat=read_chat(self.folder))
         return assemble(self.folder, parts, arrays, generation, source, target)
 
 

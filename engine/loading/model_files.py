@@ -15,6 +15,7 @@ from ..files.gguf_parts import named_parts
 from ..files.reading import naming, open_regular
 from ..text.vocabularies.of_folder import tokenizer_files
 from . import bge_m3, ctranslate2, peft, router
+from .chat import chat_files
 from .generation_settings import GENERATION
 from .hugging_face import CONFIG, SETFIT
 from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
@@ -44,6 +45,7 @@ def files_read(folder: ModelFolder) -> list[str]:
         index, *shards = part.weight_files() or [""]
         found += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
         weights += [f"{start}{name}" for name in shards or [index] if name]
+    found += chat_files(folder)     # which are read for a language model
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
         found += [name for name in lists if folder.has(name)]

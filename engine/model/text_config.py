@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind as AttentionKind
+from .chat_config import ChatConfig
 from .config_checks import LARGEST, is_unicode
 from .late_config import LateConfig
 
@@ -63,6 +64,8 @@ class TextConfig:
     """How a model with a vector for each token reads queries and documents; None for a model with one for each text."""
     keeps_space: bool = False
     """Whether a text that new tokens continue keeps the space in front of the first of them, as in llama.cpp."""
+    chat: ChatConfig | None = None
+    """How the messages of a chat become a prompt; None for a model whose files say nothing about it."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
@@ -92,6 +95,8 @@ class TextConfig:
                             f"{'token' if self.late is None else 'text'}")
         if type(self.late) not in (LateConfig, type(None)):
             problems.append(f"late must be a LateConfig or None, not {shown(self.late)}")
+        if type(self.chat) not in (ChatConfig, type(None)):
+            problems.append(f"chat must be a ChatConfig or None, not {shown(self.chat)}")
         if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
             problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
                             f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
@@ -113,7 +118,7 @@ class TextConfig:
         """
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
                  and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
-        return found if self.late is None else found | {"late": self.late.to_json()}
+        return found | {name: value.to_json() for name, value in (("late", self.late), ("chat", self.chat)) if value}
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
@@ -128,6 +133,8 @@ class TextConfig:
             values = values | {"pooling": tuple(values["pooling"])}
         if values.get("late") is not None:
             values = values | {"late": LateConfig.from_json(values["late"])}
+        if values.get("chat") is not None:
+            values = values | {"chat": ChatConfig.from_json(values["chat"])}
         return cls(tokenizer_json, **values)
 
 
@@ -135,5 +142,5 @@ _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
                          "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late",
-                         "keeps_space")
+                         "keeps_space", "chat")
 """Fields of the text configuration that version 1 of the .npz does not know."""

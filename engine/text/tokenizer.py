@@ -318,6 +318,20 @@ class Tokenizer:
             encoding = self._tokenizer.encode(sentence, add_special_tokens=False)
         return list(self._known(_int32(encoding.ids)).tolist())
 
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
+        with _failures("reads a text"):
+            normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+            text = text if normalizer is None else normalizer.normalize_str(text)
+            words = [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
+            ids = [token.id for word in words for token in self._tokenizer.model.tokenize(word)]
+        return list(self._known(_int32(ids)).tolist())
+
+    @cached_property
+    def added_tokens(self) -> dict[str, bool]:
+        """The added tokens, which are looked for in a text before it is split, and whether each is a special one."""
+        return {token.content: token.special for token in self._tokenizer.get_added_tokens_decoder().values()}
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
         known = ids_array("ids", ids)
@@ -353,7 +367,7 @@ class Tokenizer:
     @cached_property
     def _special(self) -> set[str]:
         """The special tokens, which `decode` leaves out."""
-        return {token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
+        return {content for content, special in self.added_tokens.items() if special}
 
     @property
     def special_tokens(self) -> dict[str, int]:

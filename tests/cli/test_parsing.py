@@ -19,6 +19,7 @@ TYPED = {
     "rank": (["M", "f.txt"], [["--query", "q"], ["--return-documents"], ["--precision", "int8"]]),
     "generate": (["M", "f.txt"], [["--seed", "-1"], ["--json"], ["--temperature=0.5"]]),
     "translate": (["M", "f.txt"], [["--num-beams", "2"], ["--target-language", "de"]]),
+    "chat": (["M"], [["--system", "-"], ["--seed=-1"], ["--trust-template"]]),
     "transcribe": (["M", "a.wav", "b.wav"], [["-o", "x.txt"], ["--timestamps"]]),
     "calibrate": (["M"], [["--data", "d.tsv"], ["--no-bias"]]),
     "bench": (["M"], [["--threads", "1"], ["--backend", "reference"]]),
@@ -58,7 +59,7 @@ def test_a_file_whose_name_begins_with_a_hyphen_comes_after_two():
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "required: COMMAND"),
-    (["chat", "M"], "there is no command chat; engine generate MODEL --prompt TEXT does it; the commands are convert,"),
+    (["talk", "M"], "there is no command talk; engine chat MODEL does it; the commands are convert,"),
     (["encod", "M"], "there is no command encod (did you mean encode?); the commands are"),
     (["-m", "M", "generate"], "no option -m before the command; the command comes first, such as: engine generate"),
     (["encode"], "-o/--output; the form is: engine encode MODEL [FILE] -o OUTPUT, and engine encode --help"),

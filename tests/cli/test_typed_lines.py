@@ -58,7 +58,7 @@ ANSWERED = {
     # transformers
     "env": "engine doctor does it",
     "download org/name": "engine fetch NAME does it",
-    "chat G": "engine generate MODEL --prompt TEXT does it",
+    "chat G": "this model has no chat template; pass template=",
     "serve G": "and this model is for a Generator",
     "server E": "engine serve MODEL does it",
     "serve E --api-key secret": "write it into a file, and give --api-key-file",
@@ -117,7 +117,7 @@ ANSWERED = {
     "generate G --prompt cat --repeat-penalty 1.1": "--repetition-pen",
     "generate G --prompt cat --n-gpu-layers 9": "the engine runs on CPUs",
     "generate G -hf org/name": "the model is the first",
-    "generate G --prompt cat -cnv": "the engine reads no chat templates",
+    "generate G --prompt cat -cnv": "engine chat MODEL is a talk",
     "generate G --prompt cat --color": "--help lists",
     "generate G --prompt cat -s 1": "--seed is the same",
     "generate G --prompt cat --ctx-size 512": "the limit is that of",

@@ -90,7 +90,7 @@ REFUSED = [
     ("generate", {"sampling_topk": 5}, "do_sample=True and top_k"),
     ("generate", {"typical_p": 0.5}, "typical_p; there is nothing like it; leave it out"),
     ("generate", {"attention_mask": np.ones((1, 1))}, "nothing is padded"),
-    ("generate", {"messages": [{"role": "user"}]}, "reads no chat templates"),
+    ("generate", {"messages": [{"role": "user"}]}, "chat(messages) of a Generator answers them"),
     ("generate", {"max_tokens": 3, "max_new_tokens": 3}, "given twice, the second time by its other name max_tokens"),
     ("generate", {"max_tokens": "many"}, "max_new_tokens must be"),
     ("generate", {"use_cache": False}, "always cached"),
@@ -170,7 +170,8 @@ def test_options_of_load():
     assert Engine.load(ENCODERS / "bert", dtype="bfloat16").precision == "bfloat16"
     for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "HF_HUB_CACHE"),
                                ("n_ctx", 512, "max_batch_tokens"),
-                               ("trust_remote_code", True, "never runs the code"), ("chat_format", "chatml", "chat")]:
+                               ("trust_remote_code", True, "never runs the code"),
+                               ("chat_format", "chatml", "template=... of chat")]:
         for load in (engine.load, Engine.load):
             with pytest.raises(InputError, match=f"load has no argument {name}; .*{words}"):
                 load(ENCODERS / "bert", **{name: value})
@@ -188,8 +189,8 @@ def test_options_of_load():
 def test_methods_of_other_libraries(generator):
     encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
     for found, name, words in [
-        (generator, "create_chat_completion", "reads no chat templates"), (generator, "translate_batch", "translate"),
-        (generator, "apply_chat_template", "special tokens"), (generator, "encode", "an Engine encodes"),
+        (generator, "create_chat_completion", r"chat\(messages\)"), (generator, "translate_batch", "translate"),
+        (generator, "chat_template", "text.chat"), (generator, "encode", "an Engine encodes"),
         (generator, "transcribe", "a Transcriber transcribes"), (encoder, "generate", "a Generator generates"),
         (encoder, "embed", "encode"), (encoder, "query_embed", "encode_query"), (generator, "rank", "a Reranker ranks"),
     ]:
@@ -268,7 +269,8 @@ def test_names_of_classes_modules_and_tokenizers(generator):
         (Engine, "from_pretrained", "load reads a path or"), (engine, "pipeline", r"engine\.load\(path\) returns"),
         (engine, "encode", "a method of a loaded model"), (generator, "to", "runs on CPUs"),
         (generator, "predict_proba", "classify"), (generator.tokenizer, "convert_ids_to_tokens", r"token\(id\) gives"),
-        (generator.tokenizer, "apply_chat_template", "special tokens"), (generator.tokenizer, "pad_token", "special"),
+        (generator.tokenizer, "apply_chat_template", r"chat\(messages\)"),
+        (generator.tokenizer, "pad_token", "special"),
     ]:
         assert not hasattr(found, name)
         with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{words}"):

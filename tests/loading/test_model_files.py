@@ -13,6 +13,7 @@ from engine.loading.load import open_source
 from engine.loading.model_files import checksum, files_read
 from engine.loading.source import CLASSES
 
+from ..tools.chats import tokenizer_json
 from ..tools.head_models import write_folder
 from ..tools.late_folders import CASES, write_late
 from ..tools.m3_folders import folder_of_m3
@@ -52,6 +53,16 @@ def tokens_by_file(folder):
     return folder
 
 
+def chat(folder):
+    """A language model with two templates of a chat."""
+    joined(folder, DECODERS / "llama")
+    (folder / "tokenizer.json").write_bytes(tokenizer_json("bytes"))
+    (folder / "chat_templates").mkdir()
+    for name in ("chat_template", "chat_templates/tool_use"):
+        (folder / f"{name}.jinja").write_text("{{ messages }}", encoding="utf-8")
+    return folder
+
+
 FOLDERS = {
     **{name: lambda folder, name=name: joined(folder, ENCODERS / name) for name in ("bert", "jina_v3", "clip_own")},
     **{name: lambda folder, name=name: joined(folder, DECODERS / name) for name in ("t5", "whisper", "reranker")},
@@ -60,6 +71,7 @@ FOLDERS = {
     "m2m_100": lambda folder: joined(folder, LANGUAGE_TOKENIZERS / "m2m_100", DECODERS / "m2m_100"),
     "wordpiece": lambda folder: joined(folder, ENCODERS / "bert", TOKENIZERS / "bert_uncased"),
     "pairs of bytes": lambda folder: joined(folder, ENCODERS / "roberta", TOKENIZERS / "roberta"),
+    "chat": chat,
     "ctranslate2": lambda folder: joined(folder, CTRANSLATE2 / "plain"),
     "heads": lambda folder: write_folder(folder, "bert_pairs"),
     "bge_m3": lambda folder: joined(folder, folder_of_m3()),
@@ -72,9 +84,9 @@ FOLDERS = {
     "late": lambda folder: write_late(folder, next(iter(CASES))),
 }
 NOT_OF_THE_ENGINE = ("onnx/model.onnx", "openvino/config.json", "tf_model.h5", "flax_model.msgpack", "README.md",
-                     "preprocessor_config.json", "chat_template.jinja", "0_Other/model.safetensors", "rust_model.ot")
+                     "preprocessor_config.json", "0_Other/model.safetensors", "rust_model.ot")
 
-OF_TRAINING = ("config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json")
+OF_TRAINING = ("config_sentence_transformers.json", "sentence_bert_config.json")
 
 
 def touched(folder, monkeypatch):

@@ -25,6 +25,10 @@ import pytest
 from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
 from engine.backends.cpu.packer import Packer
 from engine.base.errors import EngineError
+from engine.chat.messages import Plain
+from engine.chat.render import TEXT as RENDERED
+from engine.chat.render import Templates
+from engine.chat.terminal import Talk
 from engine.encoding.packing import pack
 from engine.files import npz, zip
 from engine.files.ctranslate2 import CTranslate2File
@@ -44,6 +48,7 @@ from engine.loading.modules import read_modules
 from engine.loading.npz_model import NpzSource
 from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
+from engine.model.chat_config import ChatConfig
 from engine.model.head import HeadConfig, Linear
 from engine.model.late_config import LateConfig
 from engine.programs.operations import Rotary
@@ -77,7 +82,7 @@ from engine.server.tei import TokenizeForm, tokenize
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
 FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
-           "uncertainty", "generation", "studies", "server", "cli")
+           "uncertainty", "generation", "studies", "chat", "server", "cli")
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
@@ -90,6 +95,8 @@ NO_LIMITS = {
     "uncertainty/shift.py: MOST_COMPARED": "the numbers of a sample that a test of shift reads",
     "uncertainty/plot.py: LONGEST": "characters of a drawing",
     "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
+    "chat/render.py: MAX_ERROR": "a longer message is cut",
+    "chat/renderer.py: _MOST_BYTES": "more than the longest answer of the engine's own process has",
 }
 """Constants with such a name that do not bound what the engine reads."""
 
@@ -194,6 +201,24 @@ def pickled(value: bytes, **names: Any) -> None:
 def saved(place: Path, *values: bytes, size: int = 24) -> None:
     tensors = mapping({f"t{i}": value for i, value in enumerate(values)})
     read_checkpoint(written(place, "x.bin", archive(program(tensors), {"0": bytes(size)})))
+
+
+def nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def rendered(n: int, place: Path) -> None:
+    kind, text = Templates().answer({"template": "{{ 'a' * n }}", "values": {"n": n}, "date": [2000, 1, 1]})
+    if kind != RENDERED:
+        raise EngineError(text)
+
+
+def conversation(n: int, place: Path) -> None:
+    file = written(place, "talk.json", b"[" + b" " * (n - 2) + b"]")
+    Talk(SimpleNamespace(), iter([f"/load {file}"]), io.StringIO()).run()
 
 
 def ones(dimensions: int) -> np.ndarray:
@@ -379,6 +404,17 @@ PROBES: dict[str, Probe] = {
     "model/text_config.py: _LONGEST_FILLED": Probe(
         lambda n, place: TextConfig(b"{}", max_seq_length=n, fill_id=0)),
     "model/late_config.py: _LONGEST": Probe(lambda n, place: LateConfig(document_length=n)),
+    "model/chat_config.py: MAX_TEMPLATE": Probe(lambda n, place: ChatConfig({"default": "a" * n})),
+    "model/chat_config.py: MAX_TEMPLATES": Probe(lambda n, place: ChatConfig({str(i): "" for i in range(n)})),
+    "model/chat_config.py: MAX_TOKENS": Probe(lambda n, place: ChatConfig(control_tokens=("a",) * n)),
+    "model/chat_config.py: MAX_TOKEN_TEXT": Probe(lambda n, place: ChatConfig(special_tokens={"a": "b" * n})),
+    "model/chat_config.py: MAX_RESPONSE": Probe(lambda n, place: ChatConfig(response_template="a" * (n - 2))),
+    "chat/messages.py: MAX_CHARACTERS": Probe(lambda n, place: Plain().value(["a", "a" * (n - 1)], "x")),
+    "chat/messages.py: MAX_VALUES": Probe(lambda n, place: Plain().value([0] * (n - 1), "x")),
+    "chat/messages.py: MAX_DEPTH": Probe(lambda n, place: Plain().value(nested(n), "x")),
+    "chat/messages.py: MAX_BITS": Probe(lambda n, place: Plain().value(2**n - 1, "x")),
+    "chat/render.py: MAX_ANSWER": Probe(rendered),
+    "chat/terminal.py: MAX_FILE": Probe(conversation, 100),
     "text/safety.py: MAX_TOKENIZER": Probe(lambda n, place: check_size(b" " * n), 100),
     "text/safety.py: MAX_VALUES": Probe(lambda n, place: check_size(b":" + b"," * (n - 1))),
     "text/safety.py: MAX_TOKEN": Probe(lambda n, place: tokenizer(model={"vocab": {"[UNK]": 0, "x" * n: 1}})),

@@ -1,0 +1,167 @@
+"""Check the messages of a chat, and everything else that a template gets, and make plain JSON of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+from ..model.config_checks import is_unicode
+
+MAX_CHARACTERS = 4_000_000
+"""The most characters of all texts of a conversation, with its tools, documents and options."""
+MAX_VALUES = 200_000
+"""The most values of the same."""
+MAX_DEPTH = 100
+"""How deep lists and objects may be nested in one another."""
+MAX_BITS = 1024
+"""The most bits of an integer."""
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""The names under which a message has its reasoning. The first is the one that templates read."""
+_EXPECTED = 'messages must be a list such as [{"role": "user", "content": "Hello"}], or a list of such lists'
+_MEDIA = ("image", "audio", "video", "file")
+"""What the types of parts begin with, perhaps after "input_", that no text is."""
+
+Message = dict[str, Any]
+
+
+class Plain:
+    """Makes plain JSON of values, and counts them against the limits of one conversation."""
+
+    def __init__(self, change: Callable[[str], str] = str):
+        """change: what becomes of each text that is no key."""
+        self._change, self._values, self._characters = change, 0, 0
+
+    def value(self, value: Any, where: str, depth: int = 0) -> Any:
+        """Return a value of which every part is None, a bool, an int, a float, a str, a list or a dict.
+
+        where: what messages call the value. Raises `InputError` for a value that is no JSON, or above a limit.
+        """
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise InputError(f"{where}: there are more than {MAX_VALUES:,} values in one conversation")
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._change(self._text(value, where))
+        if isinstance(value, int):
+            number = int.__int__(value)
+            if number.bit_length() > MAX_BITS:
+                raise InputError(f"{where} has an integer of more than {MAX_BITS:,} bits")
+            return number
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise InputError(f"{where} has {float(value)}, which is no JSON; leave it out, or write it as a text")
+            return float.__float__(value)
+        return self._collection(value, where, depth)
+
+    def _collection(self, value: Any, where: str, depth: int) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        elif not isinstance(value, (Mapping, list, tuple)) and callable(getattr(value, "model_dump", None)):
+            value = value.model_dump()      # an object of pydantic
+        if not isinstance(value, (Mapping, list, tuple)):
+            raise InputError(f"{where} has {shown(value)}, a {type(value).__name__}; a template gets plain JSON alone: "
+                             "texts, numbers, true, false, null, lists, and objects with texts as keys")
+        if depth >= MAX_DEPTH:
+            raise InputError(f"{where} is nested deeper than {MAX_DEPTH} levels")
+        if not isinstance(value, Mapping):
+            return [self.value(item, where, depth + 1) for item in value]
+        found = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where} has the key {shown(key)}; the keys of an object must be texts")
+            found[self._text(key, where)] = self.value(item, where, depth + 1)
+        return found
+
+    def _text(self, text: str, where: str) -> str:
+        self._characters += len(text)
+        if self._characters > MAX_CHARACTERS:
+            raise InputError(f"{where}: the texts of one conversation have more than {MAX_CHARACTERS:,} characters")
+        if not is_unicode(text):
+            raise InputError(f"{where} has the text {shown(text)}, which has half of a surrogate pair and so is no "
+                             "valid Unicode")
+        return str.__str__(text)
+
+
+def conversations_of(messages: Any) -> tuple[list[Sequence[Any]], bool]:
+    """Return the conversations of an argument, and whether it is one conversation alone; raises `InputError`."""
+    if isinstance(messages, Mapping):
+        raise InputError(f"{_EXPECTED}; one message alone has to be in a list, too")
+    if not isinstance(messages, (list, tuple)):
+        raise InputError(f"{_EXPECTED}, not {shown(messages)}")
+    if not messages:
+        raise InputError("there are no messages; a conversation needs one at least")
+    lists = [isinstance(item, (list, tuple)) for item in messages]
+    if not any(lists):
+        return [messages], True
+    if not all(lists):
+        raise InputError(f"{_EXPECTED}; this list has both, a message at place {lists.index(False)} and a list at "
+                         f"place {lists.index(True)}")
+    return list(messages), False
+
+
+def plain_messages(messages: Sequence[Any], plain: Plain) -> list[Message]:
+    """Return the messages of one conversation as plain JSON, without keys whose value is None; raises `InputError`."""
+    if not messages:
+        raise InputError("there are no messages; a conversation needs one at least")
+    found = []
+    for i, message in enumerate(messages):
+        where = f"message {i}"
+        own = plain.value(message, where)
+        if not isinstance(own, dict):
+            raise InputError(f"{where} must be an object with role and content, not {shown(message)}")
+        own = {name: value for name, value in own.items() if value is not None}
+        if not isinstance(own.get("role"), str):
+            raise InputError(f'{where} must have a role, such as "user", not {shown(own.get("role"))}')
+        _check_content(own.get("content"), where)
+        found.append(own)
+    return found
+
+
+def _check_content(content: Any, where: str) -> None:
+    """Raise `InputError` for a content that is neither a text nor a list of parts that are texts."""
+    if content is None or isinstance(content, str):
+        return
+    for part in content if isinstance(content, list) else [content]:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind.removeprefix("input_").startswith(_MEDIA):
+            raise InputError(f"{where} has a part of the type {shown(kind)}; images, audio and files are not "
+                             "supported, only texts")
+        if not isinstance(content, list) or not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            raise InputError(f'the content of {where} must be a text, or a list of parts such as {{"type": "text", '
+                             f'"text": "Hello"}}, not {shown(content)}')
+
+
+def with_reasoning(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose reasoning, under whichever name it came, stands where templates look for it."""
+    found = []
+    for message in messages:
+        reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
+        if reasoning is not None:
+            message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+        found.append(message)
+    return found
+
+
+def plain_tools(tools: Any, plain: Plain) -> Any:
+    """Return tools as plain JSON; raises `InputError` for anything but a list of JSON schemas."""
+    return None if tools is None else _objects(tools, "tools", 'JSON schemas, such as {"type": "function", "function": '
+                                               '{"name": "now", "description": "...", "parameters": {...}}}', plain)
+
+
+def plain_documents(documents: Any, plain: Plain) -> Any:
+    """Return documents as plain JSON; raises `InputError` for anything but a list of objects."""
+    return None if documents is None else _objects(documents, "documents", "objects with title and text", plain)
+
+
+def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(one, Mapping) for one in values):
+        raise InputError(f"{name} must be a list of {expected}, not {shown(values)}")
+    return [plain.value(one, f"{name}[{i}]") for i, one in enumerate(values)]

@@ -1,0 +1,325 @@
+"""`Renderer`: starts, asks and ends the process that renders templates of models (render.py).
+
+The process gets a template and JSON over a pipe, and gives a text or an error. It starts at the first request and ends
+when it is idle for a minute, at `close`, or when its parent ends. A dead one is replaced, and a forked child starts its
+own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet, finalize
+
+from ..backends.lock import new_turn
+from ..base.errors import EngineError, InputError, UnsupportedError
+from ..base.install import install_command
+from ..base.stop import Stop
+from . import render
+from .system_calls import own_program
+
+SCRIPT = Path(render.__file__)
+WALL_SECONDS = 60.0
+"""The most time of one request, for a process that waits and so takes no CPU time. No template can do that."""
+_OLDEST = (3, 1, 6)
+"""The oldest version of Jinja2 whose sandbox has no known hole."""
+_LOOK_SECONDS = 0.05
+"""How long this process waits for an answer before it looks whether the call has to stop."""
+_BLOCK = 2**16
+_MOST_BYTES = 4 * (render.MAX_ANSWER + 1000)
+"""More bytes than the longest answer has. A process that announces more is ended."""
+_TRIES = 3
+"""How often a request is made to processes that had ended before they read it."""
+_STARTING = threading.RLock()
+"""Held while a process starts, and while the system forks: a child has no pipe that nobody knows."""
+_OPEN: WeakSet[_Process] = WeakSet()
+"""The processes of this one, whose pipes a forked child closes."""
+
+
+class _EndedError(Exception):
+    """A process had ended before it read the request."""
+
+
+class Renderer:
+    """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it."""
+
+    def __init__(self, *, seconds: float = render.SECONDS, idle_seconds: float = render.IDLE_SECONDS):
+        """seconds: the CPU time of one request. idle_seconds: how long a process waits for one before it ends."""
+        self._seconds, self._idle_seconds = seconds, idle_seconds
+        self._turn = new_turn()
+        self._process: _Process | None = None
+
+    def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False
+               ) -> str:
+        """Return the text that a template makes of values, which are plain JSON.
+
+        date: what `strftime_now` writes. stop: when to stop waiting. trusted: whether the template may be rendered
+        without a filter of system calls, where the system has none.
+
+        Raises `InputError` for a template that raises, does not end, or needs too much memory; `UnsupportedError` where
+        Jinja2 or the filter is missing; and `EngineError` if the process was ended from outside, or cannot start.
+        """
+        parts = [date.year, date.month, date.day, date.hour, date.minute, date.second, date.microsecond]
+        return self._ask({"template": template, "values": values, "date": parts}, stop, trusted)
+
+    def own_texts(self, template: str, stop: Stop, *, trusted: bool = False) -> str:
+        """Return the texts that a template has itself, with U+0000 between them; arguments and errors of `render`."""
+        return self._ask({"template": template}, stop, trusted)
+
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process; None while there is none."""
+        return None if self._process is None else self._process.id
+
+    def close(self) -> None:
+        """End the process; a call that waits for it raises `EngineError`, and a later one starts another."""
+        if (process := self._process) is not None:
+            process.end()
+
+    def _ask(self, request: dict[str, Any], stop: Stop, trusted: bool) -> str:
+        data = json.dumps(request).encode()
+        with self._turn.take(stop):
+            for _ in range(_TRIES):
+                process = self._running(trusted)
+                try:
+                    kind, text = process.ask(data, stop)
+                except _EndedError:
+                    continue
+                return _result(kind, text)
+        raise EngineError("the process that renders chat templates ended before it read a request, several times; "
+                          "something on this system ends it")
+
+    def _running(self, trusted: bool) -> _Process:
+        """Return a process that waits for a request, perhaps a new one."""
+        process = self._process
+        if process is None or not process.waits:
+            if process is not None:
+                process.end()
+            process = self._process = _Process(self._seconds, self._idle_seconds)
+        if process.refusal and not trusted:
+            raise UnsupportedError(f"this system has no filter of system calls ({process.refusal}), so nothing keeps a "
+                                   "chat template from harming it if it escapes from Jinja's sandbox; if you trust the "
+                                   "template, say trust_template=True, or render it yourself and call generate")
+        return process
+
+
+def _result(kind: int, text: str) -> str:
+    """Return the text of an answer, or raise the `InputError` that it is."""
+    if kind == render.TEXT:
+        return text
+    if kind == render.REFUSED:
+        raise InputError(f"the chat template refuses these messages: {_printable(text)}")
+    if kind == render.LONG:
+        raise InputError(f"the chat template makes a text of {text} characters; at most {render.MAX_ANSWER:,} are "
+                         "allowed")
+    if kind == render.MEMORY:
+        raise InputError(f"the chat template needs too much memory; it may have {render.MEMORY_BYTES >> 20} MB")
+    raise InputError(f"the chat template fails with these messages: {_printable(text)}")
+
+
+def _printable(text: str) -> str:
+    """Return a message of a template without characters that would change what a terminal does."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+class _Process:
+    """One process that renders, and the two pipes to it."""
+
+    def __init__(self, seconds: float, idle_seconds: float):
+        """Start the process, and wait until it is ready; raises `UnsupportedError` and `EngineError`."""
+        command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(seconds),
+                   str(idle_seconds), *_folders_of_jinja()]
+        self._number, self._seconds = 0, seconds
+        self._ended = False
+        self._lock = threading.RLock()
+        with _STARTING:
+            try:
+                self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                               stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True, cwd="/",
+                                               env={"LC_ALL": "C.UTF-8", "TZ": "UTC0"})
+            except (OSError, TypeError, ValueError) as error:
+                raise EngineError(f"the process that renders chat templates cannot start: {error}") from error
+            assert self._child.stdin is not None
+            assert self._child.stdout is not None
+            self._to, self._from = self._child.stdin, self._child.stdout
+            self._end_later = finalize(self, _end, self._child, os.getpid())
+            _OPEN.add(self)
+        self.id = self._child.pid
+        try:
+            for pipe in (self._to, self._from):
+                os.set_blocking(pipe.fileno(), False)
+            _, self.refusal = self._answer(time.monotonic() + WALL_SECONDS, Stop())
+            """Why the process has no filter of system calls; "" if it has one."""
+        except _EndedError:
+            raise EngineError("the process that renders chat templates does not start; it was run as: "
+                              f"{' '.join(command[:4])}") from None
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def waits(self) -> bool:
+        """Whether the process is there and has said nothing since its last answer, so that it waits for a request."""
+        try:
+            return not self._ended and not _ready(self._from.fileno(), select.POLLIN, 0)
+        except ValueError:      # another thread, or a fork, has closed the pipe
+            return False
+
+    def ask(self, data: bytes, stop: Stop) -> tuple[int, str]:
+        """Return the kind and the text of the answer to a request.
+
+        Raises `_EndedError` if the process ended before it read the request.
+        """
+        until = time.monotonic() + WALL_SECONDS
+        self._number += 1
+        data = render.REQUEST.pack(len(data), self._number) + data
+        try:
+            self._send(memoryview(data), until, stop)
+            kind, text = self._answer(until, stop)
+        except _EndedError:
+            raise
+        except BaseException:
+            self.end()      # half of a request or of an answer would be read as the next one
+            raise
+        return kind, text
+
+    def _send(self, data: memoryview, until: float, stop: Stop) -> None:
+        while data:
+            self._wait(self._to, select.POLLOUT, until, stop)
+            try:
+                data = data[self._to.write(data[:_BLOCK]) or 0 :]
+            except BrokenPipeError:
+                return      # what the process has said last is still in the other pipe
+            except ValueError:
+                raise _closed() from None
+
+    def _answer(self, until: float, stop: Stop) -> tuple[int, str]:
+        """Return the answer to the request of `_number`; raises `_EndedError` as `ask`, and the errors of `render`."""
+        while True:
+            length, number, kind = render.ANSWER.unpack(self._receive(render.ANSWER.size, until, stop))
+            if length > _MOST_BYTES:
+                raise EngineError(f"the process that renders chat templates announces an answer of {length:,} bytes, "
+                                  "which it cannot have; it was ended")
+            text = self._receive(length, until, stop).decode("utf-8", "replace")
+            if kind == render.LEAVING:
+                self.end()
+                raise _EndedError
+            if number == self._number:
+                return kind, text
+
+    def _receive(self, size: int, until: float, stop: Stop) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._wait(self._from, select.POLLIN, until, stop)
+            try:
+                part = self._from.read(min(size - len(data), 2**20))
+            except ValueError:
+                raise _closed() from None
+            if part == b"":
+                raise self._death()
+            data += part or b""
+        return bytes(data)
+
+    def _wait(self, pipe: Any, event: int, until: float, stop: Stop) -> None:
+        """Wait until a pipe is ready; raises `InputError` after `WALL_SECONDS`, and the errors of a `Stop`."""
+        while True:
+            stop.check()
+            try:
+                if _ready(pipe.fileno(), event, _LOOK_SECONDS):
+                    return
+            except ValueError:
+                raise _closed() from None
+            if time.monotonic() > until:
+                raise InputError(f"the chat template has no result after {WALL_SECONDS:.0f} s")
+
+    def _death(self) -> Exception:
+        """Return the error for a process that has ended without an answer."""
+        was_ended = self._ended
+        self.end()
+        code = self._child.returncode
+        if was_ended:
+            return _closed()
+        if code == -signal.SIGPROF:
+            return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
+        if self._number == 0:
+            return _EndedError()
+        if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE, -signal.SIGSYS):
+            return InputError("the chat template lets the process that renders it crash "
+                              f"({signal.Signals(-code).name})")
+        how = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+        return EngineError(f"the process that renders chat templates was ended from outside ({how}); the next call "
+                           "starts another one")
+
+    def end(self) -> None:
+        """End the process, and wait until it is gone."""
+        with self._lock:
+            self._ended = True
+            self._end_later()
+
+    def forget(self) -> None:
+        """Close the pipes in a forked child, whose parent has the process."""
+        self._ended = True
+        self._lock = threading.RLock()      # a thread that is not there may hold the other one
+        self._end_later.detach()
+        self._child.returncode = 0          # so that nobody waits for a process that is no child
+        self._to.close()
+        self._from.close()
+
+
+def _closed() -> EngineError:
+    return EngineError("the process that renders chat templates was ended while it worked, because it was closed, or "
+                       "this process was forked in the middle of the call")
+
+
+def _end(child: subprocess.Popen[bytes], owner: int) -> None:
+    """End a process, close its pipes and wait for it; nothing in a process that did not start it."""
+    if os.getpid() != owner:
+        return
+    child.kill()        # an answer that nobody waits for is no loss
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
+    child.wait()
+
+
+def _ready(descriptor: int, event: int, seconds: float) -> bool:
+    """Return whether a pipe can be read or written, or its other end is closed, at most after some seconds."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(seconds * 1000))
+
+
+@cache
+def _folders_of_jinja() -> list[str]:
+    """Return the folders from which Jinja2 and MarkupSafe are imported; raises `UnsupportedError` without them."""
+    found = [find_spec(name) for name in ("jinja2", "markupsafe")]
+    if any(spec is None or spec.origin is None for spec in found):
+        raise UnsupportedError(f"a chat needs the package jinja2; {install_command('chat')}")
+    stated = version("jinja2")
+    numbers = tuple(int(part) for part in stated.split(".")[:3] if part.isdigit())
+    if numbers < _OLDEST:
+        raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is "
+                               f"installed; older ones have known holes; {install_command('chat')}")
+    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))
+
+
+def _forget_all() -> None:
+    for process in list(_OPEN):
+        process.forget()
+    _OPEN.clear()
+    _STARTING.release()
+
+
+os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_forget_all)

@@ -1,0 +1,90 @@
+"""The filter of system calls of the renderer: a program for the kernel's BPF machine, which sees every call.
+
+It leaves reading from the pipe, writing to it, waiting for it, memory that holds no code, time and the end of the
+process. Every other call fails with EPERM, and a call of another architecture, whose numbers mean other calls, ends the
+process. seccomp(2) describes the machine, and what a program finds at which offset.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+"""The codes of the instructions: load a word; jump if it is equal to a constant, at least it, or has one of its bits;
+return."""
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Where the machine finds the number of the call, the architecture, and the arguments, of 8 bytes each."""
+ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000
+"""What the program returns: the call runs, it fails with EPERM, the process ends."""
+_EXECUTABLE = 4
+"""The bit of mmap and mprotect for memory that holds code."""
+_X32 = 0x40000000
+"""The bit in the numbers of calls with pointers of 32 bits, on x86_64."""
+
+NAMES = ("poll", "ppoll", "brk", "munmap", "mremap", "madvise", "rt_sigprocmask", "rt_sigreturn", "restart_syscall",
+         "setitimer", "futex", "clock_gettime", "getrandom", "exit", "exit_group")
+"""The calls that are allowed with all arguments."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the kernel calls an architecture, and the numbers of its system calls by their names."""
+
+    audit: int
+    calls: Mapping[str, int]
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": Architecture(0xC000003E, {
+        "read": 0, "write": 1, "mmap": 9, "mprotect": 10, "poll": 7, "ppoll": 271, "brk": 12, "munmap": 11,
+        "mremap": 25, "madvise": 28, "rt_sigprocmask": 14, "rt_sigreturn": 15, "restart_syscall": 219,
+        "setitimer": 38, "futex": 202, "clock_gettime": 228, "getrandom": 318, "exit": 60, "exit_group": 231}),
+    "aarch64": Architecture(0xC00000B7, {
+        "read": 63, "write": 64, "mmap": 222, "mprotect": 226, "ppoll": 73, "brk": 214, "munmap": 215, "mremap": 216,
+        "madvise": 233, "rt_sigprocmask": 135, "rt_sigreturn": 139, "restart_syscall": 128, "setitimer": 103,
+        "futex": 98, "clock_gettime": 113, "getrandom": 278, "exit": 93, "exit_group": 94}),
+}  # fmt: skip
+
+
+def program_for(machine: str) -> bytes:
+    """Return the filter for a machine as `platform.machine` names it; empty where there is none."""
+    if machine not in ARCHITECTURES:
+        return b""
+    architecture = ARCHITECTURES[machine]
+    calls = architecture.calls
+    lines = [_line(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture.audit, KILL), _line(_LOAD, _NUMBER)]
+    if machine == "x86_64":
+        lines += [_line(_AT_LEAST, _X32, 0, 1), _line(_RETURN, KILL)]
+    for name in NAMES:
+        if name in calls:
+            lines += [_line(_EQUAL, calls[name], 0, 1), _line(_RETURN, ALLOW)]
+    for name, descriptor in (("read", 0), ("write", 1)):
+        lines += [_line(_EQUAL, calls[name], 0, 4), _line(_LOAD, _argument(0)),
+                  *_unless(_EQUAL, descriptor, REFUSE), _line(_RETURN, ALLOW)]
+    for name in ("mmap", "mprotect"):
+        lines += [_line(_EQUAL, calls[name], 0, 4), _line(_LOAD, _argument(2)),
+                  _line(_ANY_BIT, _EXECUTABLE, 0, 1), _line(_RETURN, REFUSE), _line(_RETURN, ALLOW)]
+    return b"".join([*lines, _line(_RETURN, REFUSE)])
+
+
+def own_program() -> bytes:
+    """Return the filter for this machine; empty where there is none."""
+    return program_for(platform.machine())
+
+
+def _argument(number: int) -> int:
+    """Return where the lower half of an argument stands. The kernel reads a descriptor and protections as 32 bits."""
+    return _ARGUMENTS + 8 * number
+
+
+def _line(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """Return an instruction; if_true, if_false: how many instructions a jump passes over."""
+    return struct.pack("<HBBI", code, if_true, if_false, constant)
+
+
+def _unless(code: int, constant: int, result: int) -> list[bytes]:
+    """Return the instructions that return a result unless a condition holds."""
+    return [_line(code, constant, 1, 0), _line(_RETURN, result)]

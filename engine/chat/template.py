@@ -1,0 +1,229 @@
+"""`Prompts`: the messages of a chat as the text or the ids that a model reads, by the template of its own files.
+
+The meaning is that of `apply_chat_template` of transformers 5.23. This module chooses the template and prepares what it
+gets; `renderer.py` renders it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date as Date  # noqa: N812, because an argument is called date
+from datetime import datetime, time
+from typing import Any
+
+from ..base.arguments import flag, is_one_of
+from ..base.errors import InputError, listed, shown
+from ..base.stop import NEVER, Stop
+from ..generation.lengths import Bound
+from ..model.chat_config import DEFAULT, MAX_TEMPLATE, TOOL_USE, ChatConfig
+from ..text.tokenizer import Tokenizer
+from .messages import (
+    REASONING,
+    Message,
+    Plain,
+    plain_documents,
+    plain_messages,
+    plain_tools,
+    with_reasoning,
+)
+from .renderer import Renderer
+
+CONTROL_TOKENS = ("text", "parse")
+"""What control tokens inside of messages are: text like any other, or control tokens."""
+_START, _END = "\U000f0000", "\U000f0001"
+"""Characters of private use that stand around control tokens of the caller while a template works."""
+_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+"""What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+_KEPT = 8
+"""How many templates' own texts are kept."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How messages become a prompt, besides the messages; `checked` checks the values."""
+
+    tools: Any = None
+    documents: Any = None
+    template: str | None = None
+    """A template, or the name of one of the model's; None for the model's own."""
+    add_generation_prompt: bool = True
+    continue_final_message: bool | str = False
+    """Whether the last message is to be continued, or the name of the part of it that is."""
+    control_tokens: str = "text"
+    """One of `CONTROL_TOKENS`."""
+    date: Date | None = None
+    """What `strftime_now` writes; None for now, in local time."""
+    trust_template: bool = False
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """More variables of the template."""
+
+    def checked(self) -> Options:
+        """Return the options with values of the right types; raises `InputError`."""
+        continued: Any = self.continue_final_message
+        continued = continued if isinstance(continued, str) else flag("continue_final_message", continued)
+        prompted = flag("add_generation_prompt", self.add_generation_prompt)
+        if continued and prompted:
+            raise InputError("continue_final_message lets the model go on with the last message, and "
+                             "add_generation_prompt lets it begin a new one; give one of them, and "
+                             "add_generation_prompt=False beside continue_final_message")
+        if not is_one_of(self.control_tokens, CONTROL_TOKENS):
+            raise InputError(f'control_tokens must be "text" or "parse", not {shown(self.control_tokens)}')
+        template: Any = self.template
+        if template is not None and (not isinstance(template, str) or len(template) > MAX_TEMPLATE):
+            raise InputError(f"template must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name "
+                             f"of one of the model's, or None, not {shown(template)}")
+        when: Any = self.date
+        if when is not None and not isinstance(when, Date):
+            raise InputError(f"date must be a datetime.datetime, a datetime.date or None, not {shown(when)}")
+        values: Any = self.values
+        if not isinstance(values, Mapping) or any(not isinstance(name, str) or name in _RESERVED for name in values):
+            raise InputError("the options of a template must map names to values, and none of the names may be "
+                             f"{', '.join(_RESERVED)}, not {shown(values)}")
+        if not isinstance(when, datetime):
+            when = datetime.now() if when is None else datetime.combine(when, time())
+        return replace(self, continue_final_message=continued, add_generation_prompt=prompted, date=when,
+                       trust_template=flag("trust_template", self.trust_template))
+
+
+class Prompts:
+    """Makes prompts of conversations, for one model. Any thread may call it."""
+
+    def __init__(self, config: ChatConfig | None, tokenizer: Callable[[], Tokenizer], bound: Bound):
+        """tokenizer: returns that of the model. bound: of the tokens of a prompt."""
+        self._config, self._tokenizer, self._bound = config or ChatConfig(), tokenizer, bound
+        self.renderer = Renderer()
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        """The texts that templates have themselves."""
+
+    def text(self, messages: Sequence[Any], options: Options, stop: Stop = NEVER) -> str:
+        """Return the prompt of a conversation as a text; options: those that `checked` returned."""
+        return self._render(messages, options, self._template(options), Plain(), stop)
+
+    def ids(self, messages: Sequence[Any], options: Options, stop: Stop = NEVER) -> list[int]:
+        """Return the ids of the prompt of a conversation, without special tokens that the template does not write.
+
+        A prompt above the bound is refused as soon as that is certain.
+        """
+        template, tokenizer = self._template(options), self._tokenizer()
+        if options.control_tokens == "parse":
+            text = self._render(messages, options, template, Plain(), stop)
+            self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
+            return tokenizer.encode(text, add_special_tokens=False)
+        control = _pattern(self._control_tokens(template, tokenizer, options, stop))
+
+        def marked(text: str) -> str:
+            return control.sub(rf"{_START}\g<0>{_END}", text.replace(_START, "").replace(_END, ""))
+
+        text = self._render(messages, options, template, Plain(marked), stop)
+        self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
+        return _marked_ids(tokenizer, text)
+
+    def _template(self, options: Options) -> str:
+        """Return the template of a call; raises `InputError` where there is none."""
+        templates = self._config.templates
+        if options.template is not None:
+            return templates.get(options.template, options.template)
+        if not templates:
+            raise InputError("this model has no chat template; pass template=..., a template of Jinja, or write the "
+                             "prompt as a text and call generate")
+        if options.tools is not None and TOOL_USE in templates:
+            return templates[TOOL_USE]
+        if DEFAULT not in templates:
+            raise InputError(f"this model has several chat templates and none is the default; say template=..., one of "
+                             f"{listed(sorted(templates))}")
+        return templates[DEFAULT]
+
+    def _render(self, messages: Sequence[Any], options: Options, template: str, plain: Plain, stop: Stop) -> str:
+        tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
+        given = {name: plain.value(value, name) for name, value in options.values.items()}
+        chat = with_reasoning(plain_messages(messages, plain))
+        last = _with_tag(chat, options.continue_final_message, template) if options.continue_final_message else None
+        values = {**self._config.special_tokens, **given, "messages": chat, "tools": tools, "documents": documents,
+                  "add_generation_prompt": options.add_generation_prompt}
+        when: Any = options.date
+        text = self.renderer.render(template, values, when, stop, trusted=options.trust_template)
+        return text if last is None else _cut_at_tag(text, last)
+
+    def _control_tokens(self, template: str, tokenizer: Tokenizer, options: Options, stop: Stop) -> list[str]:
+        """Return the added tokens that are control tokens: the special ones, and those that the template writes."""
+        added, stated = tokenizer.added_tokens, self._config.control_tokens
+        if stated is not None:
+            return [token for token, special in added.items() if special or token in stated]
+        own = self._texts.get(template)
+        if own is None:
+            own = self.renderer.own_texts(template, stop, trusted=options.trust_template)
+            self._texts[template] = own
+            while len(self._texts) > _KEPT:
+                self._texts.popitem(last=False)
+        return [token for token, special in added.items() if special or (token in own and not token.isspace())]
+
+
+def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern of any of some tokens, of which a longer one goes before a shorter one inside of it."""
+    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+
+
+def _marked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text in which the control tokens between `_START` and `_END` are text.
+
+    A template may have torn the two marks apart. Each still ends a piece, so that no token comes of the two sides.
+    """
+    pieces = re.split(f"{_START}({_pattern([*tokenizer.added_tokens]).pattern}){_END}|[{_START}{_END}]", text)
+    ids = tokenizer.encode(pieces[0], add_special_tokens=False)
+    line_end = tokenizer.encode("\n", add_special_tokens=False)
+    for i, piece in enumerate(pieces[1:], 1):
+        if not piece:       # None behind a mark alone
+            continue
+        if i % 2 == 0:
+            ids += _ids_of_piece(piece, lambda part: tokenizer.encode(part, add_special_tokens=False), line_end)
+            continue
+        found = _ids_of_piece(piece, tokenizer.encode_plain, line_end)
+        if tokenizer.token_id(piece) in found:
+            raise InputError(f"Can't sanitize {piece!r}: the tokenizer produces it from plain text; take it out of the "
+                             'messages, or say control_tokens="parse"')
+        ids += found
+    return ids
+
+
+def _ids_of_piece(piece: str, encode: Callable[[str], list[int]], line_end: list[int]) -> list[int]:
+    """Return the ids of a piece from the middle of a text: SentencePiece puts a space in front of a whole text."""
+    ids = encode("\n" + piece)
+    return ids[len(line_end) :] if ids[: len(line_end)] == line_end else encode(piece)
+
+
+def _with_tag(chat: list[Message], continued: bool | str, template: str) -> str:
+    """Put the tag behind the part of the last message that is continued, in place; return that part without it."""
+    name = continued if isinstance(continued, str) else "content"
+    message = chat[-1]
+    last: Any = message.get(name)
+    if last is None:
+        raise InputError(f'continue_final_message is set but the final message has no "{name}" to continue!')
+    names = [one for one in REASONING if message.get(one) == last] if name in REASONING else [name]
+    if not any(one in template for one in names):
+        raise InputError(f'continue_final_message is set to "{name}" but this is not an accepted field in the '
+                         "chat_template")
+    if isinstance(last, str):
+        for one in names:
+            message[one] = last + _TAG
+        return last
+    for part in reversed(last) if isinstance(last, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            text: str = part["text"]
+            part["text"] = text + _TAG
+            return text
+    raise InputError("continue_final_message is set but we could not find any text to continue in the final message!")
+
+
+def _cut_at_tag(text: str, last: str) -> str:
+    """Return a rendered text up to the tag."""
+    place = text.rfind(_TAG.strip())
+    if place < 0 or last.strip() not in text:
+        raise InputError("continue_final_message is set but the final message does not appear in the chat after "
+                         "applying the chat template! The template changes or leaves out the end of the last message, "
+                         "so that it cannot be continued")
+    whole = text[place : place + len(_TAG)] == _TAG
+    return text[:place] if whole else text[:place].rstrip()     # the template removes spaces at the end of a message

@@ -1,0 +1,174 @@
+"""`Talk`: a conversation with a model in a terminal, or over a pipe with one message a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from ..base.errors import EngineError, InputError, shown
+from ..files.reading import FormatError, parse_list, read_bytes
+from ..files.writing import replacing
+
+MAX_FILE = 16_000_000
+"""The most bytes of a file with a conversation."""
+HELP = """\
+/system TEXT   give the model this instruction, and begin a new conversation; without TEXT, show it
+/retry         drop the last answer, and answer again (with --do-sample, from another seed)
+/clear         begin a new conversation
+/save FILE     write the conversation as JSON
+/load FILE     read one, and go on with it
+/help          show this list
+/quit          end; so does Ctrl-D. Ctrl-C ends an answer
+A line that ends with a backslash goes on in the next line, and one that begins with // is a message with one slash."""
+
+
+class Streams(Protocol):
+    """A model that answers piece by piece."""
+
+    def stream_chat(self, messages: Any, **settings: Any) -> Any:
+        """Return an iterator of pieces with an id and a text, which `cancel` ends."""
+
+
+class Talk:
+    """A conversation: it reads lines, and writes the answers to them piece by piece."""
+
+    def __init__(self, model: Streams, lines: Iterator[str], out: TextIO, *, system: str | None = None,
+                 interactive: bool = False, **settings: Any):
+        """lines: what the user types; its `next` may raise KeyboardInterrupt. interactive: whether a person types.
+
+        system: the first instruction. settings: the arguments of `stream_chat`. Where nobody types, an error and
+        Ctrl-C end the talk; otherwise they end one answer.
+        """
+        self._model, self._lines, self._out, self._interactive = model, lines, out, interactive
+        self._settings, self._seed = settings, int(settings.get("seed") or 0)
+        self._system = system
+        self.messages: list[dict[str, Any]] = []
+        """The conversation, with the system message."""
+        self._clear("")
+
+    def run(self) -> None:
+        """Talk until there are no more lines, or until /quit."""
+        while (line := self._line()) is not None:
+            if line == "/quit":
+                return
+            try:
+                self._do(line)
+            except (EngineError, OSError) as error:
+                if not self._interactive:
+                    raise
+                self._say(f"{error}")
+
+    def _line(self) -> str | None:
+        """Return the next message or command, and None at the end."""
+        parts: list[str] = []
+        while True:
+            try:
+                line = next(self._lines, None)
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                parts.clear()
+                self._say("\nCtrl-D or /quit ends the talk.")
+                continue
+            if line is None:
+                return "\n".join(parts) or None
+            line = line.rstrip("\r\n")
+            if line.endswith("\\"):
+                parts.append(line[:-1])
+                continue
+            if line.strip() or parts:
+                return "\n".join([*parts, line])
+
+    def _do(self, line: str) -> None:
+        """Answer a message, or obey a command."""
+        if line.startswith("//") or not line.startswith("/"):
+            self._answer({"role": "user", "content": line.removeprefix("/") if line.startswith("//") else line})
+            return
+        name, _, argument = line[1:].partition(" ")
+        commands: Mapping[str, Callable[[str], None]] = {
+            "system": self._set_system, "retry": self._retry, "clear": self._clear, "save": self._save,
+            "load": self._load, "help": lambda _: self._say(HELP)}
+        if name not in commands:
+            raise InputError(f"there is no command /{name}; /help lists the commands, and // begins a message with a "
+                             "slash")
+        commands[name](argument.strip())
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        """Write the answer to a message, and keep both; neither is kept if there is an error before the first piece."""
+        before = list(self.messages)
+        self.messages.append(message)
+        parts: list[str] = []
+        try:
+            with self._model.stream_chat(self.messages, **self._settings) as stream:
+                for piece in stream:
+                    parts.append(piece.text)
+                    self._write(piece.text)
+        except KeyboardInterrupt:
+            if not self._interactive:
+                raise
+            self._write(" [stopped]")
+        except BaseException:
+            self.messages = before
+            raise
+        self._write("\n")
+        if len(parts) == self._settings.get("max_new_tokens"):
+            self._say("[the answer has its greatest length; --max-new-tokens sets it]")
+        self.messages.append({"role": "assistant", "content": "".join(parts)})
+
+    def _set_system(self, text: str) -> None:
+        if not text:
+            self._say("no instruction" if self._system is None else self._system)
+            return
+        self._system = text
+        self._clear("")
+
+    def _clear(self, _: str) -> None:
+        self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
+
+    def _retry(self, _: str) -> None:
+        if not self.messages or self.messages[-1]["role"] != "assistant" or len(self.messages) < 2:
+            raise InputError("there is no answer to try again")
+        dropped = self.messages[-2:]
+        self.messages = self.messages[:-2]
+        self._seed += 1
+        if self._settings.get("do_sample"):
+            self._settings["seed"] = self._seed
+        try:
+            self._answer(dropped[0])
+        except BaseException:
+            self.messages += dropped
+            raise
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise InputError("/save needs the name of a file")
+        with replacing(Path(name)) as file:
+            file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode() + b"\n")
+        self._say(f"{len(self.messages)} messages are in {name}")
+
+    def _load(self, name: str) -> None:
+        if not name:
+            raise InputError("/load needs the name of a file")
+        try:
+            found = parse_list(read_bytes(Path(name), MAX_FILE))
+        except FormatError as error:
+            raise InputError(f"{name}: {error}; /load reads a file that /save wrote") from None
+        if not all(isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+                   for one in found):
+            raise InputError(f"{name} must be a list of messages with role and content, not {shown(found)}")
+        self.messages = found
+        self._system = found[0]["content"] if found and found[0]["role"] == "system" else None
+        self._say(f"{len(found)} messages are there")
+
+    def _write(self, text: str) -> None:
+        """Write a part of an answer; a person gets no character that would change what the terminal does."""
+        if self._interactive:
+            text = "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+        self._out.write(text)
+        self._out.flush()
+
+    def _say(self, text: str) -> None:
+        if self._interactive:
+            self._write(f"{text}\n")

@@ -1,0 +1,70 @@
+"""Implement `engine chat`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+
+from ..base.errors import InputError
+from ..chat import Talk
+from ..interface.generator import Generator
+from .console import MODEL_OR_GGUF, add_model
+from .generate import add_generation, generation_of
+
+PROMPT = "> "
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command, except those of the backend."""
+    add_model(command, MODEL_OR_GGUF)
+    command.add_argument("--system", metavar="TEXT", help="instruction in front of the conversation")
+    command.add_argument("--template", metavar="FILE", help="template of Jinja to take in place of the model's own")
+    command.add_argument("--trust-template", action="store_true", help="render the template also where the system has "
+                         "no filter of system calls")
+    add_generation(command)
+
+
+def chat(args: argparse.Namespace) -> None:
+    """Talk with a model until the input ends."""
+    template = None if args.template is None else _read_template(args.template)
+    generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+                               cache=args.cache, revision=args.revision)
+    generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,
+                                  trust_template=args.trust_template)       # before somebody types
+    interactive = sys.stdin.isatty()
+    if interactive:
+        print(f"{generator!r}\n/help lists the commands.")
+    with generator:
+        talk = Talk(generator, _typed() if interactive else iter(sys.stdin), sys.stdout, system=args.system,
+                    interactive=interactive, template=template, trust_template=args.trust_template,
+                    **generation_of(args))
+        talk.run()
+
+
+def _typed() -> Iterator[str]:
+    """Return an iterator over the lines that somebody types, with the keys of readline where Python has it."""
+    with suppress(ImportError):
+        import_module("readline")
+    return _Typed()
+
+
+class _Typed(Iterator[str]):
+    """The lines that somebody types. Ctrl-C raises KeyboardInterrupt, and the next call goes on."""
+
+    def __next__(self) -> str:
+        try:
+            return input(PROMPT)
+        except EOFError:
+            print()
+            raise StopIteration from None
+
+
+def _read_template(name: str) -> str:
+    try:
+        with open(name, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: {error}") from None

@@ -1,0 +1,100 @@
+"""Read the templates of a chat, and the special tokens that they may name, from the files of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.errors import WeightsError, shown
+from ..files.folder import ModelFolder
+from ..files.reading import FormatError
+from ..model.chat_config import DEFAULT, MAX_TEMPLATE, MAX_TEMPLATES, ChatConfig
+from ..text.vocabularies.tokenizer_settings import FILES, NAMED
+
+FILE, FOLDER, SUFFIX = "chat_template.jinja", "chat_templates", ".jinja"
+"""The file of the usual template, and the folder of others, each of which has its name."""
+_GGUF_KEY = "tokenizer.chat_template"
+_GGUF_ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "seperator": "sep_token",
+               "padding": "pad_token", "mask": "mask_token"}
+"""The special tokens of a GGUF file, as its keys spell them, and the names that templates have for them."""
+
+
+def chat_files(folder: ModelFolder) -> list[str]:
+    """Return the names of the files of templates in a folder."""
+    others = [f"{FOLDER}/{name}" for name in folder.names_in(FOLDER, SUFFIX)]
+    return [*([FILE] if folder.has(FILE) else []), *others]
+
+
+def read_chat(folder: ModelFolder) -> ChatConfig | None:
+    """Return how a folder says that messages become a prompt, as transformers reads it; None where it says nothing.
+
+    Files of templates take the place of all templates in tokenizer_config.json. Raises `WeightsError`.
+    """
+    settings, special_tokens, _ = FILES
+    values = folder.read_object_or_empty(settings)
+    if "added_tokens_decoder" not in values:        # files written before transformers 4.34
+        values |= folder.read_object_or_empty(special_tokens)
+    templates = {}
+    for name in chat_files(folder):
+        with folder.naming(name):
+            data = folder.read_bytes(name, 4 * MAX_TEMPLATE)
+            try:
+                text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")     # as a text file is read
+            except UnicodeDecodeError:
+                raise FormatError("a template must be UTF-8") from None
+        templates[DEFAULT if name == FILE else name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)] = text
+    with folder.within(settings):
+        found = ChatConfig(templates or _stated_templates(values.get("chat_template")), _special_tokens(values),
+                           _control_tokens(values.get("chat_control_tokens")), values.get("response_template"))
+    return None if found == ChatConfig() else found
+
+
+def _stated_templates(value: Any) -> dict[str, str]:
+    """Return the templates in the older forms of tokenizer_config.json: a text, or a list of objects with names."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    entries = value if isinstance(value, list) else [value]
+    if len(entries) > MAX_TEMPLATES or not all(isinstance(one, dict) and isinstance(one.get("name"), str)
+                                               and isinstance(one.get("template"), str) for one in entries):
+        raise WeightsError(f"chat_template must be a text, or a list of at most {MAX_TEMPLATES} objects with a name "
+                           f"and a template, not {shown(value)}")
+    return {one["name"]: one["template"] for one in entries}
+
+
+def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of the special tokens that have a name: those of all models, and those of this one."""
+    extra = values.get("extra_special_tokens")
+    named = {name: values[name] for name in values if name in NAMED or name.endswith("_token")}
+    found = {}
+    for name, value in (named | (extra if isinstance(extra, dict) else {})).items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            found[name] = text
+        elif name in NAMED and value is not None:
+            raise WeightsError(f"{name} must be a token, not {shown(value)}")
+    return found
+
+
+def _control_tokens(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise WeightsError(f"chat_control_tokens must be a list of texts, not {shown(value)}")
+    return tuple(value)
+
+
+def read_gguf_chat(settings: Mapping[str, Any]) -> ChatConfig | None:
+    """Return the same from the settings of a GGUF file; raises `FormatError` and `WeightsError`."""
+    templates = {}
+    for key, value in settings.items():
+        if key == _GGUF_KEY or key.startswith(f"{_GGUF_KEY}."):
+            if not isinstance(value, str):
+                raise FormatError(f"{key} must be a text, not {shown(value)}")
+            templates[key[len(_GGUF_KEY) + 1 :] or DEFAULT] = value
+    tokens = settings.get("tokenizer.ggml.tokens")
+    ids = {own: settings.get(f"tokenizer.ggml.{role}_token_id") for role, own in _GGUF_ROLES.items()}
+    named = {own: tokens[number] for own, number in ids.items()
+             if isinstance(tokens, list) and type(number) is int and 0 <= number < len(tokens)}
+    return ChatConfig(templates, named) if templates or named else None

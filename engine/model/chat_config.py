@@ -1,0 +1,80 @@
+"""`ChatConfig`: how a model turns the messages of a chat into a prompt, as its files say it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..base.errors import WeightsError, listed, shown
+from .config_checks import is_unicode
+
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""The name of the template of a model with one, and of the template for calls with tools."""
+MAX_TEMPLATE = 1_000_000
+"""The most characters of a template; real ones have up to 30,000."""
+MAX_TEMPLATES = 64
+MAX_TOKENS = 1000
+"""The most special tokens with a name, and the most control tokens that a model states."""
+MAX_TOKEN_TEXT = 1000
+"""The most characters of one of them, and of the name of a template or a token."""
+MAX_RESPONSE = 1_000_000
+"""The most characters of a response template, as JSON."""
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """The templates of a chat, and what they may name. They are text here, and only `engine.chat` renders them."""
+
+    templates: dict[str, str] = field(default_factory=dict)
+    """Templates of Jinja by their names; the usual one is called "default"."""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    """The texts of special tokens by the names that templates have for them, such as {"bos_token": "<s>"}."""
+    control_tokens: tuple[str, ...] | None = None
+    """Added tokens that are control tokens besides the special ones; None to find them in the template's own texts."""
+    response_template: Any = None
+    """How an answer is taken apart, as `response_template` of tokenizer_config.json has it; None if it has none."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name, most, length in (("templates", MAX_TEMPLATES, MAX_TEMPLATE),
+                                   ("special_tokens", MAX_TOKENS, MAX_TOKEN_TEXT)):
+            value: Any = getattr(self, name)
+            if not isinstance(value, dict) or not all(is_unicode(text) for entry in value.items() for text in entry):
+                problems.append(f"{name} must map names to texts, both valid Unicode, not {shown(value)}")
+            elif len(value) > most or any(len(key) > MAX_TOKEN_TEXT for key in value):
+                problems.append(f"{name} has {len(value):,} entries, or a name of more than {MAX_TOKEN_TEXT:,} "
+                                f"characters; at most {most:,} entries are allowed")
+            elif max(map(len, value.values()), default=0) > length:
+                problems.append(f"{name} has a text of more than {length:,} characters")
+        tokens: Any = self.control_tokens
+        if tokens is not None and (not isinstance(tokens, tuple) or len(tokens) > MAX_TOKENS
+                                   or not all(is_unicode(one) and len(one) <= MAX_TOKEN_TEXT for one in tokens)):
+            problems.append(f"control_tokens must be a tuple of at most {MAX_TOKENS:,} texts, or None, not "
+                            f"{shown(tokens)}")
+        if _size(self.response_template) > MAX_RESPONSE:
+            problems.append(f"response_template must be JSON of at most {MAX_RESPONSE:,} characters, not "
+                            f"{shown(self.response_template)}")
+        if problems:
+            raise WeightsError("impossible settings of a chat: " + "; ".join(problems))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that `from_json` turns back into an equal value."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Any) -> ChatConfig:
+        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        if not isinstance(values, dict) or not values.keys() <= cls.__dataclass_fields__.keys():
+            raise WeightsError(f"chat must have {', '.join(cls.__dataclass_fields__)}, not "
+                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
+        tokens = values.get("control_tokens")
+        return cls(**values | {"control_tokens": tuple(tokens) if isinstance(tokens, list) else tokens})
+
+
+def _size(value: Any) -> int:
+    """Return the length of a value as JSON; a value that is none is too long."""
+    try:
+        return len(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return MAX_RESPONSE + 1

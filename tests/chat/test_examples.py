@@ -1,0 +1,58 @@
+"""The examples of a chat run, and say what the model's own methods say."""
+
+from dataclasses import replace
+
+import pytest
+
+import engine
+from engine.model.generation_config import GenerationConfig
+
+from ..tools import smollm2
+from ..tools.chats import CHATML, chat_text
+from ..tools.decoders import DECODERS, make_weights
+from ..tools.examples import example
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chat") / "m.npz"
+    config = replace(DECODERS["Llama"], vocab_size=280, max_positions=3000)
+    engine.save(engine.Model(decoder=engine.Transformer(config, make_weights(config), chat_text(CHATML)),
+                             generation=GenerationConfig(eos_token_id=[258])), path)
+    return str(path)
+
+
+def test_a_chat_remembers(path, capsys):
+    functions = example("chat")
+    functions["main"](path, "Hello", "And now?")
+    with engine.load(path, threads=1) as model:
+        messages = [functions["SYSTEM"], {"role": "user", "content": "Hello"}]
+        first = model.chat(messages, max_new_tokens=100)
+        messages += [first.message, {"role": "user", "content": "And now?"}]
+        second = model.chat(messages, max_new_tokens=100)
+    assert capsys.readouterr().out == f"> Hello\n{first.text}\n> And now?\n{second.text}\n"
+
+
+def test_fifty_conversations_in_one_call(path, tmp_path, capsys):
+    functions = example("many_chats")
+    lines = [f"line {i}" for i in range(50)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    functions["main"](path, str(tmp_path / "lines.txt"), "Name it.")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition("\t")[0] for line in printed] == lines
+    with engine.load(path, threads=1) as model:
+        alone = [functions["ask"](model, "Name it.", [line])[0] for line in lines[:2]]
+    assert [line.partition("\t")[2] for line in printed[:2]] == [" ".join(text.split()) for text in alone]
+
+
+def test_the_real_model(capsys):
+    if not smollm2.FILE.exists():
+        pytest.skip(smollm2.MISSING)
+    with engine.load(smollm2.FILE, threads=1) as model:
+        question = [{"role": "user", "content": "What is the capital of France?"}]
+        continued = model.chat([*question, {"role": "assistant", "content": "The capital is"}],
+                               continue_final_message=True, max_new_tokens=8)
+        prompt = model.apply_chat_template(question)
+    assert continued.message["content"] == "The capital is Paris, France."
+    assert prompt == ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+                      "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")

@@ -1,0 +1,237 @@
+"""A talk in a terminal: commands, history, and what ends an answer or the talk."""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import replace
+from fcntl import ioctl
+from types import SimpleNamespace
+
+import pytest
+
+import engine
+from engine import InputError
+from engine.chat.terminal import Talk
+from engine.model.generation_config import GenerationConfig
+
+from ..tools.chats import CHATML, chat_text
+from ..tools.decoders import DECODERS, make_weights
+from ..tools.generators import language_model
+from ..tools.paths import ROOT
+
+
+class Echo:
+    """Answers with what it was told; a message `stop` is interrupted, and `bad` is refused."""
+
+    def __init__(self):
+        self.calls = []
+
+    def stream_chat(self, messages, **settings):
+        self.calls.append(([dict(one) for one in messages], settings))
+        last = messages[-1]["content"]
+        if last == "bad":
+            raise InputError("bad message")
+
+        def pieces():
+            yield SimpleNamespace(text=f"<{last}")
+            if last == "stop":
+                raise KeyboardInterrupt
+            yield SimpleNamespace(text=">")
+
+        class Stream:
+            def __enter__(self):
+                return pieces()
+
+            def __exit__(self, *_):
+                pass
+
+        return Stream()
+
+
+class Typed:
+    """Lines of which one may be Ctrl-C."""
+
+    def __init__(self, *lines):
+        self._lines = iter(lines)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        line = next(self._lines)
+        if line is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return line
+
+
+def talk(*lines, interactive=True, **settings):
+    model, out = Echo(), io.StringIO()
+    one = Talk(model, Typed(*lines), out, interactive=interactive, **settings)
+    one.run()
+    return one, model, out.getvalue()
+
+
+def contents(messages):
+    return [(one["role"][0], one["content"]) for one in messages]
+
+
+def test_history():
+    one, model, text = talk("a", "", "b", interactive=False)
+    assert text == "<a>\n<b>\n"
+    assert contents(model.calls[1][0]) == [("u", "a"), ("a", "<a>"), ("u", "b")]
+    assert contents(one.messages)[-1] == ("a", "<b>")
+
+
+def test_lines():
+    one, _, _ = talk("a\\\n", "b\n", "//c", "d\\", "", "e\\", interactive=False)
+    assert [text for role, text in contents(one.messages) if role == "u"] == ["a\nb", "/c", "d\n", "e"]
+
+
+def test_system():
+    one, model, text = talk("x", "/system Be short.", "a", "/system", "/clear", "b", system="First.")
+    assert contents(model.calls[0][0]) == [("s", "First."), ("u", "x")]
+    assert contents(model.calls[1][0]) == [("s", "Be short."), ("u", "a")]
+    assert contents(one.messages) == [("s", "Be short."), ("u", "b"), ("a", "<b>")]
+    assert "Be short.\n" in text
+    assert "no instruction" in talk("/system")[2]
+
+
+def test_retry():
+    one, model, _ = talk("a", "b", "/retry", do_sample=True, seed=4)
+    assert [settings["seed"] for _, settings in model.calls] == [4, 4, 5]
+    assert contents(model.calls[2][0]) == [("u", "a"), ("a", "<a>"), ("u", "b")]
+    assert len(one.messages) == 4
+    assert "there is no answer to try again" in talk("/retry")[2]
+
+
+def test_save_and_load(tmp_path):
+    name = tmp_path / "talk with a space.json"
+    talk("ä", f"/save {name}", system="S")
+    assert contents(json.loads(name.read_text(encoding="utf-8"))) == [("s", "S"), ("u", "ä"), ("a", "<ä>")]
+    one, _, text = talk(f"/load {name}", "b", "/clear")
+    assert "3 messages are there" in text
+    assert contents(one.messages) == [("s", "S")]
+    name.write_text('[{"role": "user", "content": 5}]')
+    errors = talk("/save", "/load", f"/load {name}", "/load /no/such", f"/save {tmp_path}/no/such")[2]
+    for expected in ("/save needs the name", "/load needs the name", "must be a list of messages", "No such file",
+                     "no such folder"):
+        assert expected in errors
+    name.write_text("[")
+    assert "/load reads a file that /save wrote" in talk(f"/load {name}")[2]
+
+
+def test_help_and_quit():
+    _, model, text = talk("/help", "/no", "/quit", "a")
+    assert "/retry" in text
+    assert "there is no command /no; /help lists" in text
+    assert model.calls == []
+
+
+def test_interrupts_end_an_answer_and_not_the_talk():
+    one, _, text = talk("a\\", KeyboardInterrupt, "stop", "b")
+    assert "Ctrl-D or /quit ends the talk" in text
+    assert "<stop [stopped]\n" in text
+    assert contents(one.messages) == [("u", "stop"), ("a", "<stop"), ("u", "b"), ("a", "<b>")]
+    with pytest.raises(KeyboardInterrupt):
+        talk("stop", interactive=False)
+    with pytest.raises(KeyboardInterrupt):
+        talk(KeyboardInterrupt, interactive=False)
+
+
+def test_an_error_ends_an_answer_and_not_the_talk():
+    one, _, text = talk("a", "bad", "b")
+    assert "bad message\n" in text
+    assert contents(one.messages) == [("u", "a"), ("a", "<a>"), ("u", "b"), ("a", "<b>")]
+    with pytest.raises(InputError, match="bad message"):
+        talk("a", "bad", interactive=False)
+
+
+def test_a_person_gets_no_control_characters_and_is_told_of_the_limit():
+    _, _, text = talk("a\x1b[2J", max_new_tokens=2)
+    assert text == "<a\ufffd[2J>\n[the answer has its greatest length; --max-new-tokens sets it]\n"
+    assert talk("\x1b", interactive=False)[2] == "<\x1b>\n"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chat") / "m.npz"
+    config = replace(DECODERS["Llama"], vocab_size=280, max_positions=3000)
+    engine.save(engine.Model(decoder=engine.Transformer(config, make_weights(config), chat_text(CHATML)),
+                             generation=GenerationConfig(eos_token_id=[], max_new_tokens=6)), path)
+    return path
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "engine", "chat", *map(str, arguments), "--threads", "1"]
+
+
+def test_the_command_over_a_pipe(path, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    done = subprocess.run(command(path, "--template", template, "--system", "S"), input=b"Hello\nWhat?\n", cwd=ROOT,
+                          capture_output=True, check=True)
+    with engine.load(path, threads=1) as generator:
+        first = generator.chat([{"role": "user", "content": "SHello"}], template=template.read_text())
+        ids = generator.tokenizer.encode(f"SHello{first.text}What?", add_special_tokens=False)
+        second = generator.generate([ids])[0]
+    assert done.stdout.decode().split("\n")[0] == first.text.split("\n")[0]
+    assert done.stdout.decode() == f"{first.text}\n{second.text}\n"
+
+
+class Terminal:
+    """The side of a terminal that a person sees, of a process that gets the other side."""
+
+    def __init__(self, *arguments):
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
+                                        start_new_session=True, preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(theirs)
+        self._seen = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def wait_for(self, pattern):
+        """Read until a pattern comes, and forget what comes before its end."""
+        until = time.monotonic() + 60
+        while (found := re.search(pattern, self._seen)) is None:
+            assert select.select([self._ours], [], [], max(0, until - time.monotonic()))[0], self._seen
+            self._seen += os.read(self._ours, 1000).decode(errors="replace")
+        self._seen = self._seen[found.end() :]
+
+    def type(self, text):
+        os.write(self._ours, text.encode())
+
+
+def test_the_command_in_a_terminal(path):
+    """Ctrl-C ends an answer that would have 2,900 tokens, and the talk goes on."""
+    with Terminal(path, "--max-new-tokens", "2900") as terminal:
+        terminal.wait_for("/help lists the commands")
+        terminal.wait_for("> ")
+        terminal.type("Hello\n")
+        terminal.wait_for("Hello\r?\n.")
+        terminal.type("\x03")
+        terminal.wait_for(r"\[stopped\]")
+        terminal.wait_for("> ")
+        terminal.type("/quit\n")
+        assert terminal.process.wait(60) == 0
+
+
+def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path):
+    model = language_model()
+    engine.save(model, tmp_path / "m.npz")
+    done = subprocess.run(command(tmp_path / "m.npz"), input=b"", cwd=ROOT, capture_output=True)
+    assert done.returncode == 1
+    assert b"this model has no chat template" in done.stderr
