@@ -76,7 +76,11 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
     return (vf)(__builtin_convertvector(bytes, vi) != 0);
 }
 
+#ifdef __FMA__
+#define FLOAT_INSTRUCTION "vfmadd231ps"
+#else
 #define FLOAT_INSTRUCTION "portable code"
+#endif
 typedef vf vfactor;
 INLINE vfactor v_factor(const float *p) { return v_set1(*p); }
 INLINE vf v_all(vfactor x) { return x; }

@@ -61,10 +61,10 @@ def v_exp2(x: Vector) -> Vector:
 
 
 @helper
-def natural_logarithm(x: Float) -> Float:
+def natural_logarithm(x: Float) -> np.float32:
     """Return ln x: in float64, with additions, products and quotients alone."""
     if not 0 < x < np.inf:
-        return x if x > 0 else np.float32(-np.inf) if x == 0 else np.float32(np.nan)
+        return np.float32(x if x > 0 else -np.inf if x == 0 else np.nan)
     m, exponent = frexp(np.float64(x))
     if m < 0.5**0.5:
         m *= 2.0
