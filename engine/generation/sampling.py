@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.functions import exp, log
 from ..model.generation_config import GenerationConfig
-from .top_k import best, log_sum_exp, parts
+from .top_k import best, parts
 
 
 def stream_of_numbers(
@@ -72,8 +72,9 @@ def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
 def _filter_top_p(x: NDArray[np.float32], top_p: float) -> None:
     """Set the tokens that top_p removes to -inf in x [R, n]; the best token always stays, the first among equals."""
     values = -np.sort(-x, axis=1)
-    before = np.cumsum(exp(values - log_sum_exp(x)[:, None]), axis=1, dtype=np.float64)[:, :-1]
-    count = 1 + (before < top_p).sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
+        cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
+    count = 1 + (cumulative[:, :-1] < top_p * cumulative[:, -1:]).sum(axis=1, keepdims=True)
     last = np.take_along_axis(values, count - 1, axis=1)
     count -= (x > last).sum(axis=1, keepdims=True)
     equal = x == last

@@ -1,6 +1,7 @@
 """Digests of forward passes: the exact bits that instruction sets give, so that tests find any change.
 
-Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`; others have one each.
+Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. `amxemulated` has the record of
+`amx`, because it is compiled with fused multiply-adds. Others have one each.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
 to write `golden/digests.json` anew, after a change that alters bits on purpose, with the sentence of CHANGELOG.md that
@@ -11,11 +12,7 @@ tells users of it:
 `golden/digests_log.json` keeps the sentences of all changes, and which records each of them explains. A test finds a
 record that no sentence explains.
 
-The digests of `amx` have to be those of its emulation with AVX-512's vectors, so that a test on silicon compares the
-two. A CPU with AVX512-BF16 records them:
-
-    ENGINE_BUILD_ISA=amx ENGINE_BUILD_FLAGS=-DENGINE_EMULATE_TILES python setup.py build --build-lib build/tiles
-    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.tools.digests amx --changelog "..."
+A test on silicon thus compares `amx` with its emulation.
 """
 
 import argparse
@@ -148,7 +145,8 @@ def digest(kernels, model, precision, threads):
 
 def record_of(name, product):
     """Return the name of the record that has the bits of this product of an instruction set."""
-    return f"{'fma' if product.instruction.startswith('vfmadd231ps') else name}/{product.name}"
+    group = "fma" if product.instruction.startswith("vfmadd231ps") else "amx" if name == "amxemulated" else name
+    return f"{group}/{product.name}"
 
 
 def checksum(digests):

@@ -1,6 +1,7 @@
-"""Instruction sets with fused multiply-adds give the same bits: float32 and bfloat16 weights, and every integer format of decoders.
+"""Instruction sets with fused multiply-adds give the same bits: float32, and every integer format of decoders.
 
-Numba's kernels for this CPU are among them. `amx`'s tiles add exact integers, and multiply float32 in another way.
+So do sets that widen bfloat16 weights. Numba's kernels for this CPU are among them. `amx` multiplies floats in another
+way, and its tiles add exact integers.
 """
 
 import numpy as np
@@ -13,12 +14,14 @@ from ..kernels.tools import available, load
 
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
 
-INTEGERS = ("int8", "int4", "q8_0", "q4_0", "q4_1")
+FLOATS, INTEGERS = ("float32", "bfloat16"), ("int8", "int4", "q8_0", "q4_0", "q4_1")
 
 
-def fused(name):
-    """Return whether a kernel table computes a float32 norm with fused multiply-adds."""
-    return load(name).product("float32").instruction.startswith(("vfmadd231ps", "fused")) or name.startswith("amx")
+def fused(name, precision):
+    """Return whether the product of a kernel table adds by fused multiply-adds, or exactly beside those of norms."""
+    product = load(name).product("float32" if precision in INTEGERS else precision)
+    exact = name.startswith("amx") and precision in INTEGERS
+    return exact or product.instruction.startswith(("vfmadd231ps", "fused"))
 
 
 def logits(name, precision, config):
@@ -31,12 +34,10 @@ def logits(name, precision, config):
     return np.concatenate([first.logits, second.logits])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", *INTEGERS])
+@pytest.mark.parametrize("precision", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("model", DECODERS)
 def test_decoders_have_the_same_bits_on_all_instruction_sets(model, precision):
-    names = [name for name in available() if fused(name) and load(name).product(precision).exists]
-    if precision in ("float32", "bfloat16"):
-        names = [name for name in names if load(name).product(precision).instruction.startswith(("vfmadd231ps", "fused"))]
+    names = [name for name in available() if load(name).product(precision).exists and fused(name, precision)]
     first, *others = [logits(name, precision, DECODERS[model]) for name in names]
     for name, other in zip(names[1:], others, strict=True):
         assert (first == other).all(), f"{names[0]} and {name}"

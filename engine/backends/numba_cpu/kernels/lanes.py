@@ -28,8 +28,8 @@ def l_sum(part0: Vector, part1: Vector, part2: Vector, part3: Vector) -> Float:
 def sum_of(add: Callable[..., Any]) -> Any:
     """Return a function (x, n, other) that sums up n terms of a row in lanes.
 
-    add: (sum, x, i, n, other) adds the terms of VL numbers from x[i] on to a vector of sums; of n if these are fewer, and
-    of none if n is not positive.
+    add: (sum, x, i, n, other) adds the terms of VL numbers from x[i] on to a vector of sums; of n numbers if these are
+    fewer, and of none if n is not positive.
     """
 
     @inline
