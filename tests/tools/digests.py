@@ -1,7 +1,7 @@
 """Digests of forward passes: the exact bits that instruction sets give, so that tests find any change.
 
-Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. `amxemulated` has the record of
-`amx`, because it is compiled with fused multiply-adds. Others have one each.
+Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. `amxemulated` has the record
+of `amx`, because it is compiled with fused multiply-adds. Others have one each.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
 to write `golden/digests.json` anew, after a change that alters bits on purpose, with the sentence of CHANGELOG.md that
