@@ -65,11 +65,6 @@ if MACHINE in ("x86_64", "amd64"):
         "amx": [*AVX512, "-mavx512vnni", "-mavx512bf16", "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
     }
 
-# AVX-512's tile shapes, and AMX's tiles, without their instructions, so that any machine can test them. Not part of
-# "all": they are slow, and with -O3 their unrolled loops would take the compiler minutes.
-WIDE = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]
-FOR_TESTS = {"wide": WIDE, "amxemulated": [*WIDE, "-DENGINE_EMULATE_TILES"]}
-
 # Linux spells these features of the CPU in another way than the compiler.
 CPUINFO_NAMES = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
                  "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8", "lse": "atomics",
@@ -91,6 +86,13 @@ def cpu_features(cpuinfo="/proc/cpuinfo"):
     first = {key: next((set(line.partition(":")[2].split()) for line in lines if line.startswith(key)), None)
              for key in (FEATURES, "vendor_id")}  # fmt: skip
     return first[FEATURES] and first[FEATURES] | (first["vendor_id"] or set())
+
+
+# AVX-512's tile shapes, and AMX's tiles, without their instructions, so that any machine can test them. Not part of
+# "all": they are slow, and with -O3 their unrolled loops would take the compiler minutes. Where this CPU has fused
+# multiply-adds, they round as AVX-512 does.
+WIDE = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1", *(["-mfma"] if "fma" in (cpu_features() or ()) else [])]
+FOR_TESTS = {"wide": WIDE, "amxemulated": [*WIDE, "-DENGINE_EMULATE_TILES"]}
 
 
 def needed(flags):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, shown
+from ..base.functions import exp, log
 from ..model.config import ModelConfig
 from ..programs.observe import Head
 from .steps import Row, Top
@@ -71,5 +72,5 @@ def top_of(logits: np.ndarray, k: int) -> Top:
     if not len(logits):
         return Top(values, ids, np.zeros(0, np.float32))
     with np.errstate(invalid="ignore"):     # NaN and inf give NaN
-        total = np.exp(logits - values[:, :1]).sum(axis=1)
-        return Top(values, ids, (values[:, 0] + np.log(total)).astype(np.float32))
+        total = exp(logits - values[:, :1]).sum(axis=1)
+        return Top(values, ids, (values[:, 0] + log(total)).astype(np.float32))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import EngineError, WeightsError
+from ..base.functions import power
 from ..model.generation_config import GenerationConfig
 from ..programs.observe import Head
 
@@ -101,4 +102,4 @@ def logits_error() -> WeightsError:
 
 def score_of(total: float, new_tokens: int, length_penalty: float) -> float:
     """Return total / new_tokens^length_penalty; 0 for no tokens."""
-    return total / new_tokens**length_penalty if new_tokens else 0.0
+    return total / float(power(new_tokens, length_penalty)) if new_tokens else 0.0

@@ -18,8 +18,9 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.functions import exp, log
 from ..model.generation_config import GenerationConfig
-from .top_k import best, log_sum_exp, parts
+from .top_k import best, parts
 
 
 def stream_of_numbers(
@@ -49,7 +50,7 @@ def kept(
             _filter_top_p(x[part], config.top_p)
         if config.min_p:
             top = x[part].max(axis=1, keepdims=True)
-            x[part][x[part] < top + np.float32(np.log(config.min_p))] = -np.inf
+            x[part][x[part] < top + np.float32(log(config.min_p))] = -np.inf
     if ids is not None:
         order = np.argsort(ids, axis=1, kind="stable")
         x, ids = np.take_along_axis(x, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -63,7 +64,7 @@ def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     columns = np.empty(len(x), np.int64)
     for part in parts(*x.shape):
-        cumulative = np.cumsum(np.exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
+        cumulative = np.cumsum(exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
         columns[part] = (cumulative <= (u[part] * cumulative[:, -1])[:, None]).sum(axis=1)
     return columns
 
@@ -71,8 +72,9 @@ def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
 def _filter_top_p(x: NDArray[np.float32], top_p: float) -> None:
     """Set the tokens that top_p removes to -inf in x [R, n]; the best token always stays, the first among equals."""
     values = -np.sort(-x, axis=1)
-    before = np.cumsum(np.exp(values - log_sum_exp(x)[:, None]), axis=1, dtype=np.float64)[:, :-1]
-    count = 1 + (before < top_p).sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
+        cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
+    count = 1 + (cumulative[:, :-1] < top_p * cumulative[:, -1:]).sum(axis=1, keepdims=True)
     last = np.take_along_axis(values, count - 1, axis=1)
     count -= (x > last).sum(axis=1, keepdims=True)
     equal = x == last

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.functions import exp, log
+
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
 PART = 65536
@@ -28,9 +30,8 @@ def log_sum_exp(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     top[np.isneginf(top)] = 0
     sums = np.empty_like(top)
     for part in parts(*scores.shape):
-        sums[part] = np.exp(scores[part] - top[part, None]).sum(axis=1)
-    with np.errstate(divide="ignore"):
-        return top + np.log(sums)
+        sums[part] = exp(scores[part] - top[part, None]).sum(axis=1)
+    return top + log(sums)
 
 
 def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

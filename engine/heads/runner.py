@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError
+from ..base.functions import exp, tanh
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..encoding.text_encoder import TextEncoder
@@ -27,7 +28,7 @@ from ..weights.modules import normalize, sigmoid
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda x: x,
     "identity": lambda x: x,
-    "tanh": np.tanh,
+    "tanh": tanh,
     "relu": lambda x: np.maximum(x, np.float32(0)),
     "sigmoid": sigmoid,
     "softmax": lambda x: softmax(x),
@@ -193,7 +194,7 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def softmax(x: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, [..., n]; NaN for a row with infinity."""
     with np.errstate(invalid="ignore"):     # finite weights may be so large that the logits are not
-        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        e = exp(x - x.max(axis=-1, keepdims=True))
         return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 

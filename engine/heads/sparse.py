@@ -22,6 +22,7 @@ import numpy as np
 
 from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
+from ..base.functions import log1p
 from ..base.install import needs_package
 from ..base.stop import NEVER, Stop
 from ..model.head import Scatter
@@ -246,6 +247,8 @@ def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonze
 
 def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
     """Return log(1 + relu(x)), and for log1p_relu log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
-    once = np.log1p(np.maximum(logits, np.float32(0)))
-    return np.log1p(once) if activation == "log1p_relu" else once
+    found = np.maximum(logits, np.float32(0))
+    some = found != 0       # few of them are, and NaN is one
+    found[some] = log1p(log1p(found[some])) if activation == "log1p_relu" else log1p(found[some])
+    return found
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
+from ..base.functions import power
 from ..families import llama
 from ..families.names import Names
 from ..families.parts import Part, Parts, Weights
@@ -214,5 +215,5 @@ def _scaled(config: ModelConfig, divisors: np.ndarray) -> ModelConfig:
     if numbers.shape != (pairs,) or not (np.isfinite(numbers) & (numbers >= 1e-3)).all() or kind.rotary_theta is None:
         raise WeightsError(f"rope_freqs.weight must hold a number of at least 0.001 for each of the {pairs} pairs of "
                            f"columns of a head, not an array of shape {list(numbers.shape)}")
-    frequencies = kind.rotary_theta ** (-2 * np.arange(pairs) / config.head_width) / numbers
+    frequencies = power(kind.rotary_theta, -2 * np.arange(pairs) / config.head_width) / numbers
     return replace(config, attention_kinds=(replace(kind, rotary_frequencies=tuple(frequencies.tolist())),))

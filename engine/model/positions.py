@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..base.functions import cos_sin, log, power
+
 
 def rotary_angles(
     positions: np.ndarray, theta: float, width: int, dtype: np.dtype | type = np.float32, scale: float = 1.0,
@@ -25,8 +27,14 @@ def rotary_angles(
     if len(frequencies):
         angles = positions[..., None] * np.array(frequencies)
     else:
-        angles = positions[..., None] / scale * theta ** (-np.arange(0, width, 2) / width)
-    return (factor * np.cos(angles)).astype(dtype), (factor * np.sin(angles)).astype(dtype)
+        angles = positions[..., None] / scale * _waves(theta, width)
+    cosine, sine = cos_sin(angles)
+    return (factor * cosine).astype(dtype), (factor * sine).astype(dtype)
+
+
+def _waves(theta: float, width: int) -> np.ndarray:
+    """Return theta^(-2i/width) for i below width/2."""
+    return power(theta, -np.arange(0, width, 2) / width)
 
 
 def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fast: float = 32.0, slow: float = 1.0,
@@ -38,13 +46,13 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
     al., "YaRN" (arXiv 2309.00071), section 3.2.
     """
     def pair(turns: float) -> float:
-        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        return width * float(log(trained / (turns * 2 * math.pi))) / (2 * float(log(theta)))
 
     first, last = pair(fast), pair(slow)
     if whole:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
-    plain = theta ** (-np.arange(0, width, 2) / width)
+    plain = _waves(theta, width)
     ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)
     return tuple((plain * (1.0 - ramp) + plain / factor * ramp).tolist())
 
@@ -56,7 +64,7 @@ def llama3_frequencies(theta: float, width: int, factor: float, trained: float, 
     trained: the longest sequence of the training. A pair that turns `fast` times or more in it is fast, and one that
     turns `slow` times or less is slow. Grattafiori et al., "The Llama 3 Herd of Models" (arXiv 2407.21783).
     """
-    plain = theta ** (-np.arange(0, width, 2) / width)
+    plain = _waves(theta, width)
     share = np.clip((trained * plain / (2 * math.pi) - slow) / (fast - slow), 0.0, 1.0)
     return tuple((plain * share + plain / factor * (1.0 - share)).tolist())
 
@@ -67,7 +75,7 @@ def static_ntk(theta: float, factor: float, width: int) -> tuple[float, float]:
     The frequencies are (theta * factor)^(-2i/width) / factor^(2/width) for i below width/2. The last of them is
     theta^(2/width - 1) / factor. Su Jianlin, kexue.fm/archives/9706.
     """
-    return theta * factor, factor ** (2 / width)
+    return theta * factor, float(power(factor, 2 / width))
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:
@@ -77,9 +85,9 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     power of two, followed by every second slope of the next higher one, as in the authors' code.
     """
     lower = 2 ** (num_heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * i / lower) for i in range(1, lower + 1)]
-    slopes += [2.0 ** (-4 * i / lower) for i in range(1, 2 * (num_heads - lower), 2)]
-    return np.array(slopes)
+    exponents = [-8 * i / lower for i in range(1, lower + 1)]
+    exponents += [-4 * i / lower for i in range(1, 2 * (num_heads - lower), 2)]
+    return power(2.0, exponents)
 
 
 def buckets_of(distances: np.ndarray, buckets: int, max_distance: int, bidirectional: bool = True) -> np.ndarray:
@@ -96,9 +104,7 @@ def buckets_of(distances: np.ndarray, buckets: int, max_distance: int, bidirecti
     exact = buckets // 2
     # The logarithm is in float32, as in T5's training: in float64 some distances fall on the other side of a bucket's
     # edge.
-    ratio = np.log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(
-        math.log(max_distance / exact)
-    )
+    ratio = log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(log(max_distance / exact))
     far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
     own = np.where(away < exact, away, far)
     return own + buckets * (distances > 0) if bidirectional else own
@@ -131,7 +137,7 @@ def relative_rows(distances: np.ndarray, limit: int, buckets: int) -> np.ndarray
     if buckets:
         size = np.abs(distances)
         # One call of log for all numbers, so that a distance of limit - 1 has a quotient of exactly 1.
-        logs = np.log(np.append(np.maximum(size, exact), limit - 1) / exact)
+        logs = log(np.append(np.maximum(size, exact), limit - 1) / exact)
         far = np.ceil(logs[:-1].reshape(size.shape) / logs[-1] * (exact - 1)) + exact
         row = np.where(size <= exact, distances, np.sign(distances) * far)
     return np.clip(row + span, 0, 2 * span - 1).astype(np.int32)
@@ -143,8 +149,8 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
     Columns 2i and 2i+1 are the sine and the cosine of position * 10000^(-2i/width). Vaswani et al., "Attention Is All
     You Need" (arXiv 1706.03762), section 3.5.
     """
-    angles = np.arange(positions)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
-    table = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(positions, -1)
+    cosine, sine = cos_sin(np.arange(positions)[:, None] * _waves(10000.0, width))
+    table = np.stack([sine, cosine], axis=2).reshape(positions, -1)
     return table[:, :width].astype(np.float32)
 
 
@@ -183,7 +189,7 @@ def halved_sinusoids(positions: int, width: int, last: bool = False) -> np.ndarr
     """
     half = width // 2 if last else (width + 1) // 2
     exponents = -np.arange(half) / (half - 1) if last else -np.arange(half) * 2 / width
-    angles = np.arange(positions)[:, None] * 10000.0**exponents
+    cosine, sine = cos_sin(np.arange(positions)[:, None] * power(10000.0, exponents))
     table = np.zeros((positions, width), np.float32)
-    table[:, :half], table[:, half:2 * half] = np.sin(angles), np.cos(angles)[:, :width - half]
+    table[:, :half], table[:, half:2 * half] = sine, cosine[:, :width - half]
     return table

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.arguments import positive_int
 from ..base.errors import InputError
+from ..base.functions import cos_sin, exp, log, log10
 from ..base.stop import NEVER, Stop
 from .samples import RATE, check_samples
 
@@ -109,9 +110,10 @@ class Spectrogram:
 def _log_power(samples: np.ndarray, filters: np.ndarray) -> np.ndarray:
     """Return the ten logarithms of the power in each mel channel: float32 [channels, windows that the samples fill]."""
     windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
-    bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
-    power = (np.abs(np.fft.rfft(windows * bell)) ** 2).T
-    return np.log10(np.maximum(_mel_power(filters, power), _FLOOR)).astype(np.float32)
+    bell = 0.5 - 0.5 * cos_sin(2 * np.pi * np.arange(_WINDOW) / _WINDOW)[0]
+    waves = np.fft.rfft(windows * bell)
+    power = (waves.real * waves.real + waves.imag * waves.imag).T
+    return log10(np.maximum(_mel_power(filters, power), _FLOOR)).astype(np.float32)
 
 
 def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:
@@ -149,13 +151,13 @@ def mel_filters(channels: int) -> np.ndarray:
     return np.maximum(0.0, np.minimum(rise, fall)) * (2.0 / (edges[2:] - edges[:-2]))[:, None]
 
 
-_LINEAR_MELS, _MELS_PER_LOG = 15.0, 27.0 / np.log(6.4)
+_LINEAR_MELS, _MELS_PER_LOG = 15.0, 27.0 / float(log(6.4))
 """Mels of 1000 Hz, of 200/3 Hz each, and mels for each factor of e above."""
 
 
 def _mel(hertz: float) -> float:
-    return float(_LINEAR_MELS + np.log(hertz / 1000.0) * _MELS_PER_LOG)
+    return float(_LINEAR_MELS + float(log(hertz / 1000.0)) * _MELS_PER_LOG)
 
 
 def _hertz(mels: np.ndarray) -> np.ndarray:
-    return np.where(mels < _LINEAR_MELS, mels * 200.0 / 3.0, 1000.0 * np.exp((mels - _LINEAR_MELS) / _MELS_PER_LOG))
+    return np.where(mels < _LINEAR_MELS, mels * 200.0 / 3.0, 1000.0 * exp((mels - _LINEAR_MELS) / _MELS_PER_LOG))

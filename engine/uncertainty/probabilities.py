@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.functions import exp
 from .temperature import two_classes
 
 
@@ -23,7 +24,6 @@ def probabilities(logits: np.ndarray, temperature: float = 1.0, bias: np.ndarray
         rows += bias.astype(np.float64)
     rows = two_classes(rows)
     for row in rows:
-        row -= row.max()
-        np.exp(row, out=row)
+        row[:] = exp(row - row.max())
         row /= row.sum()
     return rows

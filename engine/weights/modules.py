@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ..base.errors import WeightsError, shown
+from ..base.functions import exp, tanh
 
 TOKENS, SENTENCE = "token_embeddings", "sentence_embedding"
 """The names of the vectors that pooling reads, and of those that it writes, which are also the result of `encode`."""
@@ -232,7 +233,7 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + e^-x), without overflow."""
-    small = np.exp(-np.abs(x))
+    small = exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
@@ -248,6 +249,6 @@ _ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, 
 _NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
-_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": np.tanh,
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh,
                                                              "sigmoid": sigmoid}
 """The activations that NumPy computes here, because the linear map of a backend has only the others."""

@@ -1,4 +1,7 @@
-"""Digests of forward passes: the exact bits that each instruction set gives, so that tests find any change.
+"""Digests of forward passes: the exact bits that instruction sets give, so that tests find any change.
+
+Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. `amxemulated` has the record
+of `amx`, because it is compiled with fused multiply-adds. Others have one each.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
 to write `golden/digests.json` anew, after a change that alters bits on purpose, with the sentence of CHANGELOG.md that
@@ -9,11 +12,7 @@ tells users of it:
 `golden/digests_log.json` keeps the sentences of all changes, and which records each of them explains. A test finds a
 record that no sentence explains.
 
-The digests of `amx` have to be those of its emulation with AVX-512's vectors, so that a test on silicon compares the
-two. A CPU with AVX512-BF16 records them:
-
-    ENGINE_BUILD_ISA=amx ENGINE_BUILD_FLAGS=-DENGINE_EMULATE_TILES python setup.py build --build-lib build/tiles
-    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.tools.digests amx --changelog "..."
+A test on silicon thus compares `amx` with its emulation.
 """
 
 import argparse
@@ -144,6 +143,12 @@ def digest(kernels, model, precision, threads):
     return sha.hexdigest()[:16]
 
 
+def record_of(name, product):
+    """Return the name of the record that has the bits of this product of an instruction set."""
+    group = "fma" if product.instruction.startswith("vfmadd231ps") else "amx" if name == "amxemulated" else name
+    return f"{group}/{product.name}"
+
+
 def checksum(digests):
     """Return a short checksum of the digests of one record, by model."""
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
@@ -198,7 +203,7 @@ def main():
         kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
         for precision in PRECISIONS:
             if (product := kernels.product(precision)).exists:
-                recorded[f"{name}/{product.name}"] = {model: digest(kernels, model, precision, 1) for model in MODELS}
+                recorded[record_of(name, product)] = {model: digest(kernels, model, precision, 1) for model in MODELS}
     recorded = dict(sorted(recorded.items()))
     log = logged(old, recorded, log, arguments.changelog)
     if wrong := problems(recorded, log, CHANGELOG.read_text(encoding="utf-8")):

@@ -3,7 +3,7 @@
 
 from cpython.pycapsule cimport PyCapsule_New
 from libc.float cimport FLT_MAX
-from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, rintf, sqrtf
+from libc.math cimport INFINITY, M_LN2, M_LOG2E, M_SQRT1_2, NAN, frexp, rintf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (

@@ -9,13 +9,13 @@ from ..cpu.native.native import refusal
 TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
 
-def _shape() -> tuple[int, int, int, int]:
-    """Return (VL, NV, MR, KC) for the CPU that Numba compiles for, as in simd.h."""
+def _shape() -> tuple[int, int, int]:
+    """Return (VL, NV, MR) for the CPU that Numba compiles for, as in simd.h."""
     if all(f"+{name}" in FEATURES for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
-        return 16, 4, 6, 1024
+        return 16, 4, 6
     if "+avx2" in FEATURES and "+fma" in FEATURES:
-        return 8, 2, 6, 768
-    return 4, 2, 6, 1024
+        return 8, 2, 6
+    return 4, 2, 6
 
 
 def _integers() -> str:
@@ -38,7 +38,9 @@ def _why_no_tiles() -> str | None:
     return f"Numba compiles for a CPU without {', '.join(name for name, there in needed.items() if not there)}"
 
 
-VL, NV, MR, KC = _shape()
+VL, NV, MR = _shape()
+KC = 1024
+"""The largest K block of a product, as in simd/common.h."""
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
 WHY_NO_TILES = _why_no_tiles()

@@ -10,17 +10,12 @@ cdef void choose(const Best* best, const float* logits, Py_ssize_t logits_stride
     cdef Py_ssize_t row, i
     cdef const float* x = logits
     cdef float highest
-    cdef vf total, all_lanes
     cdef float* values
     cdef int* ids
     for row in range(M):
         highest = largest(x, n, -FLT_MAX)
         if maximum != NULL:
-            all_lanes, total, i = v_set1(highest), v_set1(0.0), 0
-            while i < n:
-                total = v_add(total, power(v_load(x + i) if n - i >= VL else row_tail(x + i, <int>(n - i)), all_lanes))
-                i += VL
-            maximum[row * stride], sum[row * stride] = highest, v_sum(total)
+            maximum[row * stride], sum[row * stride] = highest, powers_of_row(x, n, highest, NULL)
         values, ids = best.values + row * best.k, best.ids + row * best.k
         if is_better(highest, <int>id, values[best.k - 1], ids[best.k - 1]):    # usually none of them is
             for i in range(n):
@@ -31,15 +26,18 @@ cdef void choose(const Best* best, const float* logits, Py_ssize_t logits_stride
 cdef void log_sum_exp(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                       float* out) noexcept nogil:
     cdef Py_ssize_t row, i
-    cdef int n
+    cdef int n, j
     cdef float highest
-    cdef vf total
+    cdef v_lanes total
     for row in range(M):
-        highest, total, i = largest(maximum, parts, -FLT_MAX), v_set1(0.0), 0
+        highest, total, i = largest(maximum, parts, -FLT_MAX), l_zero(), 0
         while i < parts:
-            n = <int>min(parts - i, <Py_ssize_t>VL)
-            total = v_fma(power(row_tail(maximum + i, n), v_set1(highest)), v_loadn(sum + i, n), total)
-            i += VL
-        out[row] = highest + logf(v_sum(total))
+            for j in range(LANE_VECTORS):
+                n = l_count(<int>min(parts - i, <Py_ssize_t>LANES), j)
+                if n:
+                    total.v[j] = v_fma(power(row_tail(maximum + i + j * VL, n), v_set1(highest)),
+                                       v_loadn(sum + i + j * VL, n), total.v[j])
+            i += LANES
+        out[row] = highest + natural_logarithm(l_sum(total))
         maximum += stride
         sum += stride

@@ -76,6 +76,25 @@ cdef inline vf v_silu(vf x) noexcept nogil:
     return v_swish(x, v_mul(x, v_set1(<float>-1.4426950408889634)))
 
 
+cdef inline float natural_logarithm(float x) noexcept nogil:
+    # ln x, within 0.501 ulp. libm's has other bits in other versions, and on other CPUs. For x = m 2^e with m around 1, ln x =
+    # e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), in float64, without FMAs, which not all sets have.
+    cdef int exponent, i
+    cdef double m, s, s2, series
+    if not 0 < x < INFINITY:
+        return x if x > 0 else -INFINITY if x == 0 else NAN
+    m = frexp(x, &exponent)
+    if m < M_SQRT1_2:
+        m *= 2
+        exponent -= 1
+    s = (m - 1) / (m + 1)
+    s2, series, i = s * s, 0, 15
+    while i > 0:
+        series = series * s2 + 1.0 / i
+        i -= 2
+    return <float>(exponent * M_LN2 + 2 * s * series)
+
+
 cdef enum:
     GELU_APPROXIMATE = 100      # one more Activation: GELU for results that are rounded to bfloat16 or int8 at once
 

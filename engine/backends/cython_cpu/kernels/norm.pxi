@@ -1,5 +1,40 @@
 # Compute LayerNorm and RMSNorm of rows.
 
+cdef enum Term:
+    NUMBER          # x
+    SQUARE          # x^2
+    DEVIATION       # (x - mean)^2
+
+
+cdef inline vf add_term(const Term term, vf x, vf mean, int n, vf sum) noexcept nogil:
+    # Add the terms of the first n lanes; the others are zeros, or become zeros.
+    if term == NUMBER:
+        return v_add(sum, x)
+    if term == DEVIATION:
+        x = v_sub(x, mean)
+        if n < VL:
+            x = v_keep(x, n)
+    return v_fma(x, x, sum)
+
+
+cdef inline float sum_of_terms(const Term term, const float* x, Py_ssize_t D, float mean) noexcept nogil:
+    # Return the sum of the terms of D numbers, in lanes (simd/common.h).
+    cdef v_lanes sums = l_zero()
+    cdef vf centre = v_set1(mean)
+    cdef Py_ssize_t i
+    cdef int j, n, tail = <int>(D % LANES)
+    for i in range(D // LANES):
+        for j in range(LANE_VECTORS):
+            sums.v[j] = add_term(term, v_load(x + j * VL), centre, VL, sums.v[j])
+        x += LANES
+    if tail:
+        for j in range(LANE_VECTORS):
+            n = l_count(tail, j)
+            if n:
+                sums.v[j] = add_term(term, v_loadn(x + j * VL, n), centre, n, sums.v[j])
+    return l_sum(sums)
+
+
 cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil:
     # Compute out = (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., arXiv 1607.06450, eqs. 3-4). A second
@@ -7,22 +42,12 @@ cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, floa
     # equal x.
     cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(norm.D % VL)
-    cdef vf total, squares, mean, centred, scale
+    cdef float centre
+    cdef vf mean, centred, scale
     for row in range(M):
-        total = v_set1(0.0)
-        for i in range(vectors):
-            total = v_add(total, v_load(x + i * VL))
-        if tail:
-            total = v_add(total, v_loadn(x + whole, tail))
-        mean = v_set1(v_sum(total) / norm.D)
-        squares = v_set1(0.0)
-        for i in range(vectors):
-            centred = v_sub(v_load(x + i * VL), mean)
-            squares = v_fma(centred, centred, squares)
-        if tail:
-            centred = v_keep(v_sub(v_loadn(x + whole, tail), mean), tail)
-            squares = v_fma(centred, centred, squares)
-        scale = v_set1(1.0 / sqrtf(v_sum(squares) / norm.D + norm.eps))
+        centre = sum_of_terms(NUMBER, x, norm.D, 0) / norm.D
+        scale = v_set1(1.0 / sqrtf(sum_of_terms(DEVIATION, x, norm.D, centre) / norm.D + norm.eps))
+        mean = v_set1(centre)
         for i in range(vectors):
             centred = v_mul(v_sub(v_load(x + i * VL), mean), scale)
             v_store(out + i * VL, v_fma(centred, v_load(norm.weight + i * VL), v_load(norm.bias + i * VL)))
@@ -39,16 +64,9 @@ cdef void rms_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float*
     # Compute out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467, eq. 4). out may equal x.
     cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(norm.D % VL)
-    cdef vf squares, scale, value
+    cdef vf scale, value
     for row in range(M):
-        squares = v_set1(0.0)
-        for i in range(vectors):
-            value = v_load(x + i * VL)
-            squares = v_fma(value, value, squares)
-        if tail:
-            value = v_loadn(x + whole, tail)
-            squares = v_fma(value, value, squares)
-        scale = v_set1(1.0 / sqrtf(v_sum(squares) / norm.D + norm.eps))
+        scale = v_set1(1.0 / sqrtf(sum_of_terms(SQUARE, x, norm.D, 0) / norm.D + norm.eps))
         for i in range(vectors):
             v_store(out + i * VL, v_mul(v_mul(v_load(x + i * VL), scale), v_load(norm.weight + i * VL)))
         if tail:

@@ -52,12 +52,12 @@ cdef struct Ahead:
 cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* maximum, float* sum,
                              const Ahead* ahead) noexcept nogil:
     # Turn scores of keys [begin, end) of a range, of which there is at least one, into powers of two. Other keys of their
-    # cells get the weight 0, and so does a score of -inf. The sum has CELL parts, of the keys with one place in their
-    # cells, which are added half to half.
-    cdef vf parts[CELL_VECTORS]
+    # cells get the weight 0, and so does a score of -inf. The sum is in lanes
+    # (simd/common.h), one for each place of a cell.
+    cdef v_lanes sums = l_zero()
     cdef vf hidden = v_set1(-INFINITY), zero = v_set1(0.0), highest = v_set1(-3.0e38), x
     cdef Py_ssize_t first = begin // CELL * CELL, last = (end + CELL - 1) // CELL * CELL, i = first, byte
-    cdef int j, half
+    cdef int j
     while i < last:
         x = v_load(p + i)
         if i < begin or i + VL > end:
@@ -67,8 +67,6 @@ cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* 
         i += VL
     maximum[0] = v_largest(highest)
     highest = v_set1(maximum[0])
-    for j in range(CELL_VECTORS):
-        parts[j] = zero
     i = first
     while i < last:
         if ahead != NULL:
@@ -80,14 +78,9 @@ cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* 
             x = v_load(p + i + j * VL)
             x = v_select(v_equal(x, hidden), zero, v_exp2(v_sub(x, highest)))
             v_store(p + i + j * VL, x)
-            parts[j] = v_add(parts[j], x)
+            sums.v[j] = v_add(sums.v[j], x)
         i += CELL
-    half = CELL_VECTORS // 2
-    while half > 0:
-        for j in range(half):
-            parts[j] = v_add(parts[j], parts[j + half])
-        half //= 2
-    sum[0] = v_sum(parts[0])
+    sum[0] = l_sum(sums)
 
 
 cdef inline void fold(float* maximum, float* sum, float* context, float range_maximum, float range_sum,

@@ -21,6 +21,24 @@ cdef inline vf power(vf x, vf maximum) noexcept nogil:
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 
+cdef inline float powers_of_row(const float* x, Py_ssize_t n, float maximum, float* out) noexcept nogil:
+    # Return the sum of the powers of n numbers, in lanes (simd/common.h), and store the powers unless out is NULL.
+    cdef v_lanes sums = l_zero()
+    cdef vf highest = v_set1(maximum), p
+    cdef Py_ssize_t i = 0
+    cdef int j, count
+    while i < n:
+        for j in range(LANE_VECTORS):
+            count = l_count(<int>(n - i), j) if n - i < LANES else VL
+            if count:
+                p = power(v_load(x + i + j * VL) if count == VL else row_tail(x + i + j * VL, count), highest)
+                if out != NULL:
+                    v_storen(out + i + j * VL, p, count)
+                sums.v[j] = v_add(sums.v[j], p)
+        i += LANES
+    return l_sum(sums)
+
+
 cdef void softmax(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                   Py_ssize_t N) noexcept nogil:
     # The maximum starts at the most negative finite number, so that all powers of a row of -inf are 0 and its sum 0
@@ -28,25 +46,10 @@ cdef void softmax(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t ou
     # equal x.
     cdef Py_ssize_t vectors = N // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(N % VL)
-    cdef vf maximum, sum, p, scale
+    cdef vf scale
     cdef float total
     for row in range(M):
-        maximum = v_set1(-FLT_MAX)
-        for i in range(vectors):
-            maximum = v_max(v_load(x + i * VL), maximum)
-        if tail:
-            maximum = v_max(row_tail(x + whole, tail), maximum)
-        maximum = v_set1(v_largest(maximum))
-        sum = v_set1(0.0)
-        for i in range(vectors):
-            p = power(v_load(x + i * VL), maximum)
-            v_store(out + i * VL, p)
-            sum = v_add(sum, p)
-        if tail:
-            p = power(row_tail(x + whole, tail), maximum)
-            v_storen(out + whole, p, tail)
-            sum = v_add(sum, p)
-        total = v_sum(sum)
+        total = powers_of_row(x, N, largest(x, N, -FLT_MAX), out)
         scale = v_set1(1.0 / total if total != 0.0 else 0.0)
         for i in range(vectors):
             v_store(out + i * VL, v_mul(v_load(out + i * VL), scale))

@@ -47,7 +47,7 @@ cdef void weigh_block(const Attention* call, Scratch* s, Block* b, float* weight
     for i in range(b.n):
         total = b.sum[i]
         if entropy != NULL:
-            nats = logf(total) - b.context[i] * <float>M_LN2 / total if total != 0 else 0
+            nats = natural_logarithm(total) - b.context[i] * <float>M_LN2 / total if total != 0 else 0
             entropy[b.t + i] = 0 if nats < 0 else nats      # rounding can leave a number below 0; NaN stays NaN
         if weights != NULL:
             row = weights + (b.t + i) * stride

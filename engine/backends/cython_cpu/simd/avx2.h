@@ -10,7 +10,7 @@
 #else
 #define ISA_NAME "avx2"
 #endif
-enum { VL = 8, NV = 2, MR = 6, KC = 768 };
+enum { VL = 8, NV = 2, MR = 6 };
 #define PAIRS PAIRS_8
 #define ALTERNATE ALTERNATE_8
 typedef __m256 vf;

@@ -14,7 +14,7 @@
 #else
 #define ISA_NAME "avx512"
 #endif
-enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+enum { VL = 16, NV = 4, MR = 6 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 typedef __m512 vf;

@@ -4,6 +4,9 @@
 
 enum { NR = NV * VL, LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
 
+/* The largest K block of a product, which cuts its sums, so it is one number for all instruction sets. */
+enum { KC = 1024 };
+
 /* Vectors of the tokens of a cell of a cache, and the most queries of a tile over a cell: its sums are in MR*NV registers
  * at most. */
 enum { CELL_VECTORS = 16 / VL, FEW = NV < CELL_VECTORS ? MR * NV / CELL_VECTORS : MR };
@@ -74,7 +77,8 @@ INLINE vf v_scale(vf p, vf n) { return v_raise(p, n); }
 #endif
 
 /* v_sum: return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly.
- * v_largest: return the largest lane; NaN may be ignored. */
+ * v_largest: return the largest lane; NaN may be ignored. Only l_sum may reduce what decides a result: the bits of v_sum
+ * depend on VL, unless the sums are exact. */
 #ifndef ENGINE_REDUCE
 INLINE float v_sum(vf x) {
     float lane[VL];
@@ -90,6 +94,31 @@ INLINE float v_largest(vf x) {
     return lane[0];
 }
 #endif
+
+/* A sum over the numbers of a row has the same bits on all instruction sets. It has LANES partial sums, and lane i adds
+ * the numbers whose index is i modulo LANES, in their order. Then the upper half of the lanes is added to the lower half,
+ * repeatedly. A row's end adds zeros. `v_lanes` holds the partial sums, in LANE_VECTORS vectors.
+ *
+ * l_zero: return empty sums. l_sum: return the sum of the lanes. l_count: return how many numbers the vector j of lanes
+ * takes from the last n numbers of a row, n < LANES. */
+enum { LANES = 16, LANE_VECTORS = LANES / VL };
+typedef struct {
+    vf v[LANE_VECTORS];
+} v_lanes;
+INLINE v_lanes l_zero(void) {
+    v_lanes sums;
+    for (int j = 0; j < LANE_VECTORS; j++) sums.v[j] = v_set1(0);
+    return sums;
+}
+INLINE float l_sum(v_lanes sums) {
+    for (int half = LANE_VECTORS / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) sums.v[j] = v_add(sums.v[j], sums.v[j + half]);
+    return v_sum(sums.v[0]);
+}
+INLINE int l_count(int n, int j) {
+    n -= j * VL;
+    return n < 0 ? 0 : n < VL ? n : VL;
+}
 
 /* Store the codes of 4*VL floats. */
 #ifndef ENGINE_STORE_CODES

@@ -15,7 +15,7 @@
 #else
 #define ISA_NAME "neon"
 #endif
-enum { VL = 4, NV = 4, MR = 6, KC = 768 };
+enum { VL = 4, NV = 4, MR = 6 };
 #define PAIRS PAIRS_4
 #define ALTERNATE ALTERNATE_4
 typedef float32x4_t vf;

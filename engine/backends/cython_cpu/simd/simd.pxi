@@ -17,6 +17,8 @@ cdef extern from "simd/simd.h" nogil:
         LINE
         AHEAD
         CELL_VECTORS
+        LANES
+        LANE_VECTORS
         FEW
     const char* ISA_NAME
     const char* FLOAT_INSTRUCTION
@@ -56,6 +58,11 @@ cdef extern from "simd/simd.h" nogil:
     vf v_odd(vf a, vf b)
     void v_transpose(vf* rows)
     float v_sum(vf x)
+    ctypedef struct v_lanes:
+        vf v[1]         # LANE_VECTORS of them
+    v_lanes l_zero()
+    float l_sum(v_lanes sums)
+    int l_count(int n, int j)
     float v_largest(vf x)
     void fetch_near(const char* p)
     void fetch_far(const char* p)

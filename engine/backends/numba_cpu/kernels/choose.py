@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from math import log
+from typing import Any
 
 import numpy as np
 
 from ..compiler.compiling import helper, inline
-from ..compiler.structs import Best, Float, Floats, Int, Ints, Size
-from ..compiler.vector import v_add, v_fma, v_loadn, v_set1, v_sum
+from ..compiler.structs import Best, Float, Floats, Int, Ints, Size, Vector
+from ..compiler.vector import v_fma, v_loadn, v_set1
 from ..target import VL
-from .softmax import entries, largest, power
+from .elementwise import natural_logarithm
+from .lanes import sum_of
+from .softmax import entries, largest, power, sum_of_powers
 
 LOWEST = -np.finfo(np.float32).max
 
@@ -41,14 +43,21 @@ def choose(best: Best, logits: Floats, logits_stride: Size, M: Size, id: Size, n
         x = logits + row * logits_stride
         highest = largest(x, n, LOWEST)
         if maximum:
-            total = v_set1(0.0)
-            for i in range(0, n, VL):
-                total = v_add(total, power(entries(x + i, min(n - i, VL)), v_set1(highest)))
-            maximum[row * stride], sum[row * stride] = highest, v_sum(total)
+            maximum[row * stride], sum[row * stride] = highest, sum_of_powers(x, n, v_set1(highest))
         values, ids = best.values + row * k, best.ids + row * k
         if is_better(highest, np.int32(id), values[k - 1], ids[k - 1]):
             for i in range(n):
                 insert_best(values, ids, k, x[i], np.int32(id + i))
+
+
+@inline
+def _add_part(sum: Vector, maxima: Floats, i: Size, n: Size, other: Any) -> Vector:
+    """Add the sums of some parts of a row, scaled from their own maxima to the row's. other: (sums, highest)."""
+    sums, highest = other
+    return v_fma(power(entries(maxima + i, min(n, VL)), highest), v_loadn(sums + i, min(n, VL)), sum)
+
+
+_sum_of_parts = sum_of(_add_part)
 
 
 def log_sum_exp(maximum: Floats, sum: Floats, stride: Size, M: Size, parts: Size, out: Floats) -> None:
@@ -56,8 +65,5 @@ def log_sum_exp(maximum: Floats, sum: Floats, stride: Size, M: Size, parts: Size
     for row in range(M):
         highests, sums = maximum + row * stride, sum + row * stride
         highest = largest(highests, parts, LOWEST)
-        total = v_set1(0.0)
-        for i in range(0, parts, VL):
-            n = min(parts - i, VL)
-            total = v_fma(power(entries(highests + i, n), v_set1(highest)), v_loadn(sums + i, n), total)
-        out[row] = highest + log(v_sum(total))
+        total = _sum_of_parts(highests, parts, (sums, v_set1(highest)))
+        out[row] = highest + natural_logarithm(total)

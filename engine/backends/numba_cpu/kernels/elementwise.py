@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from math import frexp
+
+import numpy as np
+
 from ..compiler.compiling import helper, inline
-from ..compiler.structs import Floats, Int, Size, Vector
+from ..compiler.structs import Float, Floats, Int, Size, Vector
 from ..compiler.vector import (
     v_abs,
     v_add,
@@ -24,6 +28,8 @@ from ..compiler.vector import (
     v_sub,
 )
 from ..target import VL
+
+LN_2 = 0.6931471805599453
 
 IDENTITY, GELU, GELU_TANH, RELU, SILU = range(5)
 """The values of enum Activation in table.pxd."""
@@ -52,6 +58,22 @@ def v_exp2_bounded(x: Vector) -> Vector:
 def v_exp2(x: Vector) -> Vector:
     """Return 2^x for x <= 127, and 2^-126 below -126. NaN passes through v_max as its second operand."""
     return v_exp2_bounded(v_max(v_set1(-126.0), x))
+
+
+@helper
+def natural_logarithm(x: Float) -> np.float32:
+    """Return ln x: in float64, with additions, products and quotients alone."""
+    if not 0 < x < np.inf:
+        return np.float32(x if x > 0 else -np.inf if x == 0 else np.nan)
+    m, exponent = frexp(np.float64(x))
+    if m < 0.5**0.5:
+        m *= 2.0
+        exponent -= 1
+    s = (m - 1.0) / (m + 1.0)
+    s2, series = s * s, 0.0
+    for i in range(15, 0, -2):
+        series = series * s2 + 1.0 / i
+    return np.float32(exponent * LN_2 + 2.0 * s * series)
 
 
 @inline

@@ -6,9 +6,31 @@ from math import sqrt
 
 import numpy as np
 
-from ..compiler.structs import Floats, Norm, Size
-from ..compiler.vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub, v_sum
+from ..compiler.compiling import inline
+from ..compiler.structs import Floats, Norm, Size, Vector
+from ..compiler.vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub
 from ..target import VL
+from .lanes import sum_of
+
+
+@inline
+def _add_number(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
+    return v_add(sum, v_loadn(x + i, min(n, VL)))
+
+
+@inline
+def _add_square(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
+    value = v_loadn(x + i, min(n, VL))
+    return v_fma(value, value, sum)
+
+
+@inline
+def _add_deviation(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
+    centred = v_keep(v_sub(v_loadn(x + i, min(n, VL)), mean), min(n, VL))
+    return v_fma(centred, centred, sum)
+
+
+_sum, _squares, _deviations = sum_of(_add_number), sum_of(_add_square), sum_of(_add_deviation)
 
 
 def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
@@ -20,20 +42,8 @@ def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: S
     whole = vectors * VL
     weight, bias, D = norm.weight, norm.bias, np.float32(norm.D)
     for _ in range(M):
-        total = v_set1(0.0)
-        for i in range(vectors):
-            total = v_add(total, v_load(x + i * VL))
-        if tail:
-            total = v_add(total, v_loadn(x + whole, tail))
-        mean = v_set1(v_sum(total) / D)
-        squares = v_set1(0.0)
-        for i in range(vectors):
-            centred = v_sub(v_load(x + i * VL), mean)
-            squares = v_fma(centred, centred, squares)
-        if tail:
-            centred = v_keep(v_sub(v_loadn(x + whole, tail), mean), tail)
-            squares = v_fma(centred, centred, squares)
-        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / D + norm.eps))
+        mean = v_set1(_sum(x, norm.D, v_set1(0.0)) / D)
+        scale = v_set1(np.float32(1.0) / sqrt(_deviations(x, norm.D, mean) / D + norm.eps))
         for i in range(vectors):
             centred = v_mul(v_sub(v_load(x + i * VL), mean), scale)
             v_store(out + i * VL, v_fma(centred, v_load(weight + i * VL), v_load(bias + i * VL)))
@@ -48,11 +58,7 @@ def rms_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Siz
     """Compute out = x / sqrt(mean(x^2) + eps) * weight; out may equal x."""
     D = norm.D
     for _ in range(M):
-        squares = v_set1(0.0)
-        for i in range(0, D, VL):
-            value = v_loadn(x + i, min(D - i, VL))
-            squares = v_fma(value, value, squares)
-        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / np.float32(D) + norm.eps))
+        scale = v_set1(np.float32(1.0) / sqrt(_squares(x, D, v_set1(0.0)) / np.float32(D) + norm.eps))
         for i in range(0, D, VL):
             n = min(D - i, VL)
             v_storen(out + i, v_mul(v_mul(v_loadn(x + i, n), scale), v_loadn(norm.weight + i, n)), n)

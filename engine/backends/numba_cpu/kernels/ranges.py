@@ -23,12 +23,12 @@ from ..compiler.vector import (
     v_store,
     v_storen,
     v_sub,
-    v_sum,
 )
 from ..target import VL
 from .attention import correct, padded
 from .cells import CELL
 from .elementwise import v_exp2
+from .lanes import l_sum
 from .scores import LOG2_E, ONE, v_tanh
 
 LEAST = np.float32(-3.0e38)
@@ -86,7 +86,7 @@ def weight_at(p: Floats, maximum: Vector) -> Vector:
 def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats) -> None:
     """Turn scores of keys [begin, end) of a range into powers of two, and other keys of their cells into 0.
 
-    The sum has CELL parts, of the keys with one place in their cells, which are added half to half.
+    The sum is in lanes (lanes.py), one for each place of a cell.
     """
     first, last = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL
     highest = v_set1(LEAST)
@@ -106,10 +106,7 @@ def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats)
         if VL <= 4:
             part2 = v_add(part2, weight_at(p + (i + 2 * VL), highest))
             part3 = v_add(part3, weight_at(p + (i + 3 * VL), highest))
-    if VL <= 4:
-        sum[0] = v_sum(v_add(v_add(part0, part2), v_add(part1, part3)))
-    else:
-        sum[0] = v_sum(v_add(part0, part1))
+    sum[0] = l_sum(part0, part1, part2, part3)
 
 
 @inline

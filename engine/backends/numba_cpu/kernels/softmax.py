@@ -18,10 +18,10 @@ from ..compiler.vector import (
     v_set1,
     v_storen,
     v_sub,
-    v_sum,
 )
 from ..target import VL
 from .elementwise import v_exp2_bounded
+from .lanes import sum_of
 
 
 @inline
@@ -46,6 +46,19 @@ def power(x: Vector, maximum: Vector) -> Vector:
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 
+@inline
+def _add(sum: Vector, x: Floats, i: Size, n: Size, other: Vector) -> Vector:
+    return v_add(sum, v_loadn(x + i, min(n, VL)))
+
+
+@inline
+def _add_power(sum: Vector, x: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
+    return v_add(sum, power(entries(x + i, min(n, VL)), maximum))
+
+
+_sum, sum_of_powers = sum_of(_add), sum_of(_add_power)
+
+
 def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N: Size) -> None:
     """Compute out[M,N] = 2^((x - max) log2 e), divided by its sum; out may equal x.
 
@@ -53,17 +66,11 @@ def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N
     an empty row. The maximum may ignore NaN, but the sum does not, and it makes the whole row NaN.
     """
     for _ in range(M):
-        highest = v_set1(-np.finfo(np.float32).max)
-        for i in range(0, N, VL):
-            highest = v_max(entries(x + i, min(N - i, VL)), highest)
-        maximum = v_set1(v_largest(highest))
-        sum = v_set1(0.0)
+        maximum = v_set1(largest(x, N, -np.finfo(np.float32).max))
         for i in range(0, N, VL):
             n = min(N - i, VL)
-            p = power(entries(x + i, n), maximum)
-            v_storen(out + i, p, n)
-            sum = v_add(sum, p)
-        total = v_sum(sum)
+            v_storen(out + i, power(entries(x + i, n), maximum), n)
+        total = _sum(out, N, maximum)
         scale = v_set1(np.float32(1.0) / total if total != 0 else np.float32(0.0))
         for i in range(0, N, VL):
             n = min(N - i, VL)

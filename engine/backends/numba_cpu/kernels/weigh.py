@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import log
-
 import numpy as np
 
 from ..compiler.compiling import helper
@@ -25,7 +23,7 @@ from ..compiler.vector import (
 )
 from ..target import NR, VL
 from .attention import KEYS, QUERIES, compute_scores, cut, cut_block, load_queries
-from .elementwise import v_exp2
+from .elementwise import natural_logarithm, v_exp2
 from .relative import multiply_terms
 
 LN_2 = np.float32(0.6931471805599453)
@@ -94,7 +92,7 @@ def store_rows(call: Attention, b: Block, weights: Floats, stride: Size, entropy
         total = b.sum[i]
         empty = total == 0
         if entropy:
-            nats = ZERO if empty else log(total) - b.context[i] * LN_2 / total
+            nats = ZERO if empty else natural_logarithm(total) - b.context[i] * LN_2 / total
             entropy[b.t + i] = ZERO if nats < 0 else nats
         if weights:
             row = weights + (b.t + i) * stride

@@ -1,0 +1,186 @@
+"""Elementary functions with the same bits on every CPU, in every version of NumPy and of the C library.
+
+NumPy and libm choose code by the CPU, and their exp, log, sine or power differ in the last bit. What decides a result
+is therefore computed here, from operations alone that IEEE 754 defines to the bit: additions, products, quotients,
+comparisons, conversions, and changes of the exponent. NumPy rounds each of them by itself, on every CPU.
+
+Errors are below 1.5 ulp in float32 and 5 ulp in float64; those of `power` grow with the size of exponent * ln base. NaN
+stays NaN, and denormal numbers are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_LN_2 = Fraction(693147180559945309417232121458176568075500134360255254120680, 10**60)
+_HALF_PI = Fraction(314159265358979323846264338327950288419716939937510582097494, 2 * 10**59)
+
+
+def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
+    """Return numbers of at most `bits` bits each whose sum is x; the last one is rounded to float64."""
+    pieces = []
+    for _ in range(count - 1):
+        exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)
+        pieces.append(float(Fraction(int(x * Fraction(2) ** exponent)) / Fraction(2) ** exponent))
+        x -= Fraction(pieces[-1])
+    return [*pieces, float(x)]
+
+
+def _factorials(count: int, step: int, first: int) -> list[float]:
+    """Return 1/n! for n = first, first + step, ...: `count` numbers, rounded to float64."""
+    found, product, n = [], Fraction(1), 0
+    for i in range(first + step * (count - 1) + 1):
+        product *= max(i, 1)
+        if i == first + step * n:
+            found.append(float(1 / product))
+            n += 1
+    return found
+
+
+class _Exp:
+    """The constants of e^x in one type: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series."""
+
+    def __init__(self, dtype: type, integer: type, bits: int, terms: int, lowest: float, highest: float):
+        self.dtype, self.integer = dtype, integer
+        self.mantissa = np.finfo(dtype).nmant
+        self.bias = np.finfo(dtype).maxexp - 1
+        self.log2_e = dtype(float(1 / _LN_2))
+        self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, 2)]
+        self.series = [dtype(term) for term in reversed(_factorials(terms, 1, 0))]
+        self.lowest, self.highest = dtype(lowest), dtype(highest)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        x = np.minimum(np.maximum(x, self.lowest), self.highest)    # NaN passes through both
+        n = np.rint(x * self.log2_e)
+        r = (x - n * self.ln_2[0]) - n * self.ln_2[1]
+        p = np.full_like(r, self.series[0])
+        for term in self.series[1:]:
+            p *= r
+            p += term
+        with np.errstate(invalid="ignore"):
+            whole = n.astype(self.integer)
+        whole = np.where(np.isnan(x), 0, whole).astype(self.integer)
+        half = whole >> 1       # two factors, because 2^n alone may be a denormal number or too large
+        with np.errstate(over="ignore", under="ignore"):
+            p *= self._power_of_2(half)
+            p *= self._power_of_2(whole - half)
+        return p
+
+    def _power_of_2(self, n: np.ndarray) -> np.ndarray:
+        return (n + self.integer(self.bias) << self.integer(self.mantissa)).view(self.dtype)
+
+
+_EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, 15, 8, -104.5, 89.0),
+        np.dtype(np.float64): _Exp(np.float64, np.int64, 32, 14, -746.0, 710.0)}
+
+_LN_2_PIECES = _pieces(_LN_2, 32, 2)
+_HALF_PI_PIECES = _pieces(_HALF_PI, 22, 5)
+_MOST_TURNS = 2**31
+"""Products of a piece of pi/2 and a number of quarter turns below this one are exact."""
+_SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, 2, 1))]
+_COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, 2, 0))]
+
+
+def exp(x: ArrayLike) -> NDArray[Any]:
+    """Return e^x, in float32 for float32, and in float64 for other numbers: the same shape."""
+    x = np.asarray(x)
+    x = x if x.dtype in _EXP else x.astype(np.float64)
+    return _EXP[x.dtype](x)
+
+
+def log(x: ArrayLike) -> NDArray[Any]:
+    """Return ln x, computed in float64; float32 for float32. -inf for 0, and NaN for numbers below it."""
+    return _in_float64(_log, x)
+
+
+def log10(x: ArrayLike) -> NDArray[Any]:
+    """Return the logarithm to the base 10, as `log` does."""
+    return _in_float64(lambda x: _log(x) / _LN_10, x)
+
+
+def log1p(x: ArrayLike) -> NDArray[Any]:
+    """Return ln(1 + x) for x of at least 0, computed in float64; float32 for float32."""
+    return _in_float64(_log1p, x)
+
+
+def tanh(x: ArrayLike) -> NDArray[Any]:
+    """Return the hyperbolic tangent, computed in float64; float32 for float32."""
+    return _in_float64(_tanh, x)
+
+
+def cos_sin(x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the cosine and the sine of angles of at most 2^31 quarter turns, in float64: two arrays of their shape."""
+    x = np.asarray(x, np.float64)
+    n = np.rint(x * float(1 / _HALF_PI))
+    if not (np.abs(n) < _MOST_TURNS).all():
+        raise ValueError(f"angles must be finite, and less than {_MOST_TURNS:,} quarter turns")
+    r = x
+    for piece in _HALF_PI_PIECES:
+        r = r - n * piece
+    r2 = r * r
+    sine, cosine = r * _polynomial(_SINE, r2), _polynomial(_COSINE, r2)
+    quarter = n.astype(np.int64) & 3
+    odd = quarter & 1 == 1
+    return (np.where((quarter == 1) | (quarter == 2), -1.0, 1.0) * np.where(odd, sine, cosine),
+            np.where(quarter & 2 == 2, -1.0, 1.0) * np.where(odd, cosine, sine))
+
+
+def power(base: ArrayLike, exponent: ArrayLike) -> NDArray[np.float64]:
+    """Return base^exponent for a positive base, in float64; exact for the exponents 0 and 1."""
+    base, exponent = np.asarray(base, np.float64), np.asarray(exponent, np.float64)
+    return np.where(exponent == 1, base, exp(exponent * log(base)))
+
+
+def _in_float64(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], x: ArrayLike) -> NDArray[Any]:
+    x = np.asarray(x)
+    found = function(np.atleast_1d(x).astype(np.float64, copy=False)).reshape(x.shape)
+    return found.astype(np.float32) if x.dtype == np.float32 else found
+
+
+def _polynomial(terms: list[float], x: np.ndarray) -> np.ndarray:
+    """Return terms[0] + terms[1] x + terms[2] x^2 + ..."""
+    found = np.full_like(x, terms[-1])
+    for term in reversed(terms[:-1]):
+        found *= x
+        found += term
+    return found
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ln x: for x = m 2^n with m around 1, n ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1)."""
+    m, n = np.frexp(x)
+    small = m < 0.5**0.5
+    m[small] *= 2
+    n -= small
+    with np.errstate(invalid="ignore", divide="ignore"):
+        s = (m - 1) / (m + 1)
+        found = _polynomial(_ODD, s * s)
+        found *= 2 * s
+        found += n * _LN_2_PIECES[1]
+        found += n * _LN_2_PIECES[0]
+    found[x == np.inf] = np.inf
+    found[x == 0] = -np.inf
+    found[~(x >= 0)] = np.nan
+    return found
+
+
+_ODD = [1.0 / i for i in range(1, 24, 2)]
+_LN_10 = float(_log(np.array([10.0]))[0])
+
+
+def _log1p(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    # 1 + x is rounded, to y, and ln(1 + x) = ln y + (1 + x - y) / y, nearly.
+    y = 1 + x
+    with np.errstate(invalid="ignore"):
+        return np.where(y == np.inf, y, _log(y) + (x - (y - 1)) / y)
+
+
+def _tanh(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    away = np.abs(x)
+    near = away - away * away * away / 3 * (1 - 0.4 * away * away)
+    return np.copysign(np.where(away < 2.0**-9, near, 1 - 2 / (exp(2 * away) + 1)), x)

@@ -1,0 +1,100 @@
+"""Elementary functions are within their stated errors, also at the ends of their ranges, and have one set of bits."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from engine.base.functions import cos_sin, exp, log, log1p, log10, power, tanh
+
+RANDOM = np.random.default_rng(0)
+
+
+def ulps(found, expected):
+    """Return how many ulps of the type of `found` lie between, at most; both have NaN at the same places."""
+    found, expected = np.asarray(found), np.asarray(expected, np.longdouble)
+    assert (np.isnan(found) == np.isnan(expected)).all()
+    finite = np.isfinite(found)
+    rounded = expected.astype(found.dtype)
+    assert (found[~finite] == rounded[~finite])[~np.isnan(found[~finite])].all()
+    return float((np.abs(found[finite] - expected[finite]) / np.spacing(np.abs(rounded[finite]))).max(initial=0))
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [(np.float32, -110, 95), (np.float64, -760, 720)])
+def test_exp(dtype, low, high):
+    x = np.concatenate([RANDOM.uniform(low, high, 20000), RANDOM.normal(size=20000) * 1e-3,
+                        [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30]]).astype(dtype)
+    with np.errstate(over="ignore"):
+        assert ulps(exp(x), np.exp(x.astype(np.longdouble))) < 1.5
+    assert exp(x).dtype == dtype
+    assert exp(dtype(0)) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logarithms(dtype):
+    info = np.finfo(dtype)
+    x = np.concatenate([np.exp(RANDOM.uniform(-80, 80, 20000)), 1 + RANDOM.normal(size=20000) * 1e-4,
+                        [0.0, -1.0, np.inf, np.nan, info.tiny, info.smallest_subnormal, info.max]]).astype(dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = 1.5 if dtype == np.float32 else 5
+        assert ulps(log(x), np.log(x.astype(np.longdouble))) < bound
+        assert ulps(log10(x), np.log10(x.astype(np.longdouble))) < bound
+        x = np.abs(x)
+        assert ulps(log1p(x), np.log1p(x.astype(np.longdouble))) < bound
+    assert log(x).dtype == log10(x).dtype == log1p(x).dtype == dtype
+    assert log(dtype(1)) == 0 == log1p(dtype(0))
+
+
+def test_tanh():
+    x = np.concatenate([RANDOM.normal(size=20000) * 3, RANDOM.normal(size=20000) * 1e-3, [0.0, np.inf, -np.inf, np.nan,
+                        1e-30, -1e-40, 50]]).astype(np.float32)
+    assert ulps(tanh(x), np.tanh(x.astype(np.longdouble))) < 0.51
+    assert np.signbit(tanh(np.float32(-0.0)))
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e4, 2.0**20, 2.0**31])
+def test_cosine_and_sine(largest):
+    x = np.concatenate([RANDOM.uniform(-largest, largest, 20000), [0.0, largest]])
+    cosine, sine = cos_sin(x)
+    error = 4e-16 if largest < 2e6 else 1e-12
+    assert np.abs(cosine - np.cos(x)).max() < error
+    assert np.abs(sine - np.sin(x)).max() < error
+
+
+@pytest.mark.parametrize("x", [np.inf, np.nan, 1e10])
+def test_angles_too_large(x):
+    with pytest.raises(ValueError, match="quarter turns"):
+        cos_sin([0.0, x])
+
+
+def test_power():
+    base, exponent = RANDOM.uniform(1, 1e6, 20000), RANDOM.uniform(-2, 2, 20000)
+    assert ulps(power(base, exponent), np.power(base.astype(np.longdouble), exponent)) < 40      # of up to 28
+    assert (power(base, 1.0) == base).all()
+    assert (power(base, 0.0) == 1).all()
+
+
+PROGRAM = """
+import hashlib, numpy as np
+from engine.base import functions as f
+from engine.model.positions import rotary_angles, sinusoids
+x = np.arange(1, 20001) * np.float32(0.00513)
+found = [f.exp(-x), f.exp(x.astype(float)), f.log(x), f.log10(x), f.log1p(x), f.tanh(x), *f.cos_sin(x),
+         f.power(x, 0.37), *rotary_angles(np.arange(4096), 10000.0, 64), sinusoids(100, 32)]
+print(hashlib.sha256(b"".join(a.tobytes() for a in found)).hexdigest())
+"""
+OTHER_CPUS = ["AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR", "AVX2 FMA3"]
+"""Features that NumPy may be told not to use; it complains of those that this CPU or its build lacks."""
+
+
+def test_the_bits_do_not_depend_on_the_code_that_numpy_chooses():
+    def digest(without):
+        from numpy._core._multiarray_umath import __cpu_dispatch__
+        known = [name for name in without.split() if name in __cpu_dispatch__]
+        environment = {"NPY_DISABLE_CPU_FEATURES": " ".join(known)}
+        run = subprocess.run([sys.executable, "-Wignore", "-c", PROGRAM], capture_output=True, text=True, check=True,
+                             env=environment | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"})
+        return run.stdout
+
+    assert len({digest(without) for without in ("", *OTHER_CPUS)}) == 1
