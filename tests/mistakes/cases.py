@@ -13,13 +13,14 @@ from . import (
     numba_cpu,
     numba_cuda,
     operations,
+    server,
     speech,
     text,
     uncertainty,
 )
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, speech, interface, jobs, uncertainty, operations, kernels, native, numba_cpu,
+TABLES = (models, files, text, generation, speech, interface, jobs, server, uncertainty, operations, kernels, native, numba_cpu,
           numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)
