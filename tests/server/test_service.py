@@ -198,6 +198,19 @@ def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
         assert service.statistics().refused == 1
 
 
+def test_a_list_that_others_would_make_too_late_is_refused(engine, monkeypatch):
+    with Service(engine) as service, Gate(service, monkeypatch) as gate:
+        monkeypatch.setattr(type(service._admission), "rate", property(lambda self: 100.0))     # tokens a second
+        first = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)   # 1,500 tokens
+        assert gate.entered.wait(30)
+        taken = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)
+        error = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 20).exception(timeout=30)
+        assert isinstance(error, Overloaded)
+        assert "because of other requests" in str(error)
+        gate.open.set()
+        assert [len(future.result(timeout=60).value) for future in (first, taken)] == [500, 500]
+
+
 def test_a_deadline(engine, monkeypatch):
     with Service(engine) as service, Gate(service, monkeypatch) as gate:
         first = service.submit("classify", ["lovely"])

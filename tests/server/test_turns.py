@@ -129,6 +129,13 @@ def test_what_comes_before_a_new_request():
     assert turns.before("c", 40) == 40
 
 
+def test_what_comes_before_the_end_of_a_new_request():
+    turns = turns_of(Asked([30] * 2000, "a"), *(Asked([50], "a") for _ in range(10)), Asked([20] * 3, "b"))
+    assert turns.beside("a", 300) == 300 + 10 * 50 + 60
+    assert turns.beside("b", 300) == 60 + 360
+    assert turns.beside("c", 30) == 30 + 30
+
+
 def test_what_is_dropped_leaves_nothing():
     asked = [Asked([30] * 50, key) for key in "ab" for _ in range(200)]
     turns = turns_of(*asked)
