@@ -59,7 +59,7 @@ MISTAKES = (
         right="np.flatnonzero(np.diff(lengths) | np.diff(skips))",
         wrong="np.flatnonzero(np.diff(lengths))",
         tests="tests/encoding/test_pooling.py",
-        caught_by=("tests/encoding/test_pooling.py::test_neighbours_of_one_length_change_no_bit[mean]",),
+        caught_by=("tests/encoding/test_pooling.py::test_neighbours_of_one_length_change_no_bit",),
     ),
     Mistake(
         name="failure-of-a-whole-batch",
