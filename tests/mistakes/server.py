@@ -68,7 +68,7 @@ MISTAKES = (
         right="                        _run_job(job, [one])\n",
         wrong="                        raise error\n",
         tests="tests/server/test_service.py -k fails",
-        caught_by=("tests/server/test_service.py::test_a_request_that_fails_takes_no_other_along[80]",),
+        caught_by=("tests/server/test_service.py::test_a_request_that_fails_takes_no_other_along",),
     ),
     Mistake(
         name="turns-in-order-of-arrival",
