@@ -12,7 +12,7 @@ MISTAKES = (
         right="    return Tokens(ids, types, skips, reads)\n\n\n# Each",
         wrong="    return Tokens(ids, types, None, reads)\n\n\n# Each",
         tests="tests/server/test_service.py -k bits_of_a_call_alone",
-        caught_by=("tests/server/test_service.py::test_each_answer_has_the_bits_of_a_call_alone[prompts]",),
+        caught_by=("tests/server/test_service.py::test_each_answer_has_the_bits_of_a_call_alone",),
     ),
     Mistake(
         name="one-skip-for-all",
@@ -21,7 +21,7 @@ MISTAKES = (
         right="np.flatnonzero(np.diff(lengths) | np.diff(skips))",
         wrong="np.flatnonzero(np.diff(lengths))",
         tests="tests/encoding/test_pooling.py",
-        caught_by=("tests/encoding/test_pooling.py::test_neighbours_of_one_length_change_no_bit[mean]",),
+        caught_by=("tests/encoding/test_pooling.py::test_neighbours_of_one_length_change_no_bit",),
     ),
     Mistake(
         name="failure-of-a-whole-batch",
@@ -30,7 +30,7 @@ MISTAKES = (
         right="                        _run_job(job, [one])\n",
         wrong="                        raise error\n",
         tests="tests/server/test_service.py -k fails",
-        caught_by=("tests/server/test_service.py::test_a_request_that_fails_takes_no_other_along[80]",),
+        caught_by=("tests/server/test_service.py::test_a_request_that_fails_takes_no_other_along",),
     ),
     Mistake(
         name="turns-in-order-of-arrival",
