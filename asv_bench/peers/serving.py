@@ -32,8 +32,8 @@ from .machine import environment
 from .results import ROOT, Steal, machine
 from .work import sentences, write_folders
 
-CELLS = ((8, 1), (64, 1), (8, 32), (64, 32), (1, 1))
-"""Numbers of clients, and of texts in a request."""
+CELLS = ("8x1", "64x1", "8x32", "64x32", "1x1")
+"""Numbers of clients, and of texts in a request; 64x1 is always measured, because it sets the rate of the open loop."""
 SHARE = 0.7
 """The rate of the open loop, as a share of the smallest capacity of all servers."""
 START = 300.0
@@ -144,12 +144,13 @@ def measure(root: Path, precision: str, args: argparse.Namespace) -> dict[str, A
         best: dict[tuple[str, str], Load] = {}
         for _ in range(args.turns):
             loop = max(loop, loop_rate(engine, texts, args.seconds))
-            for clients, count in CELLS:
+            for cell in args.cells:
+                clients, count = map(int, cell.split("x"))
                 for peer, port in running:
-                    name = f"{clients} clients, {count} texts"
                     run = asyncio.run(closed(port, clients, peer.posts(texts, count), args.seconds))
-                    best[peer.name, name] = better(best.get((peer.name, name)), run)
-        capacity = {peer.name: best[peer.name, "64 clients, 1 texts"].rate for peer, _ in running}
+                    best[peer.name, cell] = better(best.get((peer.name, cell)), run)
+                    print(f"{peer.name}, {cell}: {run.as_json()}", file=sys.stderr, flush=True)
+        capacity = {peer.name: best[peer.name, "64x1"].rate for peer, _ in running}
         rate = SHARE * min(capacity.values())
         for turn in range(args.turns):
             for peer, port in running:
@@ -163,14 +164,13 @@ def measure(root: Path, precision: str, args: argparse.Namespace) -> dict[str, A
             round(rate, 1), "servers": found}
 
 
-def table(numbers: list[dict[str, Any]]) -> str:
+def table(numbers: list[dict[str, Any]], cells: list[str]) -> str:
     """Return the numbers as Markdown: sentences a second, and the 99th percentile of the latency."""
-    cells = [f"{clients} clients, {count} texts" for clients, count in CELLS]
-    lines = []
+    lines, heads = [], [f"{cell.replace('x', ' clients, ')} a request" for cell in cells]
     for one in numbers:
         lines += [f"{one['precision']}; a loop over `Engine.encode` with 32 texts a call: "
                   f"{one['Engine.encode, 32 texts a call']:,.0f} sentences/s", "",
-                  f"| server | {' | '.join(cells)} | open loop, {one['open loop, requests a second']:,.0f} requests/s: "
+                  f"| server | {' | '.join(heads)} | open loop, {one['open loop, requests a second']:,.0f} requests/s: "
                   "p50, p99 |", f"|{'---|' * (len(cells) + 2)}"]
         for name, rows in one["servers"].items():
             shown = [f"{rows[cell]['texts_per_second']:,.0f} (p99 {rows[cell]['p99_ms']:,.0f} ms)" for cell in cells]
@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--llama", type=Path, help="the program llama-server")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precisions", nargs="+", default=["float32", "int8"])
+    parser.add_argument("--cells", nargs="+", default=[*CELLS], choices=CELLS, help="clients x texts of a request")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell of a turn")
     parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="folder for the models")
@@ -202,7 +203,7 @@ def main() -> None:
     rows = [measure(root, precision, args) for precision in args.precisions]
     numbers = {"machine": machine(args.threads) | {"steal": steal.share()}, "rows": rows}
     args.out.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    print(table(rows))
+    print(table(rows, args.cells))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..base.errors import InputError, Overloaded
 
 SMALL, LEFT = 1 / 256, 1 / 4
@@ -40,6 +42,19 @@ class Admission:
         if wait > self.max_wait:
             raise Overloaded(f"the first answer would come after {wait:.1f} s, and a request may wait "
                              f"{self.max_wait:g} s", wait - self.max_wait)
+
+    def check_end(self, beside: Callable[[], int], waiting: int, size: int, left: float) -> None:
+        """Raise `Overloaded` if a request would get its last answer after its deadline, only because of the others.
+
+        Otherwise many long requests at once would share the model until each of them is too late, and none is answered.
+
+        beside: returns the tokens of others that come before its last answer, at most `waiting`. size: its own tokens.
+        left: the seconds to its deadline.
+        """
+        if not self.rate or (waiting + size) / self.rate <= left or size / self.rate > left:
+            return
+        if (late := (beside() + size) / self.rate - left) > 0:
+            raise Overloaded(f"the answer would come {late:.1f} s after the deadline, because of other requests", late)
 
     def reserve(self, size: int, others: int = 0) -> None:
         """Count the memory of a request; raises `Overloaded` if there is too little, and `InputError` if it never fits.

@@ -190,8 +190,11 @@ class Service:
                 self._admission.reserve(size, request.bytes)
                 request.bytes = size
                 if work.lengths:
-                    self._admission.check_wait(self._batcher.in_flight
-                                               + self._turns.before(request.key, work.lengths[0]))
+                    turns, key, flying = self._turns, request.key, self._batcher.in_flight
+                    self._admission.check_wait(flying + turns.before(key, work.lengths[0]))
+                    total = sum(work.lengths)
+                    self._admission.check_end(lambda: flying + turns.beside(key, total), flying + turns.tokens, total,
+                                              request.deadline - time.monotonic())
                     self._turns.add(request)
                     self._batcher.added()
         except (InputError, Overloaded) as error:

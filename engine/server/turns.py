@@ -116,6 +116,14 @@ class Turns:
         mine = 0 if own is None else own.firsts
         return mine + sum(min(key.tokens, mine + first) for key in self._keys.values() if key is not own)
 
+    def beside(self, name: str, size: int) -> int:
+        """Return how many tokens that wait would come before the last sequence of a new request of `size` tokens.
+
+        Each other request gets as much as the new one until then. name: its key.
+        """
+        mine = sum(min(entry.left, size) for entry in self._entries.values() if entry.request.key == name)
+        return mine + sum(min(key.tokens, mine + size) for other, key in self._keys.items() if other != name)
+
     def take(self) -> list[tuple[Any, list[int]]]:
         """Return the next batch, of one job: (request, the numbers of its sequences that are in it); [] if none waits.
 

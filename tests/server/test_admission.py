@@ -31,6 +31,16 @@ def test_the_rate_is_that_of_full_batches():
     admission.check_wait(7900)
 
 
+def test_a_request_that_others_would_make_too_late():
+    admission = measured()
+    admission.check_end(lambda: 9000, 9000, 1000, 10.0)
+    with pytest.raises(Overloaded, match=r"answer would come 1\.0 s after the deadline") as error:
+        admission.check_end(lambda: 10000, 20000, 1000, 10.0)
+    assert error.value.retry_after == pytest.approx(1)
+    admission.check_end(lambda: 8000, 20000, 1000, 10.0)        # of what waits, others come later
+    admission.check_end(lambda: 20000, 20000, 11000, 10.0)      # its own length alone makes it late: it may try
+
+
 def test_memory_has_a_bound():
     admission = measured(max_bytes=1000)
     for _ in range(333):

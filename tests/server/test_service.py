@@ -110,7 +110,7 @@ class Gate:
 
         def slow(tokens, **options):
             self.entered.set()
-            self.batches.append(len(tokens.input_ids))
+            self.batches.append(tokens.input_ids)
             assert self.open.wait(30)
             yield from logits(tokens, **options)
 
@@ -159,7 +159,8 @@ def test_a_list_delays_a_single_text_by_one_batch(engine, monkeypatch):
         until(lambda: service.statistics().queued_requests == 2)
         gate.open.set()
         single.result(timeout=30)
-        assert len(gate.batches) <= 3       # the one before it, its own, and perhaps the next
+        own = engine.tokenizer.token_id("lovely")
+        assert any(own in ids for batch in gate.batches[:2] for ids in batch)
         assert len(whole.result(timeout=60).value) == 2000
         assert len(gate.batches) > 50
 
@@ -198,6 +199,20 @@ def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
         assert service.statistics().refused == 1
 
 
+def test_a_list_that_others_would_make_too_late_is_refused(engine, monkeypatch):
+    with Service(engine, max_wait=60) as service, Gate(service, monkeypatch) as gate:
+        monkeypatch.setattr(type(service._admission), "rate", property(lambda self: 100.0))     # tokens a second
+        first = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)   # 1,500 tokens
+        assert gate.entered.wait(30)
+        taken = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)
+        until(lambda: service.statistics().queued_requests == 2)
+        error = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 20).exception(timeout=30)
+        assert isinstance(error, Overloaded)
+        assert "because of other requests" in str(error)
+        gate.open.set()
+        assert [len(future.result(timeout=60).value) for future in (first, taken)] == [500, 500]
+
+
 def test_a_deadline(engine, monkeypatch):
     with Service(engine) as service, Gate(service, monkeypatch) as gate:
         first = service.submit("classify", ["lovely"])
@@ -210,7 +225,7 @@ def test_a_deadline(engine, monkeypatch):
         assert isinstance(soon.exception(timeout=30), TimedOut)
         assert first.result(timeout=30).value
         assert service.statistics().expired == 2
-        assert sum(gate.batches) == 1
+        assert sum(map(len, gate.batches)) == 1
 
 
 def test_a_client_that_has_gone_leaves_the_queue(engine, monkeypatch):
@@ -225,7 +240,7 @@ def test_a_client_that_has_gone_leaves_the_queue(engine, monkeypatch):
         assert first.cancel()       # its work ends with its batch
         gate.open.set()
         assert service.submit("classify", ["a"]).result(timeout=30).value
-        assert sum(gate.batches) == 2
+        assert sum(map(len, gate.batches)) == 2
         assert service.statistics().waiting_bytes == 0
 
 

@@ -82,7 +82,7 @@ def test_single_texts_without_end_leave_a_list_its_share():
         for _ in range(40):     # more than a batch holds
             turns.add(Asked([30]))
         found += tokens_of(turns.take()).get(whole, 0)
-    assert 30 <= found < 60 * MOST / 4
+    assert 150 <= found < 60 * MOST / 4      # not only its first turn
 
 
 def test_keys_get_equal_shares_whatever_they_send():
@@ -127,6 +127,13 @@ def test_what_comes_before_a_new_request():
         turns.take()
     assert turns.before("a", 40) == 0
     assert turns.before("c", 40) == 40
+
+
+def test_what_comes_before_the_end_of_a_new_request():
+    turns = turns_of(Asked([30] * 2000, "a"), *(Asked([50], "a") for _ in range(10)), Asked([20] * 3, "b"))
+    assert turns.beside("a", 300) == 300 + 10 * 50 + 60
+    assert turns.beside("b", 300) == 60 + 360
+    assert turns.beside("c", 30) == 30 + 30
 
 
 def test_what_is_dropped_leaves_nothing():
