@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    chat,
     files,
     generation,
     interface,
@@ -19,7 +20,7 @@ from . import (
 )
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, speech, interface, jobs, uncertainty, operations, kernels, native, numba_cpu,
-          numba_cuda)
+TABLES = (models, files, text, generation, chat, speech, interface, jobs, uncertainty, operations, kernels, native,
+          numba_cpu, numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)
