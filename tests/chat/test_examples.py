@@ -7,7 +7,6 @@ import pytest
 import engine
 from engine.model.generation_config import GenerationConfig
 
-from ..tools import smollm2
 from ..tools.chats import CHATML, chat_text
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.examples import example
@@ -43,16 +42,3 @@ def test_fifty_conversations_in_one_call(path, tmp_path, capsys):
     with engine.load(path, threads=1) as model:
         alone = [functions["ask"](model, "Name it.", [line])[0] for line in lines[:2]]
     assert [line.partition("\t")[2] for line in printed[:2]] == [" ".join(text.split()) for text in alone]
-
-
-def test_the_real_model(capsys):
-    if not smollm2.FILE.exists():
-        pytest.skip(smollm2.MISSING)
-    with engine.load(smollm2.FILE, threads=1) as model:
-        question = [{"role": "user", "content": "What is the capital of France?"}]
-        continued = model.chat([*question, {"role": "assistant", "content": "The capital is"}],
-                               continue_final_message=True, max_new_tokens=8)
-        prompt = model.apply_chat_template(question)
-    assert continued.message["content"] == "The capital is Paris, France."
-    assert prompt == ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-                      "<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")

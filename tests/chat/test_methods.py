@@ -19,7 +19,7 @@ from ..tools.decoders import DECODERS, make_weights
 from ..tools.generators import translator
 from ..tools.running import COMPILED
 
-CONVERSATIONS = 300 if os.environ.get("ENGINE_CHAT") == "long" else 24
+CONVERSATIONS = 300 if os.environ.get("ENGINE_CHAT") == "long" else 10
 START = "<s>"
 
 

@@ -27,7 +27,8 @@ from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
 
-RENDERS, KILLS, FORKS = (10_000, 200, 50) if os.environ.get("ENGINE_CHAT") == "long" else (100, 5, 3)
+LONG = os.environ.get("ENGINE_CHAT") == "long"
+RENDERS, KILLS, FORKS = (10_000, 200, 50) if LONG else (60, 3, 2)
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -118,7 +119,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("how", ["exits", "forks"])
+@pytest.mark.parametrize("how", ["exits", "forks"] if LONG else ["forks"])
 def test_it_ends_with_its_parent(how):
     """Also if a forked child of the parent lives on, which is ended with the group here."""
     with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PARENT, how], stdout=subprocess.PIPE, text=True,

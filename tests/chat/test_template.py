@@ -200,9 +200,8 @@ def test_at_the_limits(prompts_of):
     assert len(prompts_of("{{ messages[0].content }}").text(long, Options().checked())) == MAX_CHARACTERS - 20
 
 
-@pytest.mark.parametrize("control", CONTROL_TOKENS)
-def test_a_prompt_above_the_bound(prompts_of, control):
-    options = Options(control_tokens=control).checked()
+def test_a_prompt_above_the_bound(prompts_of):
+    options = Options().checked()
     with pytest.raises(InputError, match="the prompt has at least"):      # without reading all of its characters
         prompts_of(CHATML).ids([turn("user", "b " * 150_000)], options)
 

@@ -19,6 +19,7 @@ import pytest
 import engine
 from engine import InputError
 from engine.chat.terminal import Talk
+from engine.cli.main import main
 from engine.model.generation_config import GenerationConfig
 
 from ..tools.chats import CHATML, chat_text
@@ -172,17 +173,16 @@ def command(*arguments):
     return [sys.executable, "-m", "engine", "chat", *map(str, arguments), "--threads", "1"]
 
 
-def test_the_command_over_a_pipe(path, tmp_path):
+def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    done = subprocess.run(command(path, "--template", template, "--system", "S"), input=b"Hello\nWhat?\n", cwd=ROOT,
-                          capture_output=True, check=True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\nWhat?\n"))
+    assert main(["chat", str(path), "--template", str(template), "--system", "S", "--threads", "1"]) == 0
     with engine.load(path, threads=1) as generator:
         first = generator.chat([{"role": "user", "content": "SHello"}], template=template.read_text())
         ids = generator.tokenizer.encode(f"SHello{first.text}What?", add_special_tokens=False)
         second = generator.generate([ids])[0]
-    assert done.stdout.decode().split("\n")[0] == first.text.split("\n")[0]
-    assert done.stdout.decode() == f"{first.text}\n{second.text}\n"
+    assert capsys.readouterr().out == f"{first.text}\n{second.text}\n"
 
 
 class Terminal:
@@ -229,9 +229,7 @@ def test_the_command_in_a_terminal(path):
         assert terminal.process.wait(60) == 0
 
 
-def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path):
-    model = language_model()
-    engine.save(model, tmp_path / "m.npz")
-    done = subprocess.run(command(tmp_path / "m.npz"), input=b"", cwd=ROOT, capture_output=True)
-    assert done.returncode == 1
-    assert b"this model has no chat template" in done.stderr
+def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path, capsys):
+    engine.save(language_model(), tmp_path / "m.npz")
+    assert main(["chat", str(tmp_path / "m.npz")]) == 1
+    assert "this model has no chat template" in capsys.readouterr().err

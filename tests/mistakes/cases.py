@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import (
+    chat,
     files,
     generation,
     interface,
@@ -20,7 +21,7 @@ from . import (
 )
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, speech, interface, jobs, server, uncertainty, operations, kernels, native,
+TABLES = (models, files, text, generation, chat, speech, interface, jobs, server, uncertainty, operations, kernels, native,
           numba_cpu, numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)
