@@ -256,7 +256,7 @@ class Reranker(Loaded):
             groups = []
             for query, own in places.items():
                 stop.check()
-                groups.append(self._prompts(instruction, query, [pairs[i][1] for i in own]))
+                groups.append(self._prompts(instruction, query, [pairs[i][1] for i in own], stop))
             found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
                                 advance=advance)  # fmt: skip
         for own, rows in zip(places.values(), found, strict=True):
@@ -281,10 +281,10 @@ class Reranker(Loaded):
     def _calibrated_outputs(self) -> dict[str, int]:
         return {"rank": 1}
 
-    def _prompts(self, instruction: str, query: str, documents: Sequence[str]) -> list[NDArray[np.int64]]:
+    def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
         before, after = (part.replace("{instruction}", instruction) for part in self.template[0].split("{query}"))
-        found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents])
+        found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents], stop)
         return [np.concatenate([ids.astype(np.int64), self._end]) for ids in found.input_ids]
 
     def _end_ids(self) -> NDArray[np.int64]:

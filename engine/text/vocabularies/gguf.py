@@ -18,6 +18,7 @@ import numpy as np
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
+from ..patterns import words_pattern
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
 from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
@@ -39,8 +40,7 @@ def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
 
 def _words(digits: str) -> dict[str, Any]:
     """Return the split of Llama 3 and Qwen, which differ in the number of digits of a token."""
-    return _sequence(_split(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits
-                            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), _BYTE_LEVEL)
+    return _sequence(_split(words_pattern(digits)), _BYTE_LEVEL)
 
 
 _SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
