@@ -7,7 +7,7 @@ import pytest
 
 from engine.base import stop as stops
 from engine.base.errors import Cancelled, TimedOut
-from engine.base.stop import THREADS_BESIDE, NEVER, Stop, beside
+from engine.base.stop import NEVER, THREADS_BESIDE, Stop, beside
 
 
 class CancelledBetweenTwoLooks(Stop):

@@ -79,7 +79,8 @@ def vars_of(places) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pattern", [
-    " {2,}", r"\s+", r"^\s*", r" ?\p{L}+", r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "x", "", r"\d{1,3}", *sorted(_PUBLISHED)])
+    " {2,}", r"\s+", r"^\s*", r" ?\p{L}+", r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "x", "", r"\d{1,3}",
+    *sorted(_PUBLISHED)])
 def test_patterns_that_certainly_read_a_text_once(pattern):
     assert not may_go_back(pattern)
 
