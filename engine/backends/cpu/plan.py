@@ -39,6 +39,11 @@ class CpuPlan:
         self._observing: tuple[Observed, Executor] | None = None
         self._turn = new_turn()
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a sequence: those that the workspace holds."""
+        return self._run.max_tokens
+
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
 
