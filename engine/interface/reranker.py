@@ -258,7 +258,7 @@ class Reranker(Loaded):
                 stop.check()
                 groups.append(self._prompts(instruction, query, [pairs[i][1] for i in own], stop))
             found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
-                                advance=advance)  # fmt: skip
+                                advance=advance, place=lambda group, i: f"pair {[*places.values()][group][i]}")
         for own, rows in zip(places.values(), found, strict=True):
             scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
@@ -285,6 +285,13 @@ class Reranker(Loaded):
         """Return the ids of the prompt for each document of a query."""
         before, after = (part.replace("{instruction}", instruction) for part in self.template[0].split("{query}"))
         found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents], stop)
+        limit = self.max_length - len(self._end)
+        if max(map(len, found.input_ids)) >= limit and any(documents):
+            own = len(self._model.tokenizer(self.text)([f"{before}{query}{after}"], stop).input_ids[0])
+            if own >= limit:
+                raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
+                                 f"{own + len(self._end):,} tokens, and max_length={self.max_length} leaves none for a "
+                                 "document; shorten the query, or load the model with a larger max_length")
         return [np.concatenate([ids.astype(np.int64), self._end]) for ids in found.input_ids]
 
     def _end_ids(self) -> NDArray[np.int64]:

@@ -77,6 +77,23 @@ def test_files_and_samples(transcriber, tmp_path):
     assert transcriber.transcribe([tmp_path / "a.wav"]) == transcriber.transcribe([str(tmp_path / "a.wav")]) == expected
 
 
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_a_recording_with_nan_is_named(timestamps, monkeypatch):
+    model = Transcriber(timed(), backend="reference")
+    step = model._model.decoder.step
+    seen: dict[int, int] = {}
+
+    def damaged(rows, *args):
+        scores = step(rows, *args)
+        for row in rows:
+            seen.setdefault(row.request, len(seen))
+        return replace(scores, finite=np.array([seen[row.request] != 1 for row in rows]))
+
+    monkeypatch.setattr(model._model.decoder, "step", damaged)
+    with pytest.raises(WeightsError, match=r"^recording 1: the model computed logits that are NaN"):
+        model.transcribe(sounds(3), timestamps=timestamps)
+
+
 def test_an_error_that_is_kept_keeps_no_recording_open(transcriber, monkeypatch):
     def stop(*_):
         raise TimedOut
