@@ -16,8 +16,8 @@ def test_the_nearest_name():
 @pytest.mark.parametrize("known", [["tex"] * 4_000_000, ["t" * 1_000_000] * 3, [f"tex{i}" for i in range(10**6)]],
                          ids=["many", "long", "many and different"])
 def test_a_suggestion_takes_no_time_that_grows_with_the_names(known):
-    assert outcome(nearest, "txt", known, seconds=1).startswith("ok: ")
-    assert outcome(nearest, "txt" * 10**6, known, seconds=1) == "ok: ''"
+    assert outcome(nearest, "txt", known, seconds=3).startswith("ok: ")
+    assert outcome(nearest, "txt" * 10**6, known, seconds=3) == "ok: ''"
 
 
 def test_only_the_first_names_are_looked_at(monkeypatch):

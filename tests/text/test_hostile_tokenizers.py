@@ -173,7 +173,7 @@ def test_decoders_that_multiply_a_text_are_refused():
     """Each once made a text of 60 tokens that took all memory, when it was generated."""
     for decoder in MULTIPLYING:
         text = TextConfig(changed(decoder=decoder))
-        result = outcome(lambda text=text: len(Tokenizer(text, None, 1).decode([8] * 60)), seconds=3)
+        result = outcome(lambda text=text: len(Tokenizer(text, None, 1).decode([8] * 60)))
         assert result.startswith("EngineError"), (decoder, result)
     for decoder in HARMLESS:
         assert Tokenizer(TextConfig(changed(decoder=decoder)), None, 1).decode([5, 6])
@@ -182,7 +182,7 @@ def test_decoders_that_multiply_a_text_are_refused():
 def test_special_tokens_are_read_within_the_limits():
     """60 MB of empty lists took 1.4 GB and 11 s."""
     many = TextConfig(b'{"added_tokens": [' + b"[]," * 2 * 10**7 + b"[]]}")
-    assert outcome(special_ids, many, seconds=3).startswith("EngineError")
+    assert outcome(special_ids, many).startswith("EngineError")
     for token in (5, {"content": 5, "id": 1}, {"content": "a", "id": True}, {"content": "a", "id": -1}, {"id": 1}):
         with pytest.raises(WeightsError, match="added_tokens"):
             special_ids(TextConfig(changed(added_tokens=[token])))
