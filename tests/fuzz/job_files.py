@@ -31,7 +31,7 @@ _SUFFIXES = ("jsonl", "csv", "txt", "parquet", "jsonl", "csv", "parquet", "ndjso
 _OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--id", "id"), ("--id", "text"), ("--id", "x"), ("--keep", "value"), ("--keep", "id,value"), ("--keep", ",,"),
     ("--column", "value"), ("--format", "text"), ("--format", "csv"), ("--format", "jsonl"), ("--format", "openai"),
-    ("--unit-rows", "2"), ("--unit-rows", "0"), ("--unit-bytes", "9"), ("--unit-bytes", "1"), ("--dtype", "float16"),
+    ("--unit-rows", "2"), ("--unit-rows", "0"), ("--unit-bytes", "99"), ("--unit-bytes", "0"), ("--dtype", "float16"),
     ("--dtype", "ubinary"), ("--result", "tokens"), ("--normalize",), ("--truncate-dim", "2"), ("--shard", "0/2"),
     ("--shard", "2/2"), ("--prune",), ("--json",))  # fmt: skip
 _AGAIN: tuple[tuple[str, ...], ...] = ((), ("--verify",), ("--verify", "1"), ("--prune",), ("--diff", "{out}"))
