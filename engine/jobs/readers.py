@@ -87,8 +87,8 @@ class Rows:
     def select(self, places: list[int]) -> Rows:
         """Return some of the rows, which have texts."""
         return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
-                    {name: [column[i] for i in places] if isinstance(column, list) else column.take(places)
-                     for name, column in self.columns.items()}, self.types)
+                    {name: [column[i] for i in places] if isinstance(column, list)
+                     else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}, self.types)
 
     def add_text(self, position: int, text: str | Unreadable) -> None:
         """Add the text of a row, or the reason why there is none."""
