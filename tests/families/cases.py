@@ -804,10 +804,18 @@ NOMIC_BERT = Case(
     ],
     cuda="Heads with rotary")
 
-QWEN3 = Case(
-    "qwen3", "Qwen3-Embedding",
-    golden=("qwen3_new", "qwen3_old", "qwen3_yarn"),
+DECODER_ENCODERS = Case(
+    "decoder_encoders", "Qwen3-Embedding, gte-Qwen2, stella_en_1.5B, e5-mistral, SFR-Embedding-Mistral",
+    golden=("llama_encoder", "mistral_encoder", "qwen2_both_ways", "qwen2_encoder", "qwen3_new", "qwen3_old",
+            "qwen3_yarn"),
     types={
+        "llama": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "rms_norm_eps": 1e-6, "attention_bias": True, "rope_theta": 500000.0}),
+        "mistral": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 4}),
+        "qwen2": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "is_causal": False,
+                      "auto_map": {"AutoModel": "modeling_qwen.Qwen2Model"}}),
         "qwen3": Type("model.", QWEN3_NAMES,
             _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-6, "attention_bias": False,
                       "rope_theta": 1000000, "use_sliding_window": False},
@@ -833,8 +841,9 @@ QWEN3 = Case(
         ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
         ("qwen3_old", "layer_types", {"layer_types": 3}),
         ("qwen3_old", "layer_types", {"layer_types": "full_attention"}),
-        ("qwen3_old", "is_causal", {"is_causal": False}),
-        ("qwen3_old", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("qwen2_encoder", "remote code", {"auto_map": {"AutoModel": "modeling_qwen.Qwen2Model"}}),
+        ("qwen2_both_ways", "remote code", {"is_causal": None}),
+        ("qwen2_both_ways", "remote code", {"auto_map": {"AutoModel": "modeling_qwen.Qwen3Model"}}),
         ("qwen3_old", "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "scaled_by": 2.0}}),
         ("qwen3_old", r"key\.weight", {"num_key_value_heads": None}),
         ("qwen3_old", r"output\.bias", {"attention_bias": True}),

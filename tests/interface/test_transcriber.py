@@ -293,3 +293,17 @@ def test_one_recording_gives_one_result(transcriber, tmp_path):
     data = (tmp_path / "a.wav").read_bytes()
     for given in (tmp_path / "a.wav", str(tmp_path / "a.wav"), data, io.BytesIO(data)):
         assert transcriber.transcribe(given) == text
+
+
+@pytest.mark.parametrize(("several", "stated", "expected"), [
+    (True, None, True), (True, False, False), (False, None, False)])
+def test_whether_a_model_is_multilingual(several, stated, expected):
+    """generation_config.json says it, and the number of tokens where it says nothing."""
+    model = timed(several)
+    model = replace(model, generation=model.generation.changed(is_multilingual=stated))
+    assert bool(Transcriber(model, backend="reference")._tokens.languages) is expected
+
+
+def test_what_a_model_is_is_no_setting_of_a_call(transcriber):
+    with pytest.raises(InputError, match="is_multilingual says what a model is, and is no setting of a call"):
+        transcriber.transcribe(sounds(1), is_multilingual=True)
