@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023) and language models with its layers: SmolLM2, Mistral, Qwen2 and Qwen3.
+"""Llama (Touvron et al. 2023) and language models with its layers: SmolLM2, Mistral, Qwen2, Qwen3 and Gemma.
 
 Pre-norm with RMSNorm, rotary positions, grouped key heads and a gated feed-forward network.
 """
@@ -54,6 +54,7 @@ _VARIANTS = {
     "qwen3": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
                        "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
                       head_norm=True),
+    "gemma": _Variant({"head_dim": 256}, read_biases=("attention_bias",)),
 }  # fmt: skip
 _SUPPORTED = {"use_sliding_window": False, "is_causal": True, "use_bidirectional_attention": False}
 

@@ -662,6 +662,25 @@ JINA_EMBEDDINGS_V3 = Case(
     ],
     cuda="Heads with rotary")
 
+GEMMA = Case(
+    "gemma", "Gemma, Gemma 3 (text, also from a folder with images)",
+    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"),
+               "gemma3": (2304, 26, 8, 4, 9216, 262208, "tied"),
+               "gemma3_text": (2304, 26, 8, 4, 9216, 262208, "tied")},
+    generating=("gemma", "gemma3", "gemma3_images"),
+    not_generating=[
+        ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
+        ("gemma3", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
+        ("gemma3", UnsupportedError, "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma3", UnsupportedError, "load it with Engine", {"use_bidirectional_attention": True}),
+        ("gemma3", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma3", WeightsError, "layer_types", {"layer_types": ["full_attention"]}),
+        ("gemma3", WeightsError, "text_config must be", {"model_type": "gemma3", "text_config": 3}),
+        ("gemma3", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
+    ])
+
 LLAMA = Case(
     "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2",
     generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),
