@@ -681,6 +681,18 @@ GEMMA = Case(
         ("gemma3", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
     ])
 
+SMOLLM3 = Case(
+    "smollm3", "SmolLM3",
+    generates={"smollm3": (2048, 36, 16, 4, 11008, 128256, "tied")},
+    generating=("smollm3",),
+    not_generating=[
+        ("smollm3", WeightsError, "no_rope_layers must be a list of 3", {"no_rope_layers": [1, 0]}),
+        ("smollm3", WeightsError, "no_rope_layers must be a list of 3", {"no_rope_layers": [1, 0, 2]}),
+        ("smollm3", WeightsError, "no_rope_layer_interval", {"no_rope_layers": None, "no_rope_layer_interval": 0}),
+        ("smollm3", UnsupportedError, "use_sliding_window", {"use_sliding_window": True}),
+        ("smollm3", UnsupportedError, "layer_types", {"layer_types": ["sliding_attention"] * 3}),
+    ])
+
 LLAMA = Case(
     "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2",
     generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),

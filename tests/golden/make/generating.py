@@ -95,6 +95,9 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {k: v for k, v in LLAMA.items() if k != "head_dim"} | {
         "num_attention_heads": 6, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA | {"tie_word_embeddings": True}),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", LLAMA | {
+        "num_hidden_layers": 3, "no_rope_layer_interval": 2, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 2000.0}}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "relu"}),
     "t5_own": ("T5ForConditionalGeneration", "T5Config", T5 | {
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
