@@ -135,6 +135,7 @@ SECONDS ?= 60
 fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, in children with little memory and time
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 	$(BIN)/python -m tests.fuzz --calls --seconds $$(( $(SECONDS) / 2 + 1 ))
+	$(BIN)/python -m tests.fuzz --only jobs --seconds $$(( $(SECONDS) / 4 + 1 ))
 	$(BIN)/python -m tests.fuzz --ops --seconds $$(( $(SECONDS) / 10 + 1 ))
 
 # libFuzzer keeps the inputs that reached new lines in build/fuzz, and the next run goes on from them.

@@ -28,6 +28,10 @@ class Plan(Protocol):
     Any thread may call it.
     """
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a sequence that the workspace holds; None if there is no limit."""
+
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the token vectors, float32 [N, D], of the N real tokens of a batch.
 

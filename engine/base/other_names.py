@@ -58,7 +58,7 @@ FOLDER = "the settings are in the model's folder; change them there"
 LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
          "an error that a text is too long")
 """What to do in place of a limit on the tokens of a text in a call."""
-CPU = "the engine runs on CPUs, but for the experimental backend=\"cuda\" of load; leave it out"
+CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
 
 POSITIONAL: dict[str, str] = {}
 """What to do about too few or too many arguments of a function, by its name. The packages of the functions fill it."""

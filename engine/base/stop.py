@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from .errors import Cancelled, InputError, TimedOut, shown
+from .errors import BackendUnavailable, Cancelled, InputError, TimedOut, shown
+
+_Found = TypeVar("_Found")
 
 
 class Stop:
@@ -43,3 +48,45 @@ class Stop:
 
 NEVER = Stop()
 """The stop of a call that runs to its end. Nobody cancels it."""
+
+_LOOK = 0.05
+"""Seconds between two looks at a `Stop` of a call that waits for a thread."""
+THREADS_BESIDE = 16
+"""How many threads of `beside` run at once, those included that nobody waits for any more."""
+_ROOMS: dict[int, threading.BoundedSemaphore] = {}
+"""The room for these threads in a process by its id: a forked child has none of its parent's threads."""
+
+
+def beside(call: Callable[[], _Found], stop: Stop) -> _Found:
+    """Return what `call` returns, which runs in a thread of its own, while this thread looks at the stop.
+
+    It is for code of another library that looks at no stop and runs without the GIL. When the stop comes, or Ctrl-C,
+    this raises at once, and the thread goes on to its end for nobody. At most `THREADS_BESIDE` threads run at a time; a
+    call beyond them waits, and looks at its stop, too. Raises `BackendUnavailable` where the system starts no thread.
+    """
+    room = _ROOMS.setdefault(os.getpid(), threading.BoundedSemaphore(THREADS_BESIDE))
+    while not room.acquire(timeout=_LOOK):
+        stop.check()
+    found: list[_Found] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:      # a panic of Rust is no Exception
+            failed.append(error)
+        finally:
+            room.release()
+            done.set()
+
+    try:
+        threading.Thread(target=run, name="engine-beside", daemon=True).start()
+    except RuntimeError as error:
+        room.release()
+        raise BackendUnavailable(f"the system starts no thread beside the call: {error}; end other threads") from None
+    while not done.wait(_LOOK):
+        stop.check()
+    if failed:
+        raise failed[0]
+    return found[0]

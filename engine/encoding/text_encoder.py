@@ -162,6 +162,7 @@ class TextEncoder:
     def micro_batches(self, tokens: Tokens, batch_size: int | None = None
                       ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
+        self._check_longest(tokens)
         for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
             types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
             batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
@@ -169,6 +170,18 @@ class TextEncoder:
             if reads is not None and any(reads[i] < len(tokens.input_ids[i]) for i in members):
                 batch = replace(batch, keys=np.array([reads[i] for i in members], np.int32))
             yield members, batch, form
+
+    def _check_longest(self, tokens: Tokens) -> None:
+        """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""
+        most = self._plan.longest
+        if most is None:
+            return
+        for ids in tokens.input_ids:
+            if len(ids) > most:
+                start = shown(self.tokenizer.decode(ids[:20].tolist()))
+                raise InputError(f"the text that begins with {start} has {len(ids):,} tokens, and "
+                                 f"max_batch_tokens={most} bounds what is computed together; shorten the text, or load "
+                                 "the model with a larger max_batch_tokens")
 
     def vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the token vectors of a batch: float32 [N, D]."""

@@ -15,10 +15,12 @@ from . import (
     bert,
     clip,
     deberta_v2,
+    decoder_encoders,
     distilbert,
     electra,
     embedding_gemma,
     eurobert,
+    gemma,
     gpt2,
     gte,
     jina_bert,
@@ -28,9 +30,9 @@ from . import (
     mpnet,
     neobert,
     nomic_bert,
-    qwen3,
     roberta,
     siglip,
+    smollm3,
     t5,
     umt5,
     vit,
@@ -52,28 +54,31 @@ FAMILIES: dict[str, Family] = {
     "distilbert": plain(distilbert),
     "electra": plain(electra),
     "eurobert": plain(eurobert),
-    "gemma3_text": plain(embedding_gemma),
+    "gemma": Family(None, gemma.read_generator),
+    "gemma3": Family(None, gemma.read_generator),
+    "gemma3_text": Family(embedding_gemma.read_encoder, gemma.read_generator, usual="encode"),
     "gpt2": Family(None, gpt2.read_generator),
     "gte": plain(gte),
     "jina_embeddings_v3": Family(jina_embeddings_v3.read_encoder),
-    "llama": Family(None, llama.read_generator),
+    "llama": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
     "m2m_100": Family(bart.read_encoder, bart.read_generator, translates=True),
     "marian": Family(bart.read_encoder, bart.read_generator, translates=True),
     "mbart": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "mistral": Family(None, llama.read_generator),
+    "mistral": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
     "modernbert": plain(modernbert),
     "mpnet": plain(mpnet),
     "mt5": Family(t5.read_encoder, t5.read_generator),
     "neobert": plain(neobert),
     "new": plain(gte),
     "nomic_bert": plain(nomic_bert),
-    "qwen2": Family(None, llama.read_generator),
-    "qwen3": Family(qwen3.read_encoder, llama.read_generator),
+    "qwen2": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
+    "qwen3": Family(decoder_encoders.read_encoder, llama.read_generator),
     "roberta": plain(roberta),
     "siglip": Family(siglip.read_encoder),
     "siglip2": Family(siglip.read_encoder),
     "siglip2_text_model": Family(siglip.read_encoder),
     "siglip_text_model": Family(siglip.read_encoder),
+    "smollm3": Family(None, smollm3.read_generator),
     "t5": Family(t5.read_encoder, t5.read_generator),
     "umt5": Family(umt5.read_encoder, umt5.read_generator),
     "vit": Family(vit.read_encoder),
@@ -103,12 +108,17 @@ REMOTE_CODE = {
     "neobert": ("NeoBERT",),
     "new": ("NewModel",),
     "nomic_bert": ("NomicBertModel",),
+    "qwen2": ("Qwen2Model",),
 }
 """The classes of remote code that compute the same as the family here, under their names in auto_map.
 
 The keys are values of model_type and names in `BY_POSITIONS`. Folders of these families were published with
 their code, before transformers had it.
 """
+
+
+_STATED_BY_CODE = ("qwen2",)
+"""Names whose code decides whether a token sees later tokens, unless config.json states it."""
 
 
 def get_family(values: dict[str, Any]) -> Family:
@@ -124,5 +134,8 @@ def get_family(values: dict[str, Any]) -> Family:
     positions = values.get("position_embedding_type")
     if isinstance(positions, str):
         name, family = BY_POSITIONS.get((model_type, positions), (name, family))
-    refuse_remote_code(values, REMOTE_CODE.get(name, ()))
+    known = REMOTE_CODE.get(name, ())
+    if name in _STATED_BY_CODE and type(values.get("is_causal")) is not bool:
+        known = ()
+    refuse_remote_code(values, known)
     return family

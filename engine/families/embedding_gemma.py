@@ -11,6 +11,7 @@ from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
+from .parts import Part, Values
 
 NAMES = replace(
     eurobert.NAMES,
@@ -30,15 +31,24 @@ NAMES = replace(
 KINDS = ("full_attention", "sliding_attention")
 """The kinds of layers, by their names in `layer_types`."""
 
-SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": True}
+SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     if not boolean(values, "use_bidirectional_attention", False):
         raise UnsupportedError("use_bidirectional_attention is not true: this gemma3_text is a language model, whose "
-                               "tokens see no later token; only EmbeddingGemma is supported")
-    fields.refuse_variants(values, SUPPORTED)
+                               "tokens see no later token; load it with Generator")
+    return read_layers(values | {"use_bidirectional_attention": None})
+
+
+def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig:
+    """Return the architecture of an encoder, or of a decoder with the logits of the word table.
+
+    Raises `WeightsError` or `UnsupportedError`.
+    """
+    own = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
+    fields.refuse_variants(values, SUPPORTED | own)
     hidden_size, num_layers = integer(values, "hidden_size", 2304), integer(values, "num_hidden_layers", 26)
     scalar, window = number(values, "query_pre_attn_scalar", 256), integer(values, "sliding_window", 4096)
     if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):
@@ -46,6 +56,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
                            f"16,777,216, not {scalar}, {shown(window)} and {shown(hidden_size)}")
     width = integer(values, "head_dim", 256)
     local = values | {"rope_scaling": None}  # it is about the layers that see all keys
+    # The window of a decoder counts the token itself, and that of an encoder has half on each side.
+    reach = max(0, window - 1) if decodes else window // 2
     return ModelConfig(
         family="gemma3_text",
         hidden_size=hidden_size,
@@ -69,11 +81,18 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(
-            AttentionKind(**fields.rotary(values, KINDS[0], "rope_theta", 1000000.0, width)),
-            AttentionKind(window // 2, **fields.rotary(local, KINDS[1], "rope_local_base_freq", 10000.0, width)),
+            AttentionKind(causal=decodes, **fields.rotary(values, KINDS[0], "rope_theta", 1000000.0, width)),
+            AttentionKind(reach, causal=decodes,
+                          **fields.rotary(local, KINDS[1], "rope_local_base_freq", 10000.0, width)),
         ),
+        logits="tied" if decodes else None,
         layer_kinds=tuple(_layer_kinds(values, num_layers)),
     )
+
+
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(read_config(values), NAMES)
 
 
 def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:

@@ -125,7 +125,7 @@ def rotary(values: dict[str, Any], kind: str | None, key: str, default: float, w
     if not scaled:
         plain = not old or old.keys() <= {"rope_type", "type"}
         return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, kind, key, default)}
-    scaling = {name: value for name, value in scaled[0].items() if value is not None}
+    scaling = {name: value for name, value in scaled[0].items() if value is not None and name not in _UNREAD}
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)
     stated = {} if "rope_theta" not in scaling else {"rope_theta": scaling.pop("rope_theta")}
@@ -165,6 +165,25 @@ _SCALINGS = {
     "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
 }
 """The keys of each scaling of rotary positions, beside rope_type and rope_theta."""
+
+
+_UNREAD = ("attn_factor", "finetuned")
+"""Keys that code of models, or llama.cpp, has beside these, and that transformers never reads."""
+
+
+def longest_of(values: dict[str, Any], default: int) -> int:
+    """Return the most positions of a model whose layers are alike: those of YaRN, if that makes them more.
+
+    YaRN that somebody adds to a config.json lengthens the sequences to `factor` times those of the training, and leaves
+    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary` does, which comes
+    first.
+    """
+    longest = integer(values, "max_position_embeddings", default)
+    for rope in (values.get("rope_parameters"), values.get("rope_scaling")):
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) == "yarn":
+            trained = number(rope, "original_max_position_embeddings", longest)
+            return max(longest, int(min(number(rope, "factor", 1.0) * trained, 2.0**62)))
+    return longest
 
 
 def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023) and language models with its layers: SmolLM2, Mistral, Qwen2 and Qwen3.
+"""Llama (Touvron et al. 2023) and language models with its layers: SmolLM2, Mistral, Qwen2, Qwen3 and Gemma.
 
 Pre-norm with RMSNorm, rotary positions, grouped key heads and a gated feed-forward network.
 """
@@ -43,6 +43,8 @@ class _Variant:
     """Whether each head of queries and keys has a norm."""
     windowed: bool = False
     """Whether a token sees only the last `sliding_window` tokens, itself among them."""
+    theta: float = 10000.0
+    """The theta of the rotary embedding where the config states none."""
 
 
 _VARIANTS = {
@@ -54,6 +56,8 @@ _VARIANTS = {
     "qwen3": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
                        "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
                       head_norm=True),
+    "smollm3": _Variant({}, read_biases=("attention_bias", "mlp_bias"), theta=2000000.0),
+    "gemma": _Variant({"head_dim": 256}, read_biases=("attention_bias",)),
 }  # fmt: skip
 _SUPPORTED = {"use_sliding_window": False, "is_causal": True, "use_bidirectional_attention": False}
 
@@ -82,7 +86,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
     biases = LINEAR_MAPS[:4] if biased.get("attention_bias") else LINEAR_MAPS[:3] if kind.query_bias else ()
     window = optional_integer(values, "sliding_window", 0) if kind.windowed else 0
     attention = AttentionKind(window - 1 if window else None, causal=True,
-                              **fields.rotary(values, None, "rope_theta", 10000.0, own))
+                              **fields.rotary(values, None, "rope_theta", kind.theta, own))
     tied = decodes and boolean(values, "tie_word_embeddings", False)
     return ModelConfig(
         family=family,
@@ -94,7 +98,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         head_norm=kind.head_norm,
         ffn_size=integer(values, "intermediate_size", 11008),
         vocab_size=integer(values, "vocab_size", 32000),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        max_positions=fields.longest_of(values, 2048),
         position_table=False,
         embedding_norm=False,
         pad_token_id=optional_integer(values, "pad_token_id", 0),

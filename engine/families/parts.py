@@ -72,6 +72,9 @@ class Family:
     """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
     generates: str = "generate"
     """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
+    usual: str | None = None
+    """The kind of a model that can encode and generate where config.json does not name its class; None where that is an
+    error."""
 
 
 class PlainEncoder(Protocol):

@@ -7,7 +7,7 @@ batch (backends/steps.py), and because no search looks at another request.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..backends.lock import new_turn
 from ..base.arguments import positive_int
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, located, shown
 from ..base.stop import NEVER, Stop
 from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
@@ -66,17 +66,18 @@ class Traffic:
 
 def generate(
     stepper: SourceStepper, requests: Iterable[Request | Checked], *, budget: Budget | None = None, stop: Stop = NEVER,
-    traffic: Traffic | None = None,
+    traffic: Traffic | None = None, places: Sequence[str] | None = None,
 ) -> list[list[Generated]]:
     """Return the results of each request, in the order of the requests.
 
     requests: each is checked when its turn comes, unless `checked` has done it. stop: when to stop, with `TimedOut` or
-    `Cancelled`. traffic: counts the tokens. Raises `InputError` for wrong requests, and the error of a request that
-    fails. Whatever happens, this call closes all requests that it opened.
+    `Cancelled`. traffic: counts the tokens. places: what a message calls each request; None for its number. Raises
+    `InputError` for wrong requests, and the error of a request that fails. Whatever happens, this call closes all
+    requests that it opened.
     """
     events = Events(stepper, requests, budget, stop, traffic, tokens=False)
     try:
-        return [end.results for end in map(_succeeded, _in_order(events))]
+        return [_succeeded(end, places).results for end in _in_order(events)]
     finally:
         events.close()
 
@@ -92,10 +93,11 @@ def in_order(
     return _in_order(Events(stepper, requests, budget, stop, traffic, tokens=False))
 
 
-def _succeeded(end: Done | Failed) -> Done:
-    """Return the end of a request that did not fail; raises the error of one that did."""
+def _succeeded(end: Done | Failed, places: Sequence[str] | None) -> Done:
+    """Return the end of a request that did not fail; raises the error of one that did, with its place."""
     if isinstance(end, Failed):
-        raise end.error
+        with located(f"input {end.request}" if places is None else places[end.request]):
+            raise end.error
     return end
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.errors import InputError
 from ..model.config import ModelConfig
 from ..model.generation_config import check_length
@@ -12,6 +15,9 @@ from .batching import decoder_ids
 from .results import Request
 from .scoring import check_continuation, chunk_of
 from .search import forced_first
+
+_PADS_HAVE_NO_POSITION = ("m2m_100",)
+"""Families whose decoder numbers the tokens that are no padding."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Lengths:
         self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
         """Of a text that is scored from its second token on. The model does not read the last token."""
         self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
+        self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None
 
     def check(self, request: Request) -> None:
         """Raise `InputError` for a request to generate that is too long or has no prompt."""
@@ -63,7 +70,8 @@ class Lengths:
         """Raise `InputError` for a request whose continuation cannot be scored."""
         prompt = self._check_source(request)
         self.prompt.check(prompt)
-        check_continuation(prompt, continuation, self._vocab_size, self._longest)
+        ids = check_continuation(prompt, continuation, self._vocab_size, self._longest)
+        self._check_pads("a target", ids[:-1])      # the model does not read the last token
         step = min(chunk_of(self._vocab_size), len(continuation) - 1)
         if step > self._together:
             raise InputError(f"a target of {len(continuation):,} tokens is read {step} tokens at a time, but "
@@ -75,4 +83,14 @@ class Lengths:
         source, prompt = decoder_ids(request)
         if self._encoder is not None and source is not None and len(source):
             self.source.check(len(source))
+        self._check_pads("a prompt", prompt)
         return len(prompt)
+
+    def _check_pads(self, what: str, ids: NDArray[np.int64]) -> None:
+        """Raise `InputError` for the pad token in a text of a family that gives it no position of its own.
+
+        Whether the positions after it count it depends in transformers on how much it reads at a time.
+        """
+        if self._pad is not None and (ids == self._pad).any():
+            raise InputError(f"{what} has the id {self._pad} of the pad token, to which this family of models gives no "
+                             "position; leave it out")

@@ -78,10 +78,14 @@ class PreparedModel:
         """Return a request that the model can compute; raises an `EngineError` for any other one."""
         return checked(stepper, request, self.budget)
 
-    def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None
-                 ) -> list[list[Generated]]:
-        """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
-        return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+    def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None,
+                 places: Sequence[str] | None = None) -> list[list[Generated]]:
+        """Return the results of each request; stepper: for requests that do not read the sources of `stepper`.
+
+        places: what a message calls each request.
+        """
+        return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic,
+                        places=places)
 
     def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Ends:
         """Yield the end of each request that `checked` has returned for a stepper, in their order."""

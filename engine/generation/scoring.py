@@ -171,21 +171,24 @@ def last_logits(
     budget: Budget | None = None,
     stop: Stop = NEVER,
     advance: Callable[[int], object] = lambda done: None,
+    place: Callable[[int, int], str] = lambda group, prompt: f"prompt {prompt} of group {group}",
 ) -> list[NDArray[np.float32]]:
     """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and in any group. budget and stop are those of `generate`.
-    advance: gets the number of prompts that have just been completed.
+    advance: gets the number of prompts that have just been completed. place: returns what a message calls a prompt of a
+    group.
     """
-    return _Prompts(stepper, ids, budget or Budget(), stop, advance).run(groups)
+    return _Prompts(stepper, ids, budget or Budget(), stop, advance, place).run(groups)
 
 
 class _Prompts:
     """The prompts of one call, of which some wait for the next step."""
 
     def __init__(self, stepper: SourceStepper, ids: Sequence[int], budget: Budget, stop: Stop,
-                 advance: Callable[[int], object]):  # fmt: skip
+                 advance: Callable[[int], object], place: Callable[[int, int], str]):  # fmt: skip
         self.stepper, self.ids, self.budget, self.stop, self.advance = stepper, ids, budget, stop, advance
+        self.place = place
         self.most = max(1, min(budget.rows, LOGITS // stepper.vocab_size))
         self.rows: list[Row] = []
         self.places: list[tuple[int, int]] = []
@@ -234,8 +237,10 @@ class _Prompts:
             return
         self.stop.check()
         scores = self.stepper.step(self.rows)
-        if not scores.finite.all():
-            raise logits_error()
+        for own, finite in zip(self.places, scores.finite.tolist(), strict=True):
+            with located(self.place(*own)):
+                if not finite:
+                    raise logits_error()
         for (group, i), line in zip(self.places, scores.logits[:, list(self.ids)], strict=True):
             self.found[group][i] = line
         self.stepper.release(scores.hypotheses.tolist())

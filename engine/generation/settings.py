@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..base.arguments import warn_caller
+from ..base.errors import InputError
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 
 _OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -19,6 +20,9 @@ def settings_of_call(model: GenerationConfig, given: Mapping[str, Any]) -> Gener
 
     Warns if the call asks for a way of sampling, but nothing samples. A temperature of 0 asks for no sampling.
     """
+    if given.get("is_multilingual") not in (None, model.is_multilingual):
+        raise InputError("is_multilingual says what a model is, and is no setting of a call; it belongs into "
+                         "generation_config.json")
     config = model.changed(**given)
     if not config.do_sample:
         ignored = [name for name in _OF_SAMPLING if given.get(name) is not None

@@ -517,7 +517,8 @@ class Engine(HeadMethods, Loaded):
         "int8" for vectors that truncate_dim made as short.
 
         a and b may be the sparse vectors of `encode_sparse`. A model that has dense vectors beside them, such as
-        BGE-M3, compares them by dot products.
+        BGE-M3, compares them by dot products. A cosine may be 1.0000004 by rounding, as in sentence-transformers: clip
+        it where a function such as arccos needs a number up to 1.
         Raises `InputError`, also for another width, and for vectors in two precisions.
         """
         if (name := self._sparse_similarity(a, b)) is not None:

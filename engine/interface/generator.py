@@ -15,7 +15,7 @@ from ..backends.steps import CacheStatistics
 from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..chat import ChatMethods
 from ..encoding.outputs import read_heads
 from ..generation.batching import Ends
@@ -294,7 +294,8 @@ class Generator(ChatMethods, Loaded):
             wanted = []
             for i, (request, item) in enumerate(zip(requests, items, strict=True)):
                 with located(place_of(i, None)):
-                    wanted.append(self._ids(self.text, item, "a target", self._model.lengths.target, special).tolist())
+                    ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
+                    wanted.append(ids.tolist())
                     self._model.lengths.check_scored(request, wanted[-1])
         own = self._calibrations.get("score")
         found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
@@ -361,36 +362,37 @@ class Generator(ChatMethods, Loaded):
         for i, item in enumerate(items):
             stop.check()
             with located(place_of(i, places)):
-                found.append(self._request(item, starts[i], config, special, bound))
+                found.append(self._request(item, starts[i], config, special, bound, stop))
         return found
 
-    def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None) -> Request:
-        """Return the request of one input, checked as far as its own ids go. special, bound: as in `_requests`."""
+    def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None, stop: Stop
+                 ) -> Request:
+        """Return the request of one input, checked as far as its own ids go. The others are as in `_requests`."""
         refuse_chat(item, self._instead_of_messages)
         lengths = self._model.lengths
         if self.encoder_config is None:
-            ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special)
+            ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special, stop)
             return Request(None, ids.tolist(), config)
-        ids = self._ids(self.source_text, item, "an input", bound or lengths.source, special)
-        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt, special).tolist()
-        return Request(ids.tolist(), start, config)
+        ids = self._ids(self.source_text, item, "an input", bound or lengths.source, special, stop)
+        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt, special, stop)
+        return Request(ids.tolist(), None if start is None else start.tolist(), config)
 
-    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True
+    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True, stop: Stop = NEVER
              ) -> NDArray[np.int64]:
         """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows.
 
-        special: whether a text gets the special tokens that the tokenizer adds.
+        special: whether a text gets the special tokens that the tokenizer adds. stop: when to stop.
         """
         if not isinstance(item, str):
             if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
                 raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
             return ids_array(what, item, bound.check)
         tokenizer, checked = self._model.tokenizer(text), check_sentences([item])
-        bound.check(tokenizer.least_tokens(item, bound.most), at_least=True)
+        bound.check(tokenizer.least_tokens(item, bound.most, stop), at_least=True)
         if special:
-            [ids] = tokenizer(checked).input_ids
+            [ids] = tokenizer(checked, stop).input_ids
         else:
-            ids = np.array(tokenizer.encode(item, add_special_tokens=False), np.int64)
+            ids = np.array(tokenizer.encode(item, add_special_tokens=False, stop=stop), np.int64)
         bound.check(len(ids))
         if special and (start := tokenizer.repeated_start(item, ids)):
             warn_caller(f"{what} begins with {start}, and the tokenizer adds another one, so that there are two; leave "

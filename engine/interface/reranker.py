@@ -260,7 +260,7 @@ class Reranker(Loaded):
         found: list[Any] = [None] * len(pairs)
         for query, own in _places([query for query, _ in pairs]).items():
             stop.check()
-            for i, prompt in zip(own, self._prompts(instruction, query, [pairs[i][1] for i in own]), strict=True):
+            for i, prompt in zip(own, self._prompts(instruction, query, [pairs[i][1] for i in own], stop), strict=True):
                 found[i] = prompt
         return found
 
@@ -273,7 +273,8 @@ class Reranker(Loaded):
         """
         places = _places(queries)
         found = last_logits(self._model.stepper(stop), [[prompts[i] for i in own] for own in places.values()],
-                            self.answers, budget=self._model.budget, stop=stop, advance=advance)  # fmt: skip
+                            self.answers, budget=self._model.budget, stop=stop, advance=advance,
+                            place=lambda group, i: f"pair {[*places.values()][group][i]}")
         scores = np.empty(len(prompts), np.float32)
         for own, rows in zip(places.values(), found, strict=True):
             scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
@@ -311,10 +312,17 @@ class Reranker(Loaded):
     def _calibrated_outputs(self) -> dict[str, int]:
         return {"rank": 1}
 
-    def _prompts(self, instruction: str, query: str, documents: Sequence[str]) -> list[NDArray[np.int64]]:
+    def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
         before, after = (part.replace("{instruction}", instruction) for part in self.template[0].split("{query}"))
-        found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents])
+        found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents], stop)
+        limit = self.max_length - len(self._end)
+        if max(map(len, found.input_ids)) >= limit and any(documents):
+            own = len(self._model.tokenizer(self.text)([f"{before}{query}{after}"], stop).input_ids[0])
+            if own >= limit:
+                raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
+                                 f"{own + len(self._end):,} tokens, and max_length={self.max_length} leaves none for a "
+                                 "document; shorten the query, or load the model with a larger max_length")
         return [np.concatenate([ids.astype(np.int64), self._end]) for ids in found.input_ids]
 
     def _end_ids(self) -> NDArray[np.int64]:

@@ -45,7 +45,7 @@ class Transcriber(Loaded):
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
-        self._tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size)
+        self._tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size, self.generation.is_multilingual)
         self._transcription = Transcription(self._model, self._model.stem, self._tokens)
 
     @classmethod

@@ -87,8 +87,8 @@ class Rows:
     def select(self, places: list[int]) -> Rows:
         """Return some of the rows, which have texts."""
         return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
-                    {name: [column[i] for i in places] if isinstance(column, list) else column.take(places)
-                     for name, column in self.columns.items()}, self.types)
+                    {name: [column[i] for i in places] if isinstance(column, list)
+                     else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}, self.types)
 
     def add_text(self, position: int, text: str | Unreadable) -> None:
         """Add the text of a row, or the reason why there is none."""
@@ -294,6 +294,11 @@ class Csv(_Strings):
         begun, count = False, 0
         for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:
+                wanted = {columns.text, *columns.kept}
+                if (fault or not wanted <= {*row}) and (separator := _other_separator(file)):
+                    raise InputError(f"{file.label}: its columns are separated by {separator!r}, and only commas are "
+                                     f"read; pandas.read_csv(path, sep={separator!r}).to_csv(other, index=False) "
+                                     "writes it with commas")
                 if fault:
                     raise InputError(f"{file.label}: the line of column names cannot be read: {fault}")
                 _check_columns(file, columns, row)
@@ -490,6 +495,14 @@ class Requests(_Strings):
             for text in request.texts or [Unreadable(request.reason)]:
                 rows.add(position, text, {"request": request})
         return rows
+
+
+def _other_separator(file: InputFile) -> str:
+    """Return the character, such as a semicolon, that the first line of a file has in place of commas; "" if none."""
+    with file.open() as stream:
+        line = stream.readline(MOST_LINE)
+    found = max(";\t|", key=lambda separator: line.count(separator.encode()))
+    return found if line.count(found.encode()) > line.count(b",") else ""
 
 
 def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 The library joins the ETag of a file and the commit of an answer to the folder of its cache as they are, so that a hub,
 or a mirror of it, could write files elsewhere. There is no place for a check but its own functions: they are wrapped
-once, and raise a `HubError` in place of what would leave the cache. What is right passes unchanged.
+once, and raise a `HubError` in place of what would leave the cache. What is right passes unchanged. They are wrapped
+for the whole process, because the library downloads in threads of its own, which no context of ours reaches.
 """
 
 from __future__ import annotations

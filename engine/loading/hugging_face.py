@@ -18,6 +18,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
+from ..weights.head import tasks_of
 from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense
@@ -26,6 +27,7 @@ from .chat import read_chat
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
 from .late import refuse_stanford
+from .left_out import drop_extra, warn_of_head
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
 from .modules import read_modules
@@ -75,6 +77,8 @@ class _Read:
     dense: tuple[Dense, ...] = ()
     """A map of the pooled vector among the tensors of the encoder."""
     translates: bool = False
+    unread: tuple[str, ...] = ()
+    """The names of tensors that the family leaves out."""
 
 
 class FolderSource(Source):
@@ -97,6 +101,8 @@ class FolderSource(Source):
             return family.generates
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            if not names and family.usual is not None:
+                return family.usual
             raise InputError(f"{self.folder.label(CONFIG)}: {shown(values.get('model_type'))} models can encode and "
                              f"{family.generates}, and the key architectures does not say which this one does; say "
                              f'kind="encode" or kind="{family.generates}"')
@@ -154,6 +160,7 @@ class FolderSource(Source):
             with home.within():
                 values = one.values | stated_pair_function(self.folder)
                 heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
+            warn_of_head(home, one.values, tasks_of(heads), (*one.unread, *one.heads))
             if text is not None and not modules.late and modules.sparse is None:
                 heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         stated = sparse_settings(modules)
@@ -174,12 +181,19 @@ class FolderSource(Source):
         with home.within(CONFIG):
             part = family.read_encoder(values)
         check_code(modules, part.config)
-        renamed = home.tensors(part.names.rename, keep_float16=True, memory=self._memory)
+        renames: dict[str, str | None] = {}
+
+        def rename(name: str) -> str | None:
+            return renames.setdefault(name, part.names.rename(name))
+
+        renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
         with home.within():
             heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed) if name.startswith(PREFIX)}
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
-            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates)
+            drop_extra(home, part.names, config, weights, renames)
+            unread = tuple(name for name, found in renames.items() if found is None)
+            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates, unread)
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
         family, values = _family(self.folder, "AutoModelForCausalLM")

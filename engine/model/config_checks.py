@@ -41,7 +41,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
 
 _BOOLS = ("rotary_interleaved", "causal")
 LARGEST = 2**24
-_MOST_ROTARY_POSITIONS = 2**17
+_MOST_ROTARY_POSITIONS = 2**20
 
 
 def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) -> Iterator[str]:

@@ -78,6 +78,8 @@ class GenerationConfig:
     """The first timestamp is at most this one, counted from 0."""
     alignment_heads: tuple[tuple[int, ...], ...] = ()
     """Pairs (layer, head) of cross-attention whose weights say when a token is spoken."""
+    is_multilingual: bool | None = None
+    """Whether a model of speech knows languages and tasks; None where only the number of its tokens says so."""
 
     # Sampling (sampling.py).
     do_sample: bool = False
@@ -288,6 +290,10 @@ def _number(low: float, high: float) -> Any:
     return check
 
 
+def _flag_or_none(name: str, value: Any) -> bool | None:
+    return None if value is None else flag(name, value)
+
+
 def _early(name: str, value: Any) -> bool | str:
     if isinstance(value, str) and value == "never":
         return value
@@ -320,6 +326,7 @@ CHECKS: dict[str, Any] = {
     "no_timestamps_token_id": _id,
     "max_initial_timestamp_index": _id,
     "alignment_heads": _pairs,
+    "is_multilingual": _flag_or_none,
     "do_sample": flag,
     "temperature": _number(0, 1e6),
     "top_k": _count,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..backends.interfaces import Decoder
 from ..backends.steps import Row
+from ..base.errors import located
 from ..base.stop import NEVER, Stop
 from ..generation.encoder_decoder import SourceStepper
 from ..generation.results import logits_error
@@ -20,11 +21,14 @@ from .segments import Cut
 class AudioStepper(SourceStepper):
     """The steps of requests whose sources are the numbers of recordings that are encoded already."""
 
-    def __init__(self, decoder: Decoder, vectors: Sequence[np.ndarray], keep: bool = False,
+    def __init__(self, decoder: Decoder, vectors: Sequence[np.ndarray], places: Sequence[str], keep: bool = False,
                  stop: Stop = NEVER):
-        """keep: whether `times` will be called, after the requests are closed. stop: when the call has to stop."""
+        """Take the vectors of recordings, and what a message calls each.
+
+        keep: whether `times` will be called, after the requests are closed. stop: when the call has to stop.
+        """
         super().__init__(decoder, stop=stop)
-        self._vectors, self._keep = vectors, keep
+        self._vectors, self._keep, self.places = vectors, keep, places
         self._numbers: dict[int, int] = {}
         """The number of the recording of each open request."""
         self._ready: dict[int, int] = {}
@@ -43,8 +47,10 @@ class AudioStepper(SourceStepper):
             self._begin(number)
         scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
                                     self._stop)
-        if not scores.finite.all():
-            raise logits_error()
+        for place, finite in zip(self.places, scores.finite.tolist(), strict=True):
+            with located(place):
+                if not finite:
+                    raise logits_error()
         return scores.logits
 
     def packed(self, source: NDArray[np.int64] | None) -> NDArray[np.int64] | None:

@@ -38,16 +38,17 @@ class SpecialTokens:
     """Whether the model has tokens for the times from 0 to 30 s."""
 
     @classmethod
-    def of(cls, ids: Mapping[str, int], vocab_size: int) -> SpecialTokens:
+    def of(cls, ids: Mapping[str, int], vocab_size: int, multilingual: bool | None = None) -> SpecialTokens:
         """Choose from the added tokens of a tokenizer.json, by their texts.
 
+        multilingual: whether the model knows languages and tasks; None for what its number of tokens says.
         Raises `UnsupportedError` for a tokenizer that lacks a token which the model needs, and `WeightsError` for one
         that is damaged.
         """
         if wrong := [name for name in ids if not isinstance(name, str)]:
             raise WeightsError(f"the model's tokenizer.json has the added token {shown(wrong[0])}, which is no text; "
                                "copy the model's folder again from its source")
-        several = vocab_size >= _MULTILINGUAL
+        several = vocab_size >= _MULTILINGUAL if multilingual is None else multilingual
         languages = [name for name in ids if several and _is_language(name)]
         tasks = [f"<|{task}|>" for task in TASKS] if several else []
         found = {}

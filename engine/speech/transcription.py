@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,7 +78,7 @@ class Transcription:
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
         window = Recording(0, Spectrogram(recording_samples(item), self._channels), None).window()
-        with AudioStepper(self._decoder, [self._vectors(window, NEVER)]) as stepper:
+        with AudioStepper(self._decoder, [self._vectors(window, NEVER)], _places([0])) as stepper:
             return self._language_of(stepper.first_logits(self._tokens.start)[0])
 
     @property
@@ -137,7 +137,7 @@ class Transcription:
         """
         vectors = [self._vectors(log_mel(samples, self._channels), order.stop) for samples in recordings.values()]
         config = order.config
-        with AudioStepper(self._decoder, vectors, stop=order.stop) as stepper:
+        with AudioStepper(self._decoder, vectors, _places(recordings), stop=order.stop) as stepper:
             logits = None
             if self._tokens.no_speech is not None or (order.language is None and self._languages):
                 logits = stepper.first_logits(self._tokens.start)
@@ -145,7 +145,7 @@ class Transcription:
                       else self._language_of(logits[i])[0] for i in range(len(vectors))]
             requests = [Request([i], self._tokens.prompt(each, order.task, False), config)
                         for i, each in enumerate(spoken)]
-            found = self._model.generate(requests, order.stop, stepper)
+            found = self._model.generate(requests, order.stop, stepper, stepper.places)
             silent = {i for i, samples in enumerate(recordings.values()) if len(samples) < RATE // FRAMES}
             if logits is not None:
                 silent |= self._silent(stepper, [self._no_speech(row) for row in logits], found, spoken, order)
@@ -167,7 +167,7 @@ class Transcription:
         asked = [i for i in doubted if i not in silent] if self._tokens.has_times else []
         timed = self._timed(order.config).changed(num_return_sequences=1)
         requests = [Request([i], self._tokens.prompt(spoken[i], order.task, True), timed) for i in asked]
-        again = self._model.generate(requests, order.stop, stepper)
+        again = self._model.generate(requests, order.stop, stepper, [stepper.places[i] for i in asked])
         return silent | {i for i, [result] in zip(asked, again, strict=True)
                          if is_silent(no_speech[i], result, penalty)}
 
@@ -193,13 +193,14 @@ class Transcription:
         first_time, config = self._tokens.no_times + 1, self._timed(order.config)
         decode = self._model.tokenizer(self._model.text).decode
         vectors = [self._vectors(recording.window(), order.stop) for recording in active]
-        with AudioStepper(self._decoder, vectors, keep=order.by_word, stop=order.stop) as stepper:
+        places = _places(recording.number for recording in active)
+        with AudioStepper(self._decoder, vectors, places, keep=order.by_word, stop=order.stop) as stepper:
             logits = stepper.first_logits(self._tokens.start)
             for recording, row in zip(active, logits, strict=True):
                 recording.language = recording.language or self._language_of(row)[0]
             requests = [Request([i], self._tokens.prompt(recording.language, order.task, True), config)
                         for i, recording in enumerate(active)]
-            found = self._model.generate(requests, order.stop, stepper)
+            found = self._model.generate(requests, order.stop, stepper, places)
             for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
                 silent = is_silent(self._no_speech(row), result, config.length_penalty)
                 before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
@@ -230,6 +231,11 @@ class Transcription:
         rows = self._stem.embed(features, get_backend(self._model.backend).ops(self._model.threads))
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
         return self._model.encoder.forward(batch, stop)
+
+
+def _places(numbers: Iterable[int]) -> list[str]:
+    """Return what a message calls recordings."""
+    return [f"recording {number}" for number in numbers]
 
 
 def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:

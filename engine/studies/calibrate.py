@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_arguments
+from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
@@ -102,8 +102,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
 
     The model does not change, and a calibration that it has is not used: `model.with_calibration(report.calibration)`
     returns a calibrated object, and `engine.save(model.with_calibration(...), path)` writes a calibrated file.
-    Raises `InputError` for labels that the head has not, too few texts, or one class alone, and `UnsupportedError` for
-    a model without heads.
+    Warns where the calibration makes the expected calibration error worse. Raises `InputError` for labels that the head
+    has not, too few texts, or one class alone, and `UnsupportedError` for a model without heads.
     """
     if not isinstance(model, (Engine, Reranker, Generator)):
         raise InputError(f"calibrate takes an Engine, a Reranker or a Generator, not {shown(model)}; engine.load "
@@ -122,7 +122,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
     if isinstance(model, Generator):
         if labels is not None:
             raise InputError("the labels of next tokens are the tokens of the texts; leave labels out")
-        return _of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout))
+        return _said(_of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout)))
     rows, wanted = _list("texts", texts), _list("labels", labels)
     if len(rows) != len(wanted):
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
@@ -130,7 +130,18 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
     options = {"batch_size": batch_size, "stop": Stop.after(timeout)}
     run = _Run(model, bias, int(seed), options, show_progress_bar, timeout)
-    return {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}[task](rows, wanted)
+    kinds = {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}
+    return _said(kinds[task](rows, wanted))
+
+
+def _said(report: CalibrationReport) -> CalibrationReport:
+    """Return the report; warns the caller of a calibration that makes the expected calibration error worse."""
+    before, after = report.before, report.after
+    if before is not None and after is not None and after.ece > before.ece:
+        warn_caller(f"the calibration makes ECE worse: {before.ece:.4f} before, {after.ece:.4f} after, on "
+                    f"{after.count:,} labels to which nothing was fitted; use the model as it is, or calibrate it on "
+                    "more texts", UserWarning)
+    return report
 
 
 def task_of(model: Engine | Reranker | Generator, task: Any) -> str:

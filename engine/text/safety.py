@@ -10,6 +10,7 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..files.reading import FormatError, parse_json
 from .growth import check_growth, steps
+from .patterns import check_patterns
 
 MAX_TOKENIZER = 64_000_000
 """The most bytes of a tokenizer.json; the largest that we know has 35 MB, for 256,000 tokens."""
@@ -66,10 +67,11 @@ def check_added(texts: Iterable[str]) -> None:
                           "allowed")
 
 
-def check_tokenizer(data: bytes) -> int:
+def check_tokenizer(data: bytes) -> tuple[int, bool]:
     """Refuse a tokenizer.json that may take much time or memory, with a `WeightsError` or `UnsupportedError`.
 
-    Returns the length of the longest string that its added tokens and normalizers look for in a text.
+    Returns the length of the longest string that its added tokens and normalizers look for in a text, and whether it
+    has a regular expression that may take minutes for a text.
     """
     document = read_tokenizer(data)
     check_growth(document)
@@ -83,7 +85,7 @@ def check_tokenizer(data: bytes) -> int:
         raise WeightsError(f"the model's tokenizer.json: {error}") from None
     patterns = [step.get("pattern") for step in steps(document.get("normalizer"), "normalizers")]
     texts += [pattern.get("String") for pattern in patterns if isinstance(pattern, dict)]
-    return max((len(text) for text in texts if isinstance(text, str)), default=0)
+    return max((len(text) for text in texts if isinstance(text, str)), default=0), check_patterns(document)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.install import require
-from ..base.stop import NEVER, Stop
+from ..base.stop import NEVER, Stop, beside
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .cuts import reported
@@ -119,7 +119,8 @@ class Tokenizer:
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
         self._text, self._threads = text, threads
-        self._margin = _CUT_MARGIN + check_tokenizer(text.tokenizer_json)
+        longest, self._goes_back = check_tokenizer(text.tokenizer_json)
+        self._margin = _CUT_MARGIN + longest
         self._tokenizer = _load(text)
         self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
         limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
@@ -153,8 +154,8 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            kept = self._kept(part)
-            found = self._encode(kept)
+            kept = self._kept(part, stop)
+            found = self._encode(kept, stop)
             self._report(part, kept, found)
             encodings += found
         stop.check()
@@ -191,8 +192,7 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            with _failures("reads a text"):
-                encodings += self._tokenizer.encode_batch_fast(list(part), add_special_tokens=False)
+            encodings += self._encodings(part, stop, fast=True, batch=True, add_special_tokens=False)
         return encodings
 
     def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, stop: Stop = NEVER
@@ -205,12 +205,8 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            own: list[Any] = [list(text) if split else self._cut(str(text)) for text in part]
-            with _failures("reads a text"):
-                if self._threads > 1 and len(own) > 1:
-                    found = self._tokenizer.encode_batch(own, is_pretokenized=split)
-                else:
-                    found = [self._tokenizer.encode(text, is_pretokenized=split) for text in own]
+            own: list[Any] = [list(text) if split else self._cut(str(text), stop) for text in part]
+            found = self._encodings(own, stop, is_pretokenized=split)
             joined = [" ".join(text) for text in part] if split else part
             self._report(joined, joined if split else own, found)
             encodings += found
@@ -252,8 +248,9 @@ class Tokenizer:
             first = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first
             if stride >= room:
-                size = count_tokens(self._tokenizer.encode(text[-1] if is_pair else text, add_special_tokens=False,
-                                                           is_pretokenized=split))
+                [whole] = self._encodings([text[-1] if is_pair else text], stop, add_special_tokens=False,
+                                          is_pretokenized=split)
+                size = count_tokens(whole)
                 if size > room or room < 0:
                     beside = f" and {first} of the first text" if is_pair else ""
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
@@ -263,7 +260,7 @@ class Tokenizer:
             with _failures("reads a text"):
                 tokenizer.enable_truncation(limit, stride=stride, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
-                encoding = tokenizer.encode(*text) if is_pair else tokenizer.encode(text, is_pretokenized=split)
+            [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split)
             found.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         self._spare.append(tokenizer)
         return found
@@ -303,19 +300,18 @@ class Tokenizer:
         known, unknown = self._text.known_ids, self._text.unknown_id
         return np.where(ids < known, ids, np.int32(unknown)) if known else ids
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True, stop: Stop = NEVER) -> list[int]:
         """Return the ids that the model reads for a text, with the special tokens that the tokenizer adds, or without.
 
-        Special tokens that are written in the text become their ids in both cases. Raises `InputError`.
+        Special tokens that are written in the text become their ids in both cases. stop: as in a call. Raises
+        `InputError`.
         """
         if not isinstance(text, str):
             raise InputError(f"encode takes one text, not {shown(text)}")
         [sentence] = check_sentences([text])
         if flag("add_special_tokens", add_special_tokens):
-            return list(self([sentence]).input_ids[0].tolist())
-        sentence = self._cut(sentence)
-        with _failures("reads a text"):
-            encoding = self._tokenizer.encode(sentence, add_special_tokens=False)
+            return list(self([sentence], stop).input_ids[0].tolist())
+        [encoding] = self._encodings([self._cut(sentence, stop)], stop, add_special_tokens=False)
         return list(self._known(_int32(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
@@ -395,7 +391,7 @@ class Tokenizer:
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
-        [encoding] = self._encode(self._kept([prompt]))
+        [encoding] = self._encode(self._kept([prompt], NEVER), NEVER)
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)
@@ -426,33 +422,45 @@ class Tokenizer:
                      for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
             cuts.add(sentences, marks, self._limit, self.count)
 
-    def _kept(self, sentences: Sequence[Sentence]) -> list[Sentence]:
+    def _kept(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""
         if not all(isinstance(sentence, str) for sentence in sentences):
             self._check_room(is_pair=True)
-        return [self._cut(sentence) for sentence in sentences]
+        return [self._cut(sentence, stop) for sentence in sentences]
 
-    def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+    def _encode(self, sentences: Sequence[Sentence], stop: Stop) -> list[Any]:
         """Return the encodings of what `_kept` returned."""
-        with _failures("reads a text"):
-            if self._threads > 1 and len(sentences) > 1 and not any(map(self._is_long_pair, sentences)):
-                return list(self._tokenizer.encode_batch_fast(sentences))
-            return [self._encode_one(sentence) for sentence in sentences]
-
-    def _encode_one(self, sentence: Sentence) -> Any:
-        if isinstance(sentence, str):
-            return self._tokenizer.encode(sentence)
-        return self._encode_long_pair(sentence) if self._is_long_pair(sentence) else self._tokenizer.encode(*sentence)
+        if not any(map(self._is_long_pair, sentences)):
+            return self._encodings(sentences, stop, fast=True)
+        return [self._encode_long_pair(sentence, stop) if self._is_long_pair(sentence)
+                else self._encodings([sentence], stop)[0] for sentence in sentences]
 
     def _is_long_pair(self, sentence: Sentence) -> bool:
         return not isinstance(sentence, str) and len(sentence[0]) * len(sentence[1]) > (4 * self._limit) ** 2
 
-    def _encode_long_pair(self, pair: tuple[str, str]) -> PairEncoding:
-        first, second = (self._tokenizer.encode(text, add_special_tokens=False) for text in pair)
+    def _encode_long_pair(self, pair: Sentence, stop: Stop) -> PairEncoding:
+        first, second = self._encodings(pair, stop, add_special_tokens=False)
         if self._frame is None:
             raise InputError(f"a pair of {len(pair[0]):,} and {len(pair[1]):,} characters is too long for this model's "
                              "tokenizer; shorten it")
         return self._frame.join((first, second), self._limit, self._from_right)
+
+    def _encodings(self, texts: Sequence[Any], stop: Stop, tokenizer: Any = None, *, fast: bool = False,
+                   batch: bool = False, **options: Any) -> list[Any]:
+        """Return the encodings of texts, pairs of texts or lists of words; the options are those of `tokenizers`.
+
+        tokenizer: None for this object's own. fast: whether a batch needs no places of tokens. batch: whether texts are
+        a batch in one thread, too. A tokenizer with a pattern that may go back runs beside this thread, in batches,
+        because only these run without the GIL.
+        """
+        tokenizer = tokenizer or self._tokenizer
+        with _failures("reads a text"):
+            if self._goes_back or batch or (self._threads > 1 and len(texts) > 1):
+                in_batch = tokenizer.encode_batch_fast if fast else tokenizer.encode_batch
+                call = partial(in_batch, list(texts), **options)
+                return list(beside(call, stop) if self._goes_back else call())
+            return [tokenizer.encode(*text, **options) if isinstance(text, tuple) else tokenizer.encode(text, **options)
+                    for text in texts]
 
     @cached_property
     def _frame(self) -> Frame | None:
@@ -461,7 +469,7 @@ class Tokenizer:
         tokenizer.no_padding()
         return find_frame(tokenizer)
 
-    def _cut(self, sentence: Sentence) -> Sentence:
+    def _cut(self, sentence: Sentence, stop: Stop = NEVER) -> Sentence:
         """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
 
         `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
@@ -487,7 +495,7 @@ class Tokenizer:
                 raise _too_few(longest, size // 2)
             for found, text in zip(parts, texts, strict=True):
                 if not (found and found[-1].whole):
-                    found.append(self._part(text, size))
+                    found.append(self._part(text, size, stop))
             size *= 2
         if len(texts) == 1:
             return parts[0][-1].text
@@ -497,7 +505,7 @@ class Tokenizer:
                              and (pair[0].tokens > pair[1].tokens) == longer)
         return first.text, second.text
 
-    def least_tokens(self, text: str, most: int | None) -> int:
+    def least_tokens(self, text: str, most: int | None, stop: Stop = NEVER) -> int:
         """Return how many tokens a text certainly has that is too long to be read whole; 0 for any other text.
 
         most: the most tokens that the caller takes; None for any number, of which every text is read whole. A text is
@@ -506,7 +514,7 @@ class Tokenizer:
         """
         if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
             return 0
-        part = self._part(text, size)
+        part = self._part(text, size, stop)
         if part.certain <= most:
             raise _too_few(text, size)
         return part.certain
@@ -524,11 +532,10 @@ class Tokenizer:
     def _enough(self, part: _Excerpt) -> bool:
         return part.whole or part.certain >= self._limit
 
-    def _part(self, text: str, size: int) -> _Excerpt:
+    def _part(self, text: str, size: int, stop: Stop) -> _Excerpt:
         """Tokenize `size` characters of a text, from the side that truncation keeps."""
         part = text[-size:] if self._from_right else text[:size]
-        with _failures("reads a text"):
-            encoding = self._tokenizer.encode(part, add_special_tokens=False)
+        [encoding] = self._encodings([part], stop, add_special_tokens=False)
         encodings = (encoding, *encoding.overflowing)
         words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
         places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)

@@ -662,6 +662,37 @@ JINA_EMBEDDINGS_V3 = Case(
     ],
     cuda="Heads with rotary")
 
+GEMMA = Case(
+    "gemma", "Gemma, Gemma 3 (text, also from a folder with images)",
+    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"),
+               "gemma3": (2304, 26, 8, 4, 9216, 262208, "tied"),
+               "gemma3_text": (2304, 26, 8, 4, 9216, 262208, "tied")},
+    generating=("gemma", "gemma3", "gemma3_images"),
+    not_generating=[
+        ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
+        ("gemma3", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
+        ("gemma3", UnsupportedError, "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma3", UnsupportedError, "load it with Engine", {"use_bidirectional_attention": True}),
+        ("gemma3", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma3", WeightsError, "layer_types", {"layer_types": ["full_attention"]}),
+        ("gemma3", WeightsError, "text_config must be", {"model_type": "gemma3", "text_config": 3}),
+        ("gemma3", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
+    ])
+
+SMOLLM3 = Case(
+    "smollm3", "SmolLM3",
+    generates={"smollm3": (2048, 36, 16, 4, 11008, 128256, "tied")},
+    generating=("smollm3",),
+    not_generating=[
+        ("smollm3", WeightsError, "no_rope_layers must be a list of 3", {"no_rope_layers": [1, 0]}),
+        ("smollm3", WeightsError, "no_rope_layers must be a list of 3", {"no_rope_layers": [1, 0, 2]}),
+        ("smollm3", WeightsError, "no_rope_layer_interval", {"no_rope_layers": None, "no_rope_layer_interval": 0}),
+        ("smollm3", UnsupportedError, "use_sliding_window", {"use_sliding_window": True}),
+        ("smollm3", UnsupportedError, "layer_types", {"layer_types": ["sliding_attention"] * 3}),
+    ])
+
 LLAMA = Case(
     "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2",
     generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),
@@ -804,10 +835,18 @@ NOMIC_BERT = Case(
     ],
     cuda="Heads with rotary")
 
-QWEN3 = Case(
-    "qwen3", "Qwen3-Embedding",
-    golden=("qwen3_new", "qwen3_old", "qwen3_yarn"),
+DECODER_ENCODERS = Case(
+    "decoder_encoders", "Qwen3-Embedding, gte-Qwen2, stella_en_1.5B, e5-mistral, SFR-Embedding-Mistral",
+    golden=("llama_encoder", "mistral_encoder", "qwen2_both_ways", "qwen2_encoder", "qwen3_new", "qwen3_old",
+            "qwen3_yarn"),
     types={
+        "llama": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "rms_norm_eps": 1e-6, "attention_bias": True, "rope_theta": 500000.0}),
+        "mistral": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 4}),
+        "qwen2": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "is_causal": False,
+                      "auto_map": {"AutoModel": "modeling_qwen.Qwen2Model"}}),
         "qwen3": Type("model.", QWEN3_NAMES,
             _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-6, "attention_bias": False,
                       "rope_theta": 1000000, "use_sliding_window": False},
@@ -833,8 +872,9 @@ QWEN3 = Case(
         ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
         ("qwen3_old", "layer_types", {"layer_types": 3}),
         ("qwen3_old", "layer_types", {"layer_types": "full_attention"}),
-        ("qwen3_old", "is_causal", {"is_causal": False}),
-        ("qwen3_old", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("qwen2_encoder", "remote code", {"auto_map": {"AutoModel": "modeling_qwen.Qwen2Model"}}),
+        ("qwen2_both_ways", "remote code", {"is_causal": None}),
+        ("qwen2_both_ways", "remote code", {"auto_map": {"AutoModel": "modeling_qwen.Qwen3Model"}}),
         ("qwen3_old", "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "scaled_by": 2.0}}),
         ("qwen3_old", r"key\.weight", {"num_key_value_heads": None}),
         ("qwen3_old", r"output\.bias", {"attention_bias": True}),

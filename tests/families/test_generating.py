@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import load_model
+from engine import Generator, load_model
 from engine.base.errors import EngineError, UnsupportedError, WeightsError
 from engine.families import get_family
 from engine.files.gguf import GgufFile
 from engine.files.safetensors import read_safetensors
 from engine.model.config import ModelConfig
+from engine.weights.bfloat16 import widened
 
 from ..tools.encoders import GENERATORS
 from ..tools.gguf_files import gguf
@@ -251,3 +252,21 @@ def test_bad_gguf_models(tmp_path, changes, words):
     with pytest.raises(EngineError, match=words) as caught:
         load_model(tmp_path / "m.gguf", kind="generate")
     assert "m.gguf" in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model."])
+def test_the_text_of_a_folder_with_images(tmp_path, prefix):
+    """transformers 5 writes the first prefix, and version 4 the second one."""
+    tensors = {name: widened(array) for name, array in read_safetensors(GOLDEN / "gemma3/model.safetensors").items()}
+    tensors = {name.replace("model.", prefix, 1): array for name, array in tensors.items()}
+    start = "model." if prefix.startswith("model.") else ""
+    tensors |= {f"{start}vision_tower.vision_model.post_layernorm.weight": np.ones(3, np.float32),
+                f"{start}multi_modal_projector.mm_soft_emb_norm.weight": np.ones(3, np.float32)}
+    (tmp_path / "model.safetensors").write_bytes(safetensors(tensors))
+    text = {key: value for key, value in config_of("gemma3").items() if key != "architectures"}
+    write_json(tmp_path / "config.json", {"model_type": "gemma3", "text_config": text, "vision_config": {},
+                                          "architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [2]})
+    found, right = (Generator.load(path, backend="reference") for path in (tmp_path, GOLDEN / "gemma3"))
+    assert found.generate([[3, 4, 5]], max_new_tokens=8)[0].ids == right.generate([[3, 4, 5]], max_new_tokens=8)[0].ids
+    scores = [model.score([[3, 4, 5]])[0].log_probabilities.tolist() for model in (found, right)]
+    assert scores[0] == scores[1]

@@ -33,7 +33,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.weights.modules import SENTENCE, TOKENS
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS
-from tests.fuzz import binaries, first_calls, module_models, pickles
+from tests.fuzz import binaries, first_calls, job_files, module_models, pickles
 from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
 from tests.fuzz.mutate import PLAIN, changed_file, value_of, words_of
 from tests.fuzz.usage import use
@@ -70,14 +70,14 @@ class Cases:
 
     FITTED = ("folder fitted to its config", "npz fitted to its config")
     """Kinds of cases whose weights have the shapes that the changed configuration asks for."""
-    OTHERS = pickles.KINDS | binaries.KINDS | module_models.KINDS | first_calls.KINDS
+    OTHERS = pickles.KINDS | binaries.KINDS | module_models.KINDS | first_calls.KINDS | job_files.KINDS
     """Kinds of cases that other modules make, by name."""
 
     def __init__(self, place: Path, seed: int, only: Sequence[str] = ()):
         """Make the models, which `start` writes to the folder `place`; no other process may use this folder.
 
-        only: names of `OTHERS`, so that all cases are of these kinds. The kinds of `first_calls` are run in no other
-            way, because they take ten times as long.
+        only: names of `OTHERS`, so that all cases are of these kinds. The kinds of `first_calls` and of `job_files`
+            are run in no other way, because they take ten times as long.
         """
         self._place, self._seed, self._only = place, seed, only
         self._written: tuple[int, list[str]] | None = None

@@ -51,6 +51,12 @@ def test_a_short_run_of_calls(capsys):
     assert all(f"EngineError   {kind}" in printed for kind in KINDS)
 
 
+def test_a_short_run_of_jobs(capsys):
+    pytest.importorskip("pyarrow")
+    assert main(["--only", "jobs", "--cases", "30", "--seed", "0"]) == 0
+    assert ", 0 findings" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
     return Cases(tmp_path_factory.mktemp("cases"), 7).start()

@@ -174,6 +174,16 @@ def cosines(a, b):
     return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
+def test_a_text_with_more_tokens_than_are_computed_together_is_named(tmp_path):
+    """A static model has no limit on the tokens of a text, and the reference none on those that it computes."""
+    path = folders.write_static(tmp_path / "model", "float16")
+    texts = ["Anna", "Berlin is " + "good " * 20, "the end"]
+    with pytest.raises(InputError, match=r"the text that begins with 'berlin is good .* has 23 tokens, and "
+                                         r"max_batch_tokens=16 bounds what is computed together"):
+        Engine.load(path, threads=1, max_batch_tokens=16).encode(texts)
+    assert Engine.load(path, backend="reference", max_batch_tokens=16).encode(texts).shape == (3, folders.D)
+
+
 @pytest.mark.parametrize(("name", "changes", "words"), [
     ("float32", {"embedding.weight": None, "other": np.ones(3, np.float32)}, "the tensors are other; a static model"),
     ("float32", {"embedding.weight": np.ones(9, np.float32)}, r"a matrix \[V, D\] in .*, not float32 \[9\]"),

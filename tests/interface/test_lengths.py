@@ -10,6 +10,7 @@ from engine.text.tokenizer import Tokenizer
 
 from ..tools.generators import SETTINGS, language_model, translator
 from ..tools.limited import outcome
+from ..tools.paths import DECODERS
 from ..tools.tiny_text import VOCABULARY, tiny_text
 
 POSITIONS = 90
@@ -139,3 +140,18 @@ def test_the_tokenizer_of_a_generator_cuts_nothing():
     filled = tiny_text(max_seq_length=6, fill_id=1)
     for text, tokens in ((words(4), [*ids(4), 1, 1]), (words(8), ids(8))):
         assert Tokenizer(filled, None, 1, truncates=False).encode(text) == tokens
+
+
+def test_a_pad_token_without_a_position_is_refused():
+    """M2M100 numbers the tokens that are no padding, and in transformers the numbers behind one depend on the cache."""
+    model = Generator.load(DECODERS / "m2m_100", threads=1)
+    pad = model.config.pad_token_id
+    assert refusal(lambda: model.score([[3, 4]], [[4, pad, 5]])) == (
+        f"input 0: a target has the id {pad} of the pad token, to which this family of models gives no position; "
+        "leave it out")
+    for call in (lambda: model.generate([[3, 4]], prompts=[[2, pad]]),
+                 lambda: model.score([[3, 4]], [[4]], prompts=[[2, pad]])):
+        assert refusal(call).startswith(f"input 0: a prompt has the id {pad} of the pad token")
+    assert len(model.score([[3, 4]], [[4, 5, pad]])[0].log_probabilities) == 3      # it is not read
+    other = Generator.load(DECODERS / "marian", threads=1)
+    other.score([[3, 4]], [[4, other.config.pad_token_id, 5]])

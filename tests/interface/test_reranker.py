@@ -6,6 +6,7 @@ tests/golden/make/reranker.py made the folder.
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -213,3 +214,31 @@ def test_a_misspelt_argument_of_rank_is_guessed():
     reranker = Reranker.load(folder_of("bert_pairs"), threads=1)
     with pytest.raises(InputError, match=r"rank has no argument instructoin \(did you mean instruction\?\); it has"):
         reranker.rank("q", ["d"], instructoin="x")
+
+
+def test_a_pair_with_nan_is_named(monkeypatch):
+    """The prompts of one query are computed together, so that the order is not that of the pairs."""
+    reranker = load()
+    hurt = reranker.tokenizer.encode("答")[-1]
+    step = reranker._decoder.step
+
+    def damaged(rows, *args):
+        scores = step(rows, *args)
+        return replace(scores, finite=np.array([hurt not in row.tokens for row in rows]))
+
+    monkeypatch.setattr(reranker._decoder, "step", damaged)
+    pairs = [("Which cats purr?", "Lions roar."), ("a b", "Lions roar."), ("Which cats purr?", "答"), ("a b", "c")]
+    with pytest.raises(WeightsError, match=r"^pair 2: the model computed logits that are NaN"):
+        reranker.predict(pairs)
+    with pytest.raises(WeightsError, match=r"^pair 1: the model computed logits that are NaN"):
+        reranker.rank("Which cats purr?", ["Lions roar.", "答"])
+
+
+def test_a_query_that_leaves_no_room_for_documents_is_refused():
+    """All documents would be cut to nothing, and have one score."""
+    reranker = load(max_length=130)
+    with pytest.raises(InputError, match=r"the query 'cats .* fills max_length: with the template it has \d+ tokens, "
+                                         "and max_length=130 leaves none for a document; shorten the query"):
+        reranker.rank("cats " * 200, ["Lions roar.", ""])
+    with pytest.warns(UserWarning, match="cut to"):
+        assert len(reranker.rank("Which cats purr?", ["Lions roar. " * 40, ""])) == 2

@@ -77,6 +77,23 @@ def test_files_and_samples(transcriber, tmp_path):
     assert transcriber.transcribe([tmp_path / "a.wav"]) == transcriber.transcribe([str(tmp_path / "a.wav")]) == expected
 
 
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_a_recording_with_nan_is_named(timestamps, monkeypatch):
+    model = Transcriber(timed(), backend="reference")
+    step = model._model.decoder.step
+    seen: dict[int, int] = {}
+
+    def damaged(rows, *args):
+        scores = step(rows, *args)
+        for row in rows:
+            seen.setdefault(row.request, len(seen))
+        return replace(scores, finite=np.array([seen[row.request] != 1 for row in rows]))
+
+    monkeypatch.setattr(model._model.decoder, "step", damaged)
+    with pytest.raises(WeightsError, match=r"^recording 1: the model computed logits that are NaN"):
+        model.transcribe(sounds(3), timestamps=timestamps)
+
+
 def test_an_error_that_is_kept_keeps_no_recording_open(transcriber, monkeypatch):
     def stop(*_):
         raise TimedOut
@@ -276,3 +293,17 @@ def test_one_recording_gives_one_result(transcriber, tmp_path):
     data = (tmp_path / "a.wav").read_bytes()
     for given in (tmp_path / "a.wav", str(tmp_path / "a.wav"), data, io.BytesIO(data)):
         assert transcriber.transcribe(given) == text
+
+
+@pytest.mark.parametrize(("several", "stated", "expected"), [
+    (True, None, True), (True, False, False), (False, None, False)])
+def test_whether_a_model_is_multilingual(several, stated, expected):
+    """generation_config.json says it, and the number of tokens where it says nothing."""
+    model = timed(several)
+    model = replace(model, generation=model.generation.changed(is_multilingual=stated))
+    assert bool(Transcriber(model, backend="reference")._tokens.languages) is expected
+
+
+def test_what_a_model_is_is_no_setting_of_a_call(transcriber):
+    with pytest.raises(InputError, match="is_multilingual says what a model is, and is no setting of a call"):
+        transcriber.transcribe(sounds(1), is_multilingual=True)

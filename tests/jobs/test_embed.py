@@ -679,3 +679,11 @@ def test_odd_columns_of_parquet(run, tmp_path, capsys):
     pq.write_table(table.rename_columns(["text", "k", "k"]), file)
     assert run("--id", "k", file=file, output="twice") == 1
     assert "2 columns of the name 'k'" in capsys.readouterr().err
+
+
+def test_a_sample_of_a_part_without_texts_and_with_copied_columns(run, tmp_path, capsys):
+    pq.write_table(pa.table({"text": pa.array([None, None], pa.string()), "n": [1, 2]}), tmp_path / "nulls.parquet")
+    options = ("--keep", "n")
+    assert run(*options, file=tmp_path / "nulls.parquet") == 0
+    assert run(*options, "--verify", "1", file=tmp_path / "nulls.parquet") == 0
+    assert "Traceback" not in capsys.readouterr().err

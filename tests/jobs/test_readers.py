@@ -262,3 +262,18 @@ def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path, scheme):
     (odd / "loop").unlink()
     with pytest.raises(InputError, match="two inputs are called"):
         find_inputs([f"{tmp_path}/a*", f"{scheme}{tmp_path}/a*.txt"])
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_csv_with_another_separator_is_named(separator):
+    def ranges(data):
+        file = InputFile("a.csv", len(data), 0, lambda: io.BytesIO(data))
+        return FORMATS["csv"](100, 100).ranges(file, Columns("text", None, ("id",)))
+
+    for quote in ("", '"'):
+        header = separator.join(f"{quote}{name}{quote}" for name in ("id", "text", "note, if any"))
+        with pytest.raises(InputError, match=re.escape(f"its columns are separated by {separator!r}, and only commas")):
+            ranges(f"{header}\n1{separator}a\n".encode())
+    with pytest.raises(InputError, match="has no column 'id'"):
+        ranges(f"text,number\na{separator},1\n".encode())
+    assert ranges(f"id,text,a{separator}b{separator}c{separator}d\n1,a,\n".encode())

@@ -21,7 +21,7 @@ from . import (
 )
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, chat, speech, interface, jobs, server, uncertainty, operations, kernels, native,
-          numba_cpu, numba_cuda)
+TABLES = (models, files, text, generation, chat, speech, interface, jobs, server, uncertainty, operations, kernels,
+          native, numba_cpu, numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)

@@ -428,6 +428,9 @@ PROBES: dict[str, Probe] = {
         decoder={"type": "Replace", "pattern": {"String": "a"}, "content": "b" * n})),
     "text/growth.py: MAX_STEPS": Probe(
         lambda n, place: tokenizer(decoder=steps(steps(*[{"type": "Fuse"}] * (n - 1)), {"type": "Fuse"}))),
+    "text/patterns.py: MAX_ADDED_BESIDE_PATTERN": Probe(lambda n, place: tokenizer(
+        normalizer={"type": "Replace", "pattern": {"Regex": "a+a+b"}, "content": "c"},
+        added_tokens=[{"id": 0, "content": "x" * n}])),
     "text/growth.py: MAX_TABLE": Probe(lambda n, place: tokenizer(normalizer={
         "type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(n)).decode()})),
     "text/vocabularies/sentencepiece.py: MAX_MODEL": Probe(

@@ -460,3 +460,12 @@ def test_labels_of_a_table():
                         ([np.zeros(2)], RELEVANCES)):
         with pytest.raises(InputError, match="the label of line 1 must be one of"):
             label_numbers(labels, own, "line", first=1)
+
+
+def test_a_calibration_that_makes_ece_worse_says_so():
+    """Labels that the model's own probabilities give need no temperature, and 30 of them fit a wrong one."""
+    engine = load("bert_classify")
+    labels = drawn(probabilities(logits_of(engine, TEXTS)), 3)[:60].tolist()
+    with pytest.warns(UserWarning, match=r"makes ECE worse: 0\.29\d\d before, 0\.34\d\d after, on 30 labels"):
+        report = calibrate(engine, TEXTS[:60], labels, bias=False, seed=3)
+    assert report.after.ece > report.before.ece

@@ -95,6 +95,15 @@ def test_splits(name):
     assert one.decode(one.encode("in 1984 it's\n\n x Größe").ids) == "in 1984 it's\n\n x Größe"
 
 
+@pytest.mark.parametrize(("alias", "name"), [
+    ("deepseek-r1-qwen", "qwen2"), ("kormo", "qwen2"), ("llama3", "llama-bpe"), ("llama-v3", "llama-bpe"),
+    ("falcon3", "llama-bpe"), ("pixtral", "llama-bpe"), ("lfm2", "llama-bpe")])
+def test_other_names_of_splits(alias, name):
+    """Where the file does not say whether a text starts with bos, the name does."""
+    flags = {"add_bos_token": None, "add_eos_token": None}
+    assert read_gguf_tokenizer(roberta(pre=alias, **flags)) == read_gguf_tokenizer(roberta(pre=name, **flags))
+
+
 @pytest.mark.parametrize(("settings", "expected"), [
     (roberta(add_bos_token=None, add_eos_token=None), "A"), (llama(add_eos_token=None), "bA"),
     (roberta(pre="llama-bpe", add_bos_token=None, add_eos_token=None), "bA"), (llama(add_bos_token=False), "Ae"),

@@ -76,7 +76,7 @@ def test_a_cut_does_not_change_the_tokens(kind, direction, monkeypatch):
         found = own(sentences)
         cut += sum(own._cut(sentence) != sentence for sentence in sentences)
         with monkeypatch.context() as patch:
-            patch.setattr(Tokenizer, "_cut", lambda self, sentence: sentence)
+            patch.setattr(Tokenizer, "_cut", lambda self, sentence, stop: sentence)
             whole = own(sentences)
         for i, sentence in enumerate(sentences):
             assert found.input_ids[i].tolist() == whole.input_ids[i].tolist(), sentence

@@ -257,6 +257,7 @@ class CpuDecoder(Requests[CellTable]):
         state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
         picked = np.array([places[i] for i in members], np.int64) if places else None
         ids, positions, types = self._inputs(rows, past, single is not None)
+        self._packer.fill_angles(positions)
         executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions, types, arrays,
                          stop=stop, state=state, picked=picked, best=best)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
-from ...model.positions import distance_bias, relative_rows, rotary_angles
+from ...model.positions import distance_bias, relative_rows
 from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED
 from ...model.run_config import RunConfig
 from ...programs import programs_of
@@ -25,6 +25,7 @@ from ...weights.packed import PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
+from .angles import Angles
 from .native.native import Kernels, NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 
 MOST_POSITION_BYTES = 2**30
 """Limit on the bytes of the tables of a model's rotary embeddings, and of its vectors of relative positions."""
-_POSITIONS = 2**12
-"""How many rows of a table of angles are computed together."""
 MOST_BIAS_BYTES = 2**30
 """Limit on the memory of a model's biases by distance, which grows with the longest sequence."""
 
@@ -84,7 +83,7 @@ class Packer:
         self._product, self._finer = product, finer
         self._weights = weights
         self._longest = longest
-        self._angles: dict[Rotary, tuple[np.ndarray, np.ndarray]] = {}
+        self._angles: dict[Rotary, Angles] = {}
         self._biases: dict[DistanceBias, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
         self._reserved = 0
@@ -141,17 +140,22 @@ class Packer:
         return TableWeights(rows.view(np.uint8), storage, scale, factor)
 
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
-        """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""
+        """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it.
+
+        They hold the angles up to the largest position that `fill_angles` has had.
+        """
         if rotary not in self._angles:
             self._reserve("rotary embeddings", 8 * rotary.positions * (rotary.width // 2), "max_positions")
-            cos, sin = (np.empty((rotary.positions, rotary.width // 2), np.float32) for _ in range(2))
-            for first in range(0, rotary.positions, _POSITIONS):      # in float64 they take much more memory
-                positions = np.arange(first, min(first + _POSITIONS, rotary.positions))
-                cos[positions], sin[positions] = rotary_angles(
-                    positions, rotary.theta, rotary.width, scale=rotary.scale, frequencies=rotary.frequencies,
-                    factor=rotary.factor)
-            self._angles[rotary] = cos, sin
-        return self._angles[rotary]
+            self._angles[rotary] = Angles(rotary)
+        own = self._angles[rotary]
+        return own.cos, own.sin
+
+    def fill_angles(self, positions: np.ndarray) -> None:
+        """Compute the angles of the positions of a pass, int32 [N], N at least 1, where they are not there yet."""
+        if self._angles:
+            last = int(positions.max())
+            for own in self._angles.values():
+                own.fill(last + 1)
 
     def _reserve(self, what: str, size: int, setting: str) -> None:
         """Count the bytes of tables of positions; raises `UnsupportedError` for more than `MOST_POSITION_BYTES`."""

@@ -39,6 +39,11 @@ class CpuPlan:
         self._observing: tuple[Observed, Executor] | None = None
         self._turn = new_turn()
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a sequence: those that the workspace holds."""
+        return self._run.max_tokens
+
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
 
@@ -73,6 +78,7 @@ class CpuPlan:
             keys = None if batch.keys is None else batch.keys[members].astype(np.int64)
         with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)
+            self._packer.fill_angles(batch.position_ids)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
                              batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets,
                              stop, keys=keys)

@@ -60,6 +60,11 @@ class CudaPlan:
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a sequence: those that the workspace on the device holds."""
+        return self._max_tokens
+
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
 

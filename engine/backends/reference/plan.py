@@ -33,6 +33,11 @@ class ReferencePlan:
                         for name, parameter in self.program.parameters.items()}
         self.ops = ops
 
+    @property
+    def longest(self) -> None:
+        """The most tokens of a sequence: there is no limit, because sequences are computed one at a time."""
+        return None
+
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors, float32 [N, D]; `stop` is looked at between two operations."""
         return self.forward_unrounded(batch, stop).astype(np.float32)

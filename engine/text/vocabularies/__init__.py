@@ -45,6 +45,15 @@ DEFAULTS = {
 """The class of the tokenizer by model_type, for folders whose settings name none."""
 
 
+_WITHOUT_FILE = frozenset({
+    "BartphoTokenizer", "BertJapaneseTokenizer", "BertweetTokenizer", "BioGptTokenizer", "BlenderbotSmallTokenizer",
+    "ByT5Tokenizer", "CTRLTokenizer", "CanineTokenizer", "EsmTokenizer", "FSMTTokenizer", "FlaubertTokenizer",
+    "GPTNeoXJapaneseTokenizer", "MyT5Tokenizer", "PLBartTokenizer", "PerceiverTokenizer", "PhobertTokenizer",
+    "ProphetNetTokenizer", "RoCBertTokenizer", "TapasTokenizer", "Wav2Vec2CTCTokenizer", "XLMTokenizer",
+})  # fmt: skip
+"""Classes of transformers 5.23 that write no tokenizer.json."""
+
+
 def read_vocabulary(folder: ModelFolder) -> bytes | None:
     """Return the tokenizer of a folder as the bytes of a tokenizer.json, or None if it has no vocabulary file.
 
@@ -67,8 +76,10 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
             return document(components, settings.tokens(components.tokens), _roles(components, settings), files[0],
                             stated=settings.stated, left=settings.values.get("truncation_side") == "left")
     except UnsupportedError as error:
-        LOG.warning("%s: %s. The model therefore takes token ids only. To encode sentences, write a tokenizer.json "
-                    "with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)", folder, error)
+        advice = ("transformers writes no tokenizer.json for this class: tokenize with it, and pass the ids to forward"
+                  if kind in _WITHOUT_FILE else "To encode sentences, write a tokenizer.json with transformers: "
+                  "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)")
+        LOG.warning("%s: %s. The model therefore takes token ids only. %s", folder, error, advice)
         return None
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
+from ..patterns import words_pattern
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
 from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
@@ -39,8 +40,7 @@ def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
 
 def _words(digits: str) -> dict[str, Any]:
     """Return the split of Llama 3 and Qwen, which differ in the number of digits of a token."""
-    return _sequence(_split(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits
-                            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), _BYTE_LEVEL)
+    return _sequence(_split(words_pattern(digits)), _BYTE_LEVEL)
 
 
 _SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
@@ -51,6 +51,12 @@ _SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
 }
 """How BPE over bytes splits a text, by tokenizer.ggml.pre: the step that splits, the normalizer, and whether a word
 that is a token is not split further."""
+_ALIASES = {
+    **dict.fromkeys(("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+                    "llama-bpe"),
+    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "f2llmv2"), "qwen2"),
+}
+"""Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
 _STARTS = ("llama-bpe",)
 """Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
 
@@ -120,8 +126,7 @@ def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
 
 def _template(settings: Mapping[str, Any], roles: Mapping[str, str], kind: str) -> str:
     """Return the template of a text with its special tokens: "bos A", "A eos" and so on."""
-    split = settings.get(f"{_KEYS}pre")
-    starts = kind == "llama" or (isinstance(split, str) and split in _STARTS)
+    starts = kind == "llama" or _split_of(settings) in _STARTS
     words = []
     for name, usual in (("bos", starts), ("eos", False)):
         flag = settings.get(f"{_KEYS}add_{name}_token", usual)
@@ -132,15 +137,22 @@ def _template(settings: Mapping[str, Any], roles: Mapping[str, str], kind: str) 
     return "A".join(words).strip()
 
 
+def _split_of(settings: Mapping[str, Any]) -> str:
+    """Return which of `_SPLITS` a file asks for, or another name; "" if it names none."""
+    split = settings.get(f"{_KEYS}pre")
+    return _ALIASES.get(split, split) if isinstance(split, str) else ""
+
+
 def _pair(template: str) -> str:
     return " ".join([template, *(f"{word}:1" for word in template.replace("A", "B").split())])
 
 
 def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
     """Return the components of BPE over bytes (Radford et al. 2019), as GPT-2, Llama 3, Qwen and SmolLM have it."""
-    split = settings.get(f"{_KEYS}pre")
-    if not isinstance(split, str) or split not in _SPLITS:
-        raise UnsupportedError(f"{_KEYS}pre {shown(split)} is not supported; supported are {', '.join(_SPLITS)}")
+    split = _split_of(settings)
+    if split not in _SPLITS:
+        raise UnsupportedError(f"{_KEYS}pre {shown(settings.get(f'{_KEYS}pre'))} is not supported; supported are "
+                               f"{', '.join((*_SPLITS, *_ALIASES))}")
     splitter, normalizer, ignores_merges = _SPLITS[split]
     lines = settings.get(f"{_KEYS}merges")
     if not isinstance(lines, list):

@@ -119,7 +119,8 @@ MODELS = {
 @contextmanager
 def float64_throughout(model) -> Iterator[None]:
     """Let transformers' own code of a model compute in float64 where it names float32."""
-    with patch.object(importlib.import_module(type(model).__module__), "torch", Float64Torch()):
+    with patch.object(importlib.import_module(type(model).__module__), "torch", Float64Torch()), \
+            patch.object(torch.Tensor, "float", torch.Tensor.double):
         yield
 
 

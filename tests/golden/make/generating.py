@@ -48,12 +48,25 @@ WHISPER = {"vocab_size": VOCAB, "d_model": 12, "encoder_layers": 1, "decoder_lay
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
           "original_max_position_embeddings": 16}  # fmt: skip
 
+GEMMA3 = LLAMA | {
+    "num_hidden_layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "sliding_window": 6, "query_pre_attn_scalar": 5, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}}  # fmt: skip
+
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart": ("BartForConditionalGeneration", "BartConfig", BART),
     "bart_forced": ("BartForConditionalGeneration", "BartConfig", BART | {
         "forced_bos_token_id": 0, "activation_function": "gelu_new", "scale_embedding": True}),
     "bart_relu": ("BartForConditionalGeneration", "BartConfig", BART | {
         "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", LLAMA | {"hidden_act": "gelu_pytorch_tanh"}),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA3),
+    "gemma3_images": ("Gemma3ForConditionalGeneration", "Gemma3Config", {
+        "text_config": GEMMA3 | {"attention_bias": True}, "mm_tokens_per_image": 1, "eos_token_id": EOS,
+        "image_token_index": VOCAB - 1, "vision_config": {
+            "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 4,
+            "patch_size": 2}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2_inner": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"n_inner": 17, "activation_function": "gelu"}),
     "gpt2_unscaled": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"scale_attn_weights": False, "n_head": 2}),
@@ -82,6 +95,9 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {k: v for k, v in LLAMA.items() if k != "head_dim"} | {
         "num_attention_heads": 6, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA | {"tie_word_embeddings": True}),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", LLAMA | {
+        "num_hidden_layers": 3, "no_rope_layer_interval": 2, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 2000.0}}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "relu"}),
     "t5_own": ("T5ForConditionalGeneration", "T5Config", T5 | {
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),

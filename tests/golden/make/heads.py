@@ -58,6 +58,8 @@ class Golden:
     """The steps of its training; tags need half of them and answers twice as many."""
     extra: dict[str, Any] = field(default_factory=dict)
     """What config.json says besides."""
+    pad: str | None = None
+    """Another token that fills a batch: that which ends a text, as models without one of their own have it."""
 
 
 def _family(name: str, family: str, tokenizer: str, config: dict[str, Any] | None = None,
@@ -69,6 +71,7 @@ DISTIL = {"dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40}
 NO_ANSWERS = ("classify", "tag", "fill_mask")
 MODERN = {"global_attn_every_n_layers": 2, "local_attention": 16, "cls_token_id": 2, "sep_token_id": 3,
           "bos_token_id": 2, "eos_token_id": 3}
+QWEN3 = {"num_key_value_heads": 3, "head_dim": 8}
 EURO = {"num_key_value_heads": 3, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
 MODELS: dict[str, Golden] = {
     **_family("bert", "Bert", "wordpiece"),
@@ -85,7 +88,10 @@ MODELS: dict[str, Golden] = {
     **_family("nomic", "NomicBert", "wordpiece", {"head_dim": 8}, NO_ANSWERS),
     **_family("jina_v3", "JinaEmbeddingsV3", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, NO_ANSWERS),
     **_family("gte", "Gte", "wordpiece", {}, NO_ANSWERS),
-    **_family("qwen3", "Qwen3", "bytes", {"num_key_value_heads": 3, "head_dim": 8}, ("classify", "tag")),
+    **_family("qwen3", "Qwen3", "bytes", QWEN3, ("classify", "tag", "answer")),
+    "qwen3_pads": Golden("Qwen3", "classify", "bytes", QWEN3 | {"pad_token_id": 3}, pad="</s>"),
+    "qwen3_pairs": Golden("Qwen3", "classify", "bytes", QWEN3 | {"pad_token_id": 3}, ("LABEL_0",), pairs=True,
+                          pad="</s>"),
     "deberta_own_words": Golden("DebertaV2", "fill_mask", "unigram", {
         "relative_attention": True, "pos_att_type": ["c2p"], "position_biased_input": False, "legacy": False}),
     "modernbert_mean": Golden("ModernBert", "classify", "bytes", MODERN | {
@@ -314,6 +320,8 @@ def _expected_pairs(folder: Path) -> dict[str, Any]:
 
 def save(name: str, golden: Golden) -> None:
     tokenizer = open_tokenizer(golden.tokenizer)
+    if golden.pad is not None:
+        tokenizer.pad_token = golden.pad
     model = train(golden, tokenizer)
     folder = HEADS / name
     shutil.rmtree(folder, ignore_errors=True)

@@ -141,6 +141,18 @@ QWEN3_OLD = {
     "vocab_size": VOCAB,
 }  # fmt: skip
 
+QWEN2_OWN = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "auto_map": {
+        "AutoModel": "modeling_qwen.Qwen2Model", "AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM",
+        "AutoModelForSequenceClassification": "modeling_qwen.Qwen2ForSequenceClassification"},
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 40, "initializer_range": 0.02,
+    "intermediate_size": 30, "is_causal": False, "max_position_embeddings": 320, "max_window_layers": 21,
+    "model_type": "qwen2", "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 320, "tie_word_embeddings": False,
+    "torch_dtype": "float32", "transformers_version": "4.41.2", "use_cache": True, "use_sliding_window": False,
+    "vocab_size": VOCAB,
+}  # fmt: skip
+
 MODELS = {
     "nomic_own": Golden(
         "NomicBertModel",
@@ -203,6 +215,29 @@ MODELS = {
                  "head_dim": 14, "intermediate_size": 31, "rms_norm_eps": 0.01, "attention_bias": True,
                  "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
         torch.float32, Plain(3, 700.0, 0.01, key_heads=1, rms=True, pre=True, causal=True)),
+    "llama_encoder": Golden(
+        "LlamaModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 3,
+                 "intermediate_size": 31, "rms_norm_eps": 0.01, "mlp_bias": True,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+        torch.float16, Plain(3, 700.0, 0.01, rms=True, pre=True, causal=True)),
+    "mistral_encoder": Golden(
+        "MistralModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "intermediate_size": 29, "rms_norm_eps": 1e-5, "sliding_window": None,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        torch.bfloat16, Plain(4, 10000.0, 1e-5, key_heads=2, rms=True, pre=True, causal=True)),
+    "qwen2_encoder": Golden(
+        "Qwen2Model",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 2,
+                 "intermediate_size": 29, "rms_norm_eps": 0.01,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
+        torch.float32, Plain(6, 300.0, 0.01, key_heads=2, rms=True, pre=True, causal=True)),
+    "qwen2_both_ways": Golden(
+        "Qwen2Model",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "intermediate_size": 30, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0},
+        torch.bfloat16, Plain(4, 1000000.0, 1e-6, key_heads=2, rms=True, pre=True), own_config=QWEN2_OWN),
 }  # fmt: skip
 
 
@@ -236,7 +271,8 @@ def save_expected(folder: Path, golden: Golden) -> None:
     """Write expected.npz beside a model, from the weights as they are stored."""
     with float64_throughout(golden.kind):
         model, tensors = open_neobert(folder, golden) if golden.kind == "NeoBERT" else open_model(folder)
-        make_expected(folder, partial(run, model), LENGTHS, kinds=types_of(tensors), step=sparse,
+        both_ways = (golden.own_config or {}).get("is_causal") is False
+        make_expected(folder, partial(run, model, both_ways), LENGTHS, kinds=types_of(tensors), step=sparse,
                       second=partial(numpy_forward, tensors, golden.plain),
                       mistakes=((name, partial(numpy_forward, *wrong)) for name, *wrong in
                                 mistakes(tensors, golden.plain)))  # fmt: skip
@@ -320,8 +356,10 @@ def types_of(tensors: Tensors) -> int:
     return len(tensors.get("embeddings.token_type_embeddings.weight", ()))
 
 
-def run(model: Model, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+def run(model: Model, both_ways: bool, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
     given = {} if types is None else {"token_type_ids": torch.from_numpy(types)[None]}
+    if both_ways:       # as the code of a folder has it; transformers computes with a mask that is given
+        given["attention_mask"] = torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)
     with torch.inference_mode():
         hidden = model(torch.from_numpy(ids)[None], **given).last_hidden_state[0]
     if hidden.dtype != torch.float64:

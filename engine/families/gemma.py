@@ -1,0 +1,72 @@
+"""Gemma (Mesnard et al. 2024, arXiv 2403.08295) and the text of Gemma 3 (arXiv 2503.19786) as language models.
+
+Gemma has the layers of Llama, with words times sqrt(D) and norms that files hold less 1. Gemma 3 has the layers of
+EmbeddingGemma. A folder of model_type gemma3 holds images too, and its text is a model of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from . import embedding_gemma, fields, llama
+from .names import Names
+from .parts import Part, Parts, Values
+
+_DEFAULTS = {
+    "vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256, "max_position_embeddings": 8192,
+    "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh",
+}  # fmt: skip
+"""transformers' defaults of Gemma's config."""
+_IMAGES = ("vision_tower.", "multi_modal_projector.")
+_OF_TEXT = ("language_model.model.", "language_model.")
+"""What stands before the names of the text's tensors in a folder with images, by the version of transformers."""
+
+NAMES = replace(llama.TIED, norms_less_one=True)
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    if values.get("model_type") == "gemma":
+        return Parts(None, Part(_read_first(values), NAMES))
+    names = replace(embedding_gemma.NAMES, left_out=("score.",), copies=llama.TIED.copies)
+    if values.get("model_type") == "gemma3":
+        values, names = _text_of(values), _with_images(names)
+    if not fields.boolean(values, "tie_word_embeddings", True):
+        raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
+    if values.get("use_bidirectional_attention"):
+        raise UnsupportedError("use_bidirectional_attention is true: the model is an encoder; load it with Engine")
+    return Parts(None, Part(embedding_gemma.read_layers(values, decodes=True), names))
+
+
+def _read_first(values: Values) -> Any:
+    """Return the architecture of the first Gemma."""
+    values = _DEFAULTS | values
+    if values.get("hidden_activation") is not None:
+        values["hidden_act"] = values["hidden_activation"]
+    if values["hidden_act"] == "gelu":      # as transformers reads it: the published files mean the tanh form
+        values["hidden_act"] = "gelu_pytorch_tanh"
+    if not fields.boolean(values, "tie_word_embeddings", True):
+        raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
+    config = llama.read_config(values, "gemma")
+    return replace(config, embedding_scale=math.sqrt(config.hidden_size))
+
+
+def _text_of(values: Values) -> Values:
+    """Return the contents of config.json of the text in a folder with images."""
+    text = values.get("text_config", {})
+    if not isinstance(text, dict):
+        raise WeightsError(f"text_config must be an object, not {shown(text)}")
+    if text.get("model_type", "gemma3_text") != "gemma3_text":
+        raise UnsupportedError(f"text_config has the model_type {shown(text['model_type'])}; only 'gemma3_text' is "
+                               "supported")
+    own = {key: values[key] for key in ("quantization_config",) if key in values}
+    return {"vocab_size": 262208} | text | own
+
+
+def _with_images(names: Names) -> Names:
+    """Return the names of the text in a folder that holds images, too, whose tensors are left out."""
+    return replace(names, prefix=_OF_TEXT, left_out=(*names.left_out, *_IMAGES))

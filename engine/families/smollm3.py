@@ -1,0 +1,40 @@
+"""SmolLM3 (Bakouch et al. 2025): the layers of Llama, of which every fourth one does not rotate queries and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..base.errors import WeightsError, shown
+from ..model.attention import AttentionKind
+from . import fields, llama
+from .parts import Part, Parts, Values
+
+_DEFAULTS = {
+    "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 32768, "tie_word_embeddings": True,
+    "pad_token_id": 128004,
+}  # fmt: skip
+"""transformers' defaults of the config."""
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    values = _DEFAULTS | values
+    config = llama.read_config(values, "smollm3")
+    rotates = _rotating(values, config.num_layers)
+    if not all(rotates):
+        config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
+                         layer_kinds=tuple(int(not own) for own in rotates))
+    return Parts(None, Part(config, llama.TIED if config.logits == "tied" else llama.OWN_LOGITS))
+
+
+def _rotating(values: Values, num_layers: int) -> list[bool]:
+    """Return for each layer whether it rotates; no_rope_layers has 1 for a layer that does, and 0 for another one."""
+    stated, every = values.get("no_rope_layers"), fields.integer(values, "no_rope_layer_interval", 4)
+    if stated is None:
+        if every < 1:
+            raise WeightsError(f"no_rope_layer_interval must be at least 1, not {shown(every)}")
+        return [(i + 1) % every != 0 for i in range(num_layers)]
+    if not isinstance(stated, list) or len(stated) != num_layers or not all(own in (0, 1) for own in stated):
+        raise WeightsError(f"no_rope_layers must be a list of {num_layers} numbers, 0 or 1, not {shown(stated)}")
+    return [own == 1 for own in stated]

@@ -1,0 +1,64 @@
+"""Say which tensors of a file nobody reads: heads that the engine does not run, and tensors that no family knows.
+
+A tensor that the encoder or the decoder itself could need is never left out: it is an error of the weights.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from ..base.errors import listed
+from ..families.heads import CLASSES
+from ..families.names import Names
+from ..model.config import ModelConfig
+from ..weights.parameters import expected_shapes
+
+LOG = logging.getLogger("engine")
+
+_TASKS = CLASSES | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
+                    "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify"}
+"""The task of each kind of model that has a head, by the end of the name of its class."""
+_OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector)(?:\.|$)")
+"""How the names of the tensors of heads begin, in a file whose other tensors have no prefix."""
+
+
+def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[str, Any],
+               files: Collection[str]) -> None:
+    """Remove tensors that belong to a head which nobody knows, with a warning that names them.
+
+    weights: by their names here; a tensor that the family does not know has the name in the file. files: the names of
+    all tensors in the file. In a file of a model with a head, the tensors of the model itself have a prefix, such as
+    "bert.", and those of the head have none.
+    """
+    prefixes = tuple(prefix for prefix in _each(names.prefix) if prefix)
+    is_prefixed = bool(prefixes) and any(name.startswith(prefixes) for name in files)
+    expected = expected_shapes(config)
+    unknown = [name for name in weights if name not in expected and name in files]
+    extra = [name for name in unknown if not name.startswith(prefixes or "\0")
+             and (is_prefixed or _OF_HEADS.match(name))]
+    for name in extra:
+        del weights[name]
+    if extra:
+        LOG.warning("%s: the weights have tensors of a head that the engine does not know, and that are left out: %s",
+                    place, listed(extra))
+
+
+def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str], unread: Iterable[str]) -> None:
+    """Warn of a head that config.json names and that the files have, but that does not run.
+
+    tasks: those of the heads that were read. unread: the names of tensors of heads, and of what the family leaves out.
+    """
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+    task = next((task for end, task in _TASKS.items() if name.endswith(end)), None)
+    own = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
+    if task is not None and task not in tasks and own:
+        LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "
+                    "forward give the vectors of the encoder", place, name, listed(own))
+
+
+def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names

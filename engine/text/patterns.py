@@ -1,0 +1,81 @@
+"""Say which regular expressions of a tokenizer.json certainly read a text once, and which may go back for minutes.
+
+`tokenizers` searches with Oniguruma, which goes back: `a+a+b` takes the third power of the number of letters. Nothing
+ends such a search, so that the tokenizer runs it beside the call, which looks at its timeout meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from .growth import steps
+
+MAX_ADDED_BESIDE_PATTERN = 256
+"""The most characters of an added token that is normalized by a pattern which may go back; it is, as the file loads."""
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def words_pattern(digits: str) -> str:
+    """Return the pattern of Llama 3 and Qwen 2, which differ in the number of digits of a token."""
+    return (_CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n]*" + _END)
+
+
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENDINGS = _CONTRACTIONS + "?|"
+_PUBLISHED = frozenset({
+    words_pattern(r"\p{N}{1,3}"), words_pattern(r"\p{N}"),
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",                       # GPT-2
+    r"[^\r\n\p{L}\p{N}]?" + _UPPER + "*" + _LOWER + "+" + _ENDINGS                                       # GPT-4o
+    + r"[^\r\n\p{L}\p{N}]?" + _UPPER + "+" + _LOWER + "*" + _ENDINGS
+    + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END,
+    r" ?[^(\s|[.,!?…。，、।۔،])]+",                                                                       # BLOOM
+})
+"""Patterns of many models. Each reads a run of characters once or twice, because another alternative takes the run
+where one fails at its end."""
+
+_ONE = re.compile(r"\[\^?\]?(?:\\.|[^\[\]\\])*\]|\\[pP]\{\^?\w+\}|\\[^\W\d]|\\[\W_]")
+"""A class without classes in it, or an escaped character."""
+_PLAIN = re.compile(r"\^?(?:[^()\[\]{}*+?\\^$]\??)*(?:[^()\[\]{}*+?\\^$](?:[*+]|\{\d{0,3}(?:,\d{0,3})?\}))?")
+"""Characters, then one that is repeated: where the characters match, so does the whole, and the search goes on."""
+
+
+def may_go_back(pattern: str) -> bool:
+    """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
+    if pattern in _PUBLISHED:
+        return False
+    return not all(_PLAIN.fullmatch(part) for part in _ONE.sub("x", pattern).split("|"))
+
+
+def check_patterns(document: dict[str, Any]) -> bool:
+    """Return whether a tokenizer.json has a pattern that may go back, and so has to run beside a call that waits.
+
+    Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: there
+    nothing can wait for it.
+    """
+    found = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
+                   and may_go_back(pattern)]
+             for key, inner in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"),
+                                ("decoder", "decoders"))}  # fmt: skip
+    if found["decoder"]:
+        raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
+                               f"{shown(found['decoder'][0])}, which may take minutes for one text; a plain text, or "
+                               "one character that is repeated at its end, is supported")
+    added = document.get("added_tokens")
+    for token in added if isinstance(added, list) and found["normalizer"] else ():
+        text = token.get("content") if isinstance(token, dict) else None
+        if isinstance(text, str) and len(text) > MAX_ADDED_BESIDE_PATTERN:
+            raise WeightsError(f"an added token of the model's tokenizer.json has {len(text):,} characters; beside the "
+                               f"normalizer {shown(found['normalizer'][0])} at most {MAX_ADDED_BESIDE_PATTERN} are "
+                               "allowed")
+    return bool(found["normalizer"] or found["pre_tokenizer"])
+
+
+def _pattern(step: dict[str, Any]) -> str | None:
+    """Return the regular expression of a step; None if it has none, also where `tokenizers` will refuse the step."""
+    pattern = step.get("pattern")
+    found = pattern.get("Regex") if isinstance(pattern, dict) else None
+    return found if isinstance(found, str) else None

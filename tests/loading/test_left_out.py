@@ -1,0 +1,116 @@
+"""What a folder has and the engine does not run is said by name, and what a model computes with is never left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from engine import Engine, Generator, UnsupportedError, WeightsError, load_model
+from engine.files.safetensors import read_safetensors
+from engine.loading.load import open_source
+from engine.weights.bfloat16 import widened
+
+from ..tools.golden_gguf import gguf_of
+from ..tools.head_models import folder_of
+from ..tools.paths import DECODERS, ENCODERS
+from ..tools.tiny_models import safetensors, write_json
+
+pytest.importorskip("tokenizers")
+
+OPTIONS = {"backend": "reference", "threads": 1}
+
+
+def changed(folder, source, tensors=None, rename=lambda name: name, **values):
+    """Copy a folder, with further tensors, other names, and other values in config.json; None removes one."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text()) | values
+    write_json(folder / "config.json", {key: value for key, value in config.items() if value is not None})
+    arrays = {rename(name): widened(array) for name, array in read_safetensors(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").write_bytes(safetensors(arrays | (tensors or {})))
+    return folder
+
+
+def zeros(*names):
+    return {name: np.zeros((3, 4), np.float32) for name in names}
+
+
+@pytest.mark.parametrize(("source", "architecture", "tensor", "kind"), [
+    (DECODERS / "bart", "BartForSequenceClassification", "classification_head.out_proj.weight", "encode"),
+    (DECODERS / "bart", "BartForQuestionAnswering", "qa_outputs.weight", "encode"),
+    (ENCODERS / "vit_own", "ViTForImageClassification", "classifier.weight", "encode"),
+    (ENCODERS / "dinov2_own", "Dinov2ForImageClassification", "classifier.weight", "encode"),
+    (ENCODERS / "bert", "BertForMultipleChoice", "classifier.weight", "encode"),
+])
+def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architecture, tensor, kind):
+    path = changed(tmp_path / "model", source, zeros(tensor), architectures=[architecture])
+    assert open_source(path).kind == kind
+    model = load_model(path)
+    [line] = [record.getMessage() for record in caplog.records if "head" in record.getMessage()]
+    assert line.startswith(f"{path}: config.json names {architecture}, and the engine does not run its head: ")
+    assert f"{tensor} are left out; encode and forward give the vectors of the encoder" in line
+    assert model.encoder.heads == ()
+
+
+def test_a_head_that_runs_is_not_named(caplog):
+    assert [*Engine.load(folder_of("bert_classify"), **OPTIONS).heads] == ["classify"]
+    Engine.load(ENCODERS / "bert", **OPTIONS)
+    assert not caplog.records
+
+
+def test_tensors_of_an_unknown_head_are_left_out(tmp_path, caplog):
+    """In a file of a model with a head, the names of the encoder have a prefix."""
+    prefix = "roberta."
+    path = changed(tmp_path / "model", ENCODERS / "roberta", zeros("my_head.weight", "norm_mean"),
+                   lambda name: name if name.startswith(prefix) else prefix + name)
+    found = Engine.load(path, **OPTIONS).forward([[3, 4, 5]])
+    [record] = caplog.records
+    assert record.getMessage() == (f"{path}: the weights have tensors of a head that the engine does not know, and "
+                                   "that are left out: my_head.weight, norm_mean")
+    assert found[0].tobytes() == Engine.load(ENCODERS / "roberta", **OPTIONS).forward([[3, 4, 5]])[0].tobytes()
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    (ENCODERS / "bert", "encoder.layer.0.attention.self.extra.weight"), (ENCODERS / "bert", "embeddings.extra.weight"),
+    (ENCODERS / "bert", "bert.extra.weight"), (DECODERS / "llama", "lm_head.bias"),
+    (DECODERS / "llama", "model.layers.0.self_attn.extra.weight"),
+])
+def test_a_tensor_that_a_model_may_compute_with_is_never_left_out(tmp_path, source, name):
+    path = changed(tmp_path / "model", source, zeros(name))
+    with pytest.raises(WeightsError, match=f"unexpected {name}"):
+        Engine.load(path, **OPTIONS) if source.parent == ENCODERS else Generator.load(path, **OPTIONS)
+
+
+def test_language_models_that_encode(tmp_path):
+    """Without its class in config.json, a folder generates, as before; the class of the encoder, or modules, encode."""
+    path = changed(tmp_path / "a", DECODERS / "qwen2", architectures=None)
+    assert open_source(path).kind == "generate"
+    values = {"architectures": ["Qwen2ForSequenceClassification"], "id2label": {str(i): f"c{i}" for i in range(3)}}
+    width = json.loads((path / "config.json").read_text())["hidden_size"]
+    path = changed(tmp_path / "b", DECODERS / "qwen2", {"score.weight": np.ones((3, width), np.float32)}, **values)
+    assert open_source(path).kind == "encode"
+    assert Engine.load(path, **OPTIONS).heads["classify"].rows == "last"
+
+
+def test_yarn_that_is_added_lengthens_the_context(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    for scaling, longest in ((yarn, 256), (yarn | {"original_max_position_embeddings": 32}, 128), (None, 64),
+                             (yarn | {"original_max_position_embeddings": 8, "attn_factor": 0.9}, 64)):
+        path = changed(tmp_path / f"m{longest}{len(scaling or ())}", DECODERS / "qwen2", max_position_embeddings=64,
+                       rope_parameters=None, rope_theta=1e4, rope_scaling=scaling)
+        generator = Generator.load(path, threads=1)
+        assert generator.config.max_positions == longest
+        assert len(generator.score([[3] * (longest + 1)])[0].log_probabilities) == longest
+    with pytest.raises(UnsupportedError, match="not supported"):
+        Generator.load(changed(tmp_path / "other", DECODERS / "qwen2", rope_parameters=None, rope_theta=1e4,
+                               rope_scaling=yarn | {"mine": 1}))
+
+
+def test_a_file_of_more_positions_than_131072(tmp_path):
+    for name, positions in (("qwen3", 262144), ("qwen2", 1010000)):
+        folder = changed(tmp_path / name, DECODERS / name, max_position_embeddings=positions)
+        (tmp_path / f"{name}.gguf").write_bytes(gguf_of(name, **{f"{name}.context_length": positions}))
+        for path in (folder, tmp_path / f"{name}.gguf"):
+            assert Generator.load(path, threads=1).config.max_positions == positions
