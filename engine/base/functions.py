@@ -80,7 +80,7 @@ _EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, 15, 8, -104.5, 89.0),
 
 _LN_2_PIECES = _pieces(_LN_2, 32, 2)
 _HALF_PI_PIECES = _pieces(_HALF_PI, 22, 5)
-_MOST_TURNS = 2**31
+_EXACT_TURNS = 2**31
 """Products of a piece of pi/2 and a number of quarter turns below this one are exact."""
 _SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, 2, 1))]
 _COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, 2, 0))]
@@ -117,8 +117,8 @@ def cos_sin(x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the cosine and the sine of angles of at most 2^31 quarter turns, in float64: two arrays of their shape."""
     x = np.asarray(x, np.float64)
     n = np.rint(x * float(1 / _HALF_PI))
-    if not (np.abs(n) < _MOST_TURNS).all():
-        raise ValueError(f"angles must be finite, and less than {_MOST_TURNS:,} quarter turns")
+    if not (np.abs(n) < _EXACT_TURNS).all():
+        raise ValueError(f"angles must be finite, and less than {_EXACT_TURNS:,} quarter turns")
     r = x
     for piece in _HALF_PI_PIECES:
         r = r - n * piece

@@ -9,8 +9,8 @@ MISTAKES = (
         name="numba-norm-tail",
         what="The last numbers of a row that is no whole number of vectors are left out of its mean.",
         file="engine/backends/numba_cpu/kernels/norm.py",
-        right="        if tail:\n            total = v_add(total, v_loadn(x + whole, tail))\n        mean",
-        wrong="        mean",
+        right="    return v_add(sum, v_loadn(x + i, min(n, VL)))",
+        wrong="    return v_add(sum, v_loadn(x + i, min(n // VL * VL, VL)))",
         tests="tests/backends/kernels/test_rowwise.py -k numba",
         caught_by=(
             "tests/backends/kernels/test_rowwise.py::test_layer_norm",
@@ -105,8 +105,8 @@ MISTAKES = (
         name="numba-hidden-in-entropy",
         what="The entropy of attention lacks the term of the weights themselves.",
         file="engine/backends/numba_cpu/kernels/weigh.py",
-        right="nats = ZERO if empty else log(total) - b.context[i] * LN_2 / total",
-        wrong="nats = ZERO if empty else log(total)",
+        right="nats = ZERO if empty else natural_logarithm(total) - b.context[i] * LN_2 / total",
+        wrong="nats = ZERO if empty else natural_logarithm(total)",
         tests="tests/backends/kernels/test_weigh.py -k numba",
         caught_by=(
             "tests/backends/kernels/test_weigh.py::test_every_head_width",

@@ -36,8 +36,8 @@ MISTAKES = (
         name="symmetric-window",
         what="The window of the spectrogram is symmetric, and not periodic.",
         file="engine/speech/spectrogram.py",
-        right="bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)",
-        wrong="bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / (_WINDOW - 1))",
+        right="bell = 0.5 - 0.5 * cos_sin(2 * np.pi * np.arange(_WINDOW) / _WINDOW)[0]",
+        wrong="bell = 0.5 - 0.5 * cos_sin(2 * np.pi * np.arange(_WINDOW) / (_WINDOW - 1))[0]",
         tests="tests/speech/test_spectrogram.py",
         caught_by=(
             "tests/speech/test_spectrogram.py::test_the_features_of_transformers",
