@@ -667,18 +667,18 @@ GEMMA = Case(
     generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"),
                "gemma3": (2304, 26, 8, 4, 9216, 262208, "tied"),
                "gemma3_text": (2304, 26, 8, 4, 9216, 262208, "tied")},
-    generating=("gemma", "gemma3", "gemma3_images"),
+    generating=("gemma", "gemma3", "gemma3_text"),
     not_generating=[
         ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
         ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
-        ("gemma3", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
-        ("gemma3", UnsupportedError, "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
-        ("gemma3", UnsupportedError, "load it with Engine", {"use_bidirectional_attention": True}),
-        ("gemma3", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
-        ("gemma3", WeightsError, "layer_types", {"layer_types": ["full_attention"]}),
-        ("gemma3", WeightsError, "text_config must be", {"model_type": "gemma3", "text_config": 3}),
-        ("gemma3", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
+        ("gemma3_text", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
+        ("gemma3_text", UnsupportedError, "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma3_text", UnsupportedError, "load it with Engine", {"use_bidirectional_attention": True}),
+        ("gemma3_text", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma3_text", WeightsError, "layer_types", {"layer_types": ["full_attention"]}),
+        ("gemma3_text", WeightsError, "text_config must be", {"model_type": "gemma3", "text_config": 3}),
+        ("gemma3_text", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
     ])
 
 SMOLLM3 = Case(

@@ -61,12 +61,12 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart_relu": ("BartForConditionalGeneration", "BartConfig", BART | {
         "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", LLAMA | {"hidden_act": "gelu_pytorch_tanh"}),
-    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA3),
-    "gemma3_images": ("Gemma3ForConditionalGeneration", "Gemma3Config", {
+    "gemma3": ("Gemma3ForConditionalGeneration", "Gemma3Config", {
         "text_config": GEMMA3 | {"attention_bias": True}, "mm_tokens_per_image": 1, "eos_token_id": EOS,
         "image_token_index": VOCAB - 1, "vision_config": {
             "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 4,
             "patch_size": 2}}),
+    "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA3),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2_inner": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"n_inner": 17, "activation_function": "gelu"}),
     "gpt2_unscaled": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"scale_attn_weights": False, "n_head": 2}),
