@@ -32,7 +32,7 @@ from ..generation.scoring import last_logits
 from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads
-from ..text.cuts import truncating
+from ..text.cuts import marking, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
@@ -318,7 +318,8 @@ class Reranker(Loaded):
         found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents], stop)
         limit = self.max_length - len(self._end)
         if max(map(len, found.input_ids)) >= limit and any(documents):
-            own = len(self._model.tokenizer(self.text)([f"{before}{query}{after}"], stop).input_ids[0])
+            with marking(truncation=True):      # this text is none of the caller's
+                own = len(self._model.tokenizer(self.text)([f"{before}{query}{after}"], stop).input_ids[0])
             if own >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
                                  f"{own + len(self._end):,} tokens, and max_length={self.max_length} leaves none for a "
