@@ -20,6 +20,7 @@ TYPED = {
     "generate": (["M", "f.txt"], [["--seed", "-1"], ["--json"], ["--temperature=0.5"]]),
     "translate": (["M", "f.txt"], [["--num-beams", "2"], ["--target-language", "de"]]),
     "chat": (["M"], [["--system", "-"], ["--seed=-1"], ["--trust-template"]]),
+    "serve": (["M"], [["--port", "0"], ["--max-wait=5"], ["--precision", "int8"]]),
     "transcribe": (["M", "a.wav", "b.wav"], [["-o", "x.txt"], ["--timestamps"]]),
     "calibrate": (["M"], [["--data", "d.tsv"], ["--no-bias"]]),
     "bench": (["M"], [["--threads", "1"], ["--backend", "reference"]]),

@@ -139,12 +139,12 @@ def with_architectures(name, folder, names):
     (Generator, "bert", "an encoder, which generates no tokens, so it cannot generate; load it with Engine"),
     (Transcriber, "bert", "so it cannot transcribe; load it with Engine"),
     (Reranker, "bert", "so it cannot rank; load it with Engine"),
-    (Engine, "generating/gpt2", "a model that generates tokens, so it cannot encode; load it with Generator"),
+    (Engine, "generating/gpt2", r"a model that generates tokens, so it cannot encode; load it with Generator \(on the "
+     "command line, engine generate"),
     (Engine, "small.gguf", "so it cannot encode; load it with Generator"),
     (Transcriber, "generating/bart", "so it cannot transcribe; load it with Generator"),
     (Generator, "generating/whisper", "a model of speech, so it cannot generate; load it with Transcriber"),
     (Reranker, "generating/bart", "a reranker is a language model with a tokenizer"),
-    (Engine, "generating/llama", r"so it cannot encode; load it with Generator \(on the command line, engine generate"),
     (Transcriber, "small.gguf", "so it cannot transcribe; load it with Generator"),
     (Engine, "reranker", "a reranker, so it cannot encode; load it with Reranker, or with engine.load"),
 ])  # fmt: skip
