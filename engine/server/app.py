@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
-from ..base.errors import InputError, TimedOut, listed, shown
+from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
 from . import cohere, logs, openai, tei
@@ -338,6 +338,8 @@ class Exchange:
                 raise Gone from None
             if late:
                 raise TimedOut from None
+            if self._served.closing:        # the second SIGINT, which cancels all that still runs
+                raise Closing from None
             raise
         finally:
             timer.cancel()
@@ -350,23 +352,26 @@ class Exchange:
         return refused(self._family, refusal, self._id)
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send an answer. A client that reads nothing of a long one for some time loses its connection."""
-        await self._send({"type": "http.response.start", "status": status, "headers": [
+        """Send an answer, a part at a time."""
+        await self._hand_over({"type": "http.response.start", "status": status, "headers": [
             (b"content-length", b"%d" % len(body)), (b"x-request-id", self._id.encode()), *headers]})
         for start in range(0, max(1, len(body)), _CHUNK):
-            part = {"type": "http.response.body", "body": body[start : start + _CHUNK],
-                    "more_body": start + _CHUNK < len(body)}
-            if len(body) <= _CHUNK:
+            await self._hand_over({"type": "http.response.body", "body": body[start : start + _CHUNK],
+                                   "more_body": start + _CHUNK < len(body)})
+
+    async def _hand_over(self, part: MutableMapping[str, Any]) -> None:
+        """Send a part of an answer; raises `Gone` for a client that reads nothing for some time, whose connection ends.
+
+        A short part waits, too, where the client has not read the answer to the request before.
+        """
+        with _alarm(self._served.settings.idle_seconds) as alarm:
+            try:
                 await self._send(part)
-                continue
-            with _alarm(self._served.settings.idle_seconds) as alarm:
-                try:
-                    await self._send(part)
-                except asyncio.CancelledError:
-                    if not alarm.rang:
-                        raise
-                    self._scope.get("extensions", {}).get(ABORT, lambda: None)()
-                    raise Gone from None
+            except asyncio.CancelledError:
+                if not alarm.rang:
+                    raise
+                self._scope.get("extensions", {}).get(ABORT, lambda: None)()
+                raise Gone from None
 
 
 @dataclass

@@ -117,7 +117,7 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
     for name in fields:
         if name not in known:
             raise Refusal("wrong", f"there is no field {listed([name])}{nearest(name, known)}; this route has "
-                          f"{', '.join(known)}", name[:100])
+                          f"{', '.join(known)}", listed([name]))
     try:
         return msgspec.convert(fields, form)
     except UnicodeEncodeError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..base.errors import InputError
 from .settings import MAX_KEY, MAX_KEYS, check_size
 
-_HASHED = re.compile(r"sha256:([0-9a-f]{64})")
+_HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _SCHEME = b"bearer "
 
 
@@ -24,6 +24,10 @@ class Keys:
         check_size("the longest key", max(map(len, keys), default=0), MAX_KEY, "give a shorter one")
         if len(keys) > MAX_KEYS:
             raise InputError(f"there are {len(keys):,} keys, and at most {MAX_KEYS:,} are read")
+        for i, key in enumerate(keys):
+            if key.startswith("sha256:") and not _HASHED.fullmatch(key):
+                raise InputError(f"key {i} begins with sha256: and has no 64 hexadecimal digits alone behind it; make "
+                                 "them with: printf %s KEY | sha256sum | cut -d ' ' -f 1")
         self._hashes = [bytes.fromhex(found[1]) if (found := _HASHED.fullmatch(key)) else _hash(key.encode())
                         for key in keys]
 

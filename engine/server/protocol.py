@@ -61,8 +61,9 @@ class Joined:
 class Protocol(HttpToolsProtocol):
     """One connection.
 
-    The headers of a request have a limit on their bytes (431) and on the time from their first byte (408). A connection
-    without a request, or whose client reads nothing of an answer, ends after some time.
+    The headers of a request have a limit on their bytes (431) and on the time from their first byte (408); so has what
+    stands beside the bytes of a body in chunks: extensions and trailers. A connection without a request, or whose
+    client reads nothing of an answer, ends after some time. An offer of another protocol is not taken.
     """
 
     settings = Settings()
@@ -71,7 +72,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.timeout_keep_alive = self.settings.idle_seconds    # type: ignore[assignment]
-        self._in_headers, self._ends = False, False
+        self._in_headers, self._ends, self._offers = False, False, False
         self._read = self._skipped = self._unsent = 0
         self._late: asyncio.TimerHandle | None = None
 
@@ -91,13 +92,10 @@ class Protocol(HttpToolsProtocol):
         if self._ends:
             return
         self._unset_keepalive_if_required()
-        self._read = self._read + len(data) if self._in_headers else len(data)
+        self._read += len(data)
         try:
-            self.parser.feed_data(data)
-            if self._in_headers:
-                check_size("the header", self._read, MAX_HEADER, "send less")
-        except httptools.HttpParserUpgrade:
-            pass            # to websockets or HTTP/2; the request is answered as it is
+            self._feed(data)
+            check_size("the header", self._read, MAX_HEADER, "send less")
         except Limit as error:
             self._refuse("header", str(error))
         except httptools.HttpParserError as error:
@@ -123,14 +121,28 @@ class Protocol(HttpToolsProtocol):
         self._in_headers = True
         self.scope["extensions"] = {ABORT: self.transport.abort}        # type: ignore[dict-item]
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one behind the body, which nobody reads, is left out."""
+        if self._in_headers:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """Check the headers, and start the application."""
+        """Check the headers, and start the application, unless `_feed` reads the request again."""
         self._check_headers()
-        self._in_headers = False
-        super().on_headers_complete()
+        self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offers:
+            self._in_headers, self._read = False, 0
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        if not self._offers:
+            self._read = 0
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, or throw it away where the answer was given before it was whole."""
+        self._read = 0
         super().on_body(body)
         if self.cycle.response_complete:
             self._skip(len(body))
@@ -145,6 +157,32 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def _feed(self, data: bytes) -> None:
+        """Let the parser read.
+
+        It reads no body behind headers that offer another protocol, as Java's client offers HTTP/2 in each request. So
+        such a request is read again without the offer.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as error:
+                if not self._offers:
+                    raise httptools.HttpParserError("CONNECT") from None
+                head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url,
+                                               self.parser.get_http_version().encode())]
+                for name, value in self.headers:
+                    kept = value
+                    if name == b"connection":
+                        tokens = map(bytes.strip, value.split(b","))
+                        kept = b", ".join(one for one in tokens if one.lower() != b"upgrade")
+                    if name != b"upgrade":
+                        head.append(b"%b: %b\r\n" % (name, kept))
+                self.parser, self._offers = httptools.HttpRequestParser(self), False
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)     # as uvicorn's own parser
+                data = b"%b\r\n%b" % (b"".join(head), data[error.args[0]:])
 
     def _check_headers(self) -> None:
         """Raise `Limit` for a request line and headers that are too long."""

@@ -64,6 +64,8 @@ def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
 
 def _remove_old(path: str) -> None:
     """Remove a Unix socket at which no server listens; raises `InputError` for anything else at its path."""
+    if not path:
+        raise InputError("--uds is empty; give the path of a socket, or leave it out")
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):

@@ -1,6 +1,8 @@
 """What goes wrong below the routes: keys, sizes, times, connections, a queue that is full, and results that fail."""
 
+import hashlib
 import json
+import signal
 import socket
 import stat
 import time
@@ -95,6 +97,10 @@ def test_keys_come_from_a_file(tmp_path):
             Keys.read(str(path))
     with pytest.raises(InputError, match="absent"):
         Keys.read(str(tmp_path / "absent"))
+    for wrong in ("a", "a" * 63, "g" * 64, "a" * 64 + "  -"):
+        with pytest.raises(InputError, match="key 1 begins with sha256"):
+            Keys(["one", f"sha256:{wrong}"])
+    assert Keys(["sha256:" + hashlib.sha256(b"one").hexdigest().upper()]).owner(b"Bearer one")
     path.write_text("one\ntwo\n")
     keys = Keys.read(str(path))
     assert keys.owner(b"Bearer one") != keys.owner(b"Bearer two")
@@ -136,6 +142,30 @@ def test_a_large_header_is_refused(client):
         assert b"32,768" in found
     assert raw(client.port, b"GET /" + b"a" * 2 * MAX_HEADER).startswith(b"HTTP/1.1 431 ")
     assert client.get("/health").status == 200
+
+
+@pytest.mark.parametrize("parts", [[b"0\r\n", b"a: b\r\n" * 100_000], [b"0\r\na: ", b"b" * 20 * MAX_HEADER],
+                                   [b"5;", b"b" * 20 * MAX_HEADER]])
+def test_what_stands_beside_a_body_in_chunks_has_a_limit(client, parts):
+    head = b"POST /embed HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+    assert b"HTTP/1.1 431 " in raw(client.port, head, *parts)
+    wait_for(lambda: client.served.held.bytes == 0)
+
+
+def test_trailers_are_read_over(client):
+    body = b"c\r\n{\"inputs\": \"\r\n2\r\na\"\r\n1;x=y\r\n}\r\n0\r\na: b\r\n\r\n"
+    found = raw(client.port, b"POST /embed HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n" + body)
+    assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_offer_of_another_protocol_is_not_taken(client):
+    body = b'{"inputs": "the cat"}'
+    offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA"
+    one = (REQUEST % len(body)).replace(b"host: x", b"host: x\r\n" + offer) + body
+    last = one.replace(b"Upgrade, HTTP2-Settings", b"close, Upgrade")
+    for parts in ([one, last], [one[:-5], one[-5:] + last]):
+        assert raw(client.port, *parts).count(b"HTTP/1.1 200 OK") == 2
+    assert raw(client.port, b"CONNECT x:1 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
 @FAMILIES
@@ -251,17 +281,17 @@ def test_a_client_that_has_gone_is_dropped(model, path):
         assert len(futures) == 1
 
 
-def test_a_client_that_reads_nothing_loses_its_connection(model, monkeypatch):
+@pytest.mark.parametrize(("width", "requests"), [(2_000_000, 1), (50_000, 100)])
+def test_a_client_that_reads_nothing_loses_its_connection(model, monkeypatch, width, requests):
     lines = []
     monkeypatch.setattr(app.logs, "write", lambda event, **fields: lines.append(fields))
-    rows = np.ones((1, 2_000_000), np.float32)
+    rows = np.ones((1, width), np.float32)
     service = Scripted(model, lambda future, *_: future.set_result(answer(rows)))
     with serving(model, service=service, idle_seconds=0.3) as client, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", client.port))
-        connection.sendall(REQUEST % 14 + b'{"inputs":"x"}')
-        wait_for(lambda: lines)
-        assert lines[0]["status"] == 499
+        connection.sendall((REQUEST % 14 + b'{"inputs":"x"}') * requests)
+        wait_for(lambda: any(line["status"] == 499 for line in lines))
         wait_for(lambda: client.served.held.bytes == 0 and not client.server.server_state.connections)
 
 
@@ -293,6 +323,20 @@ def test_a_stop_answers_what_was_accepted_and_refuses_the_rest(model):
         assert found[0].status == 200
         other.close()
         keeping.close()
+
+
+def test_a_second_sigint_refuses_what_has_no_answer(model):
+    futures = []
+    with serving(model, service=Scripted(model, lambda future, *_: futures.append(future))) as client:
+        found = []
+        thread = Thread(target=lambda: found.append(client.post("/embed", BODIES["/embed"])))
+        thread.start()
+        wait_for(lambda: futures)
+        client.server.handle_exit(signal.SIGINT, None)
+        client.server.handle_exit(signal.SIGINT, None)
+        thread.join()
+    assert found[0].status == 503
+    assert "stops" in found[0].data["error"]
 
 
 def test_logs_have_no_texts(client, monkeypatch):
@@ -349,6 +393,8 @@ def test_sockets(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="no socket"):
         bind(Settings(uds=str(tmp_path / "file")))
+    with pytest.raises(InputError, match="empty"):
+        bind(Settings(uds=""))
     with bind(Settings(port=0)) as one:
         one.listen()
         with pytest.raises(InputError, match="--port"):

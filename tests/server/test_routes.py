@@ -276,6 +276,7 @@ def test_what_is_wrong_is_named(served, case):
     assert "missing" in refused(broken, client.post(case.path, {"model": "tiny"}), wrong_status(broken)) or (
         case.path.endswith("score"))
     assert refused(case, client.post(case.path, half(case)), status)
+    assert "no field" in refused(case, client.post(case.path, case.one | {"\ud800": 1}), status)
     assert "tiny" in refused(case, client.post(case.path, case.one | {"model": "large"}), 404)
     assert client.post(case.path, case.one | {"model": "other name"}).status == 200
 
