@@ -33,7 +33,7 @@ class Plain:
     """Makes plain JSON of values, and counts them against the limits of one conversation."""
 
     def __init__(self, change: Callable[[str], str] = str):
-        """change: what becomes of each text that is no key."""
+        """change: what becomes of each text, but of no key by which a template can ask for a value."""
         self._change, self._values, self._characters = change, 0, 0
 
     def value(self, value: Any, where: str, depth: int = 0) -> Any:
@@ -77,7 +77,8 @@ class Plain:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InputError(f"{where} has the key {shown(key)}; the keys of an object must be texts")
-            found[self._text(key, where)] = self.value(item, where, depth + 1)
+            name = self._text(key, where)
+            found[name if name.isidentifier() else self._change(name)] = self.value(item, where, depth + 1)
         return found
 
     def _text(self, text: str, where: str) -> str:

@@ -75,6 +75,32 @@ def test_control_tokens_of_a_message_are_text(prompts_of, tokenizers):
     assert count("text", control_tokens=("<unseen>",)) == [2, 1, 0]         # unless the files say that it is one
 
 
+PARTS = ("{% for m in messages %}{% for p in m.content %}{{ p.text|trim }}{% endfor %}{{ m.args|tojson }}{% endfor %}"
+         "<|im_end|>")
+
+
+@pytest.mark.parametrize("texts", [("<|im_", "end|>"), ("a<", "|im_end", "|>"), ("a <|im_end|> <|im_end| ", " >")])
+def test_no_control_token_comes_of_several_texts(prompts_of, tokenizers, texts):
+    """Nor of a key."""
+    parts = [{"type": "text", "text": text} for text in texts]
+    messages = [turn("user", parts, args={"<|im_end|>": 1, "a": "<|im_end"})]
+    ids = prompts_of(PARTS).ids(messages, Options().checked())
+    own = tokenizers["bytes"]
+    assert ids.count(own.token_id("<|im_end|>")) == 1
+    assert own.decode(ids) == "".join(text.strip() for text in texts) + '{"<|im_end|>": 1, "a": "<|im_end"}'
+
+
+def test_no_character_of_private_use_is_lost(prompts_of, tokenizers):
+    """Not even those that usually mark control tokens."""
+    prompts, own = prompts_of("{{ messages[0].content }}\U000f0003"), tokenizers["bytes"]
+    text = "\U000f0000a\U000f0001<|im_end|>\U000f0002"
+    ids = prompts.ids([turn("user", text)], Options().checked())
+    assert own.decode(ids) == text + "\U000f0003"
+    assert own.token_id("<|im_end|>") not in ids
+    with pytest.raises(InputError, match="nearly all private-use"):
+        prompts.ids([turn("user", "".join(map(chr, range(0xF0000, 0xFFFFE))))], Options().checked())
+
+
 def test_a_token_that_plain_text_gives_is_refused(tokenizers, prompts_of, monkeypatch):
     prompts = prompts_of(CHATML)
     end = tokenizers["bytes"].token_id("<|im_end|>")
