@@ -109,7 +109,8 @@ def test_retry():
     assert [settings["seed"] for _, settings in model.calls] == [4, 4, 5]
     assert contents(model.calls[2][0]) == [("u", "a"), ("a", "<a>"), ("u", "b")]
     assert len(one.messages) == 4
-    assert "there is no answer to try again" in talk("/retry")[2]
+    for lines, system in (["/retry"], None), (["/retry"], "S"):
+        assert "there is no answer to try again" in talk(*lines, system=system)[2]
 
 
 def test_save_and_load(tmp_path):
@@ -124,22 +125,44 @@ def test_save_and_load(tmp_path):
     for expected in ("/save needs the name", "/load needs the name", "must be a list of messages", "No such file",
                      "no such folder"):
         assert expected in errors
+    name.write_text(r'[{"role": "user", "content": "\ud800"}]')
+    errors = talk(f"/load {name}", "/load a\0b", "/save a\0b", "\ud800", "/system \udcff")[2]
+    for expected in ("must be a list of messages", "'a\\x00b' is no name of a file", "the line is not UTF-8 text"):
+        assert errors.count(expected) == (1 if "must" in expected else 2)
     name.write_text("[")
     assert "/load reads a file that /save wrote" in talk(f"/load {name}")[2]
 
 
+def test_an_answer_to_a_conversation_that_was_loaded(tmp_path, monkeypatch):
+    """Which ends with a message of the user, or has an answer to nothing; the name begins with a tilde."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a").write_text('[{"role": "system", "content": "S"}, {"role": "user", "content": "b"}]')
+    one, _, _ = talk("/load ~/a", "/retry", "/save\t~/c")
+    assert contents(one.messages) == [("s", "S"), ("u", "b"), ("a", "<b>")]
+    assert json.loads((tmp_path / "c").read_text()) == one.messages
+    (tmp_path / "a").write_text('[{"role": "system", "content": "S"}, {"role": "assistant", "content": "b"}]')
+    assert "there is no answer to try again" in talk("/load ~/a", "/retry")[2]
+
+
 def test_help_and_quit():
+    for end in ("/quit ", "/exit", "/bye"):
+        assert talk("/?", end, "a")[1].calls == []
     _, model, text = talk("/help", "/no", "/quit", "a")
     assert "/retry" in text
     assert "there is no command /no; /help lists" in text
     assert model.calls == []
 
 
-def test_interrupts_end_an_answer_and_not_the_talk():
+def test_interrupts_end_an_answer_and_not_the_talk(monkeypatch):
     one, _, text = talk("a\\", KeyboardInterrupt, "stop", "b")
     assert "Ctrl-D or /quit ends the talk" in text
     assert "<stop [stopped]\n" in text
     assert contents(one.messages) == [("u", "stop"), ("a", "<stop"), ("u", "b"), ("a", "<b>")]
+    def interrupt(self, _):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Talk, "_set_system", interrupt)     # as at any moment beside an answer
+    assert contents(talk("a", "/system", "b")[0].messages)[2:] == [("u", "b"), ("a", "<b>")]
     with pytest.raises(KeyboardInterrupt):
         talk("stop", interactive=False)
     with pytest.raises(KeyboardInterrupt):
@@ -173,10 +196,23 @@ def command(*arguments):
     return [sys.executable, "-m", "engine", "chat", *map(str, arguments), "--threads", "1"]
 
 
+def piped(data):
+    """Return standard input over a pipe, in a locale that has ASCII alone."""
+    return io.TextIOWrapper(io.BytesIO(data), encoding="ascii")
+
+
+def test_input_that_is_none(path, monkeypatch, capsys):
+    for stdin, expected in ((piped("ä\n".encode() + b"\xff\n"), "line 2 of standard input is not UTF-8 text"),
+                            (None, "standard input is closed")):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["chat", str(path), "--threads", "1", "--max-new-tokens", "1"]) == 1
+        assert f"engine chat: {expected}" in capsys.readouterr().err
+
+
 def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\nWhat?\n"))
+    monkeypatch.setattr(sys, "stdin", piped(b"\xef\xbb\xbfHello\nWhat?\n"))
     assert main(["chat", str(path), "--template", str(template), "--system", "S", "--threads", "1"]) == 0
     with engine.load(path, threads=1) as generator:
         first = generator.chat([{"role": "user", "content": "SHello"}], template=template.read_text())
