@@ -273,6 +273,13 @@ def test_a_template_is_compiled_once(monkeypatch):
     assert len(templates._compiled) == 8
 
 
+def test_what_templates_leave_is_no_memory_of_the_next(one):
+    """Such as a value that holds itself."""
+    template = "{% set ns = namespace(b='a' * n) %}{% set ns.a = ns %}{{ ns.b|length }}"
+    for _ in range(3):
+        assert one.render(template, {"n": 100_000_000}, DATE, NEVER) == "100000000"
+
+
 def test_kills_and_forks_at_any_moment(one):
     """Each call gives the right text or a clear error, and nothing is left."""
     before, rng = descriptors(), random.Random(5)
