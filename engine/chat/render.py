@@ -296,14 +296,22 @@ def _write(number: int, kind: int, text: str) -> None:
 
 
 def main(program: bytes, seconds: float, idle: float) -> None:
-    """Answer requests until the parent ends or is silent for `idle` seconds.
+    """Answer requests until the parent ends or is silent for `idle` seconds; says why it cannot begin, if so.
 
     program: the filter of system calls. seconds: the CPU time of one request.
     """
-    templates = Templates()
-    warm_up(templates)
-    set_limits()
-    _write(0, READY, set_filter(program))
+    try:
+        # A parent may ignore or hold back the signal that ends a template, and children inherit that.
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        templates = Templates()
+        warm_up(templates)
+        set_limits()
+        refusal = set_filter(program)
+    except Exception as error:
+        _write(0, FAILED, f"{type(error).__name__}: {error}")
+        return
+    _write(0, READY, refusal)
     had_room = _has_room()      # not where the system itself gives less
     waiting = select.poll()
     waiting.register(0, select.POLLIN)

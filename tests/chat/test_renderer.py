@@ -12,8 +12,14 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -202,9 +208,15 @@ def test_time_and_cancellation_and_interrupts(one):
 
 
 def test_the_end_of_the_cpu_time():
-    one = Renderer(seconds=0.1)
-    with pytest.raises(InputError, match=r"does not end within 0\.1 s of CPU time"):
-        one.render(ENDLESS, {}, DATE, NEVER)
+    """Also where this process ignores the signal, or holds it back."""
+    one, handler = Renderer(seconds=0.1), signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])
+    try:
+        with pytest.raises(InputError, match=r"does not end within 0\.1 s of CPU time"):
+            one.render(ENDLESS, {}, DATE, NEVER)
+    finally:
+        signal.signal(signal.SIGPROF, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     one.close()
 
 
@@ -237,13 +249,53 @@ def test_without_jinja(monkeypatch):
     renderer._folders_of_jinja.cache_clear()
 
 
-@pytest.mark.parametrize("executable", ["", "/no/such/python", "/bin/true"])
+def test_jinja_in_a_zip_file(monkeypatch, tmp_path, one):
+    """Which has nothing that pip writes beside a package, and so no version there."""
+    name = tmp_path / "packages.zip"
+    with zipfile.ZipFile(name, "w") as packed:
+        for package in ("jinja2", "markupsafe"):
+            folder = Path(find_spec(package).origin).parent
+            for file in folder.glob("*.py"):
+                packed.write(file, f"{package}/{file.name}")
+
+    def no_version(name):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(renderer, "version", no_version)
+    monkeypatch.setattr(renderer, "find_spec", partial(PathFinder.find_spec, path=[str(name)]))
+    renderer._folders_of_jinja.cache_clear()
+    try:
+        assert renderer._folders_of_jinja() == [str(name)]
+        assert rendered(one) == "1 and 2"
+    finally:
+        renderer._folders_of_jinja.cache_clear()
+
+
+@pytest.mark.parametrize("executable", ["/no/such/python", "/bin/true"])
 def test_a_python_that_does_not_start(monkeypatch, executable):
     before = descriptors()
     monkeypatch.setattr(sys, "executable", executable)
-    with pytest.raises(EngineError, match=r"cannot start|does not start"):
+    with pytest.raises(EngineError, match=r"cannot start|does not start.*sys.executable must be a Python"):
         rendered(Renderer())
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("changes", [{"executable": None}, {"executable": ""}, {"frozen": True}])
+def test_a_program_that_has_python_inside(monkeypatch, changes):
+    """Its file would be started in place of a Python, and would chat again."""
+    for name, value in changes.items():
+        monkeypatch.setattr(sys, name, value, raising=False)
+    with pytest.raises(UnsupportedError, match=r"set sys\.executable to a Python"):
+        rendered(Renderer())
+
+
+def test_why_it_does_not_start(monkeypatch, tmp_path):
+    """Here because there is no /proc."""
+    script = tmp_path / "script.py"
+    script.write_text(renderer.SCRIPT.read_text().replace("/proc/self/statm", "/proc/no/such"))
+    monkeypatch.setattr(renderer, "SCRIPT", script)
+    with pytest.raises(EngineError, match=r"does not start: FileNotFoundError.*/proc/no/such"):
+        rendered(Renderer())
 
 
 def test_a_process_that_somebody_took_over_cannot_harm_its_parent(monkeypatch, tmp_path):
