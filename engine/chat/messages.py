@@ -118,6 +118,8 @@ def plain_messages(messages: Sequence[Any], plain: Plain) -> list[Message]:
         own = plain.value(message, where)
         if not isinstance(own, dict):
             raise InputError(f"{where} must be an object with role and content, not {shown(message)}")
+        if "role" not in own and isinstance(own.get("message"), dict):
+            raise InputError(f"{where} is an answer as a whole, and no message; append its .message")
         own = {name: value for name, value in own.items() if value is not None}
         if not isinstance(own.get("role"), str):
             raise InputError(f'{where} must have a role, such as "user", not {shown(own.get("role"))}')
@@ -163,6 +165,9 @@ def plain_documents(documents: Any, plain: Plain) -> Any:
 
 
 def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
+    if callable(values) or (isinstance(values, (list, tuple)) and any(map(callable, values))):
+        raise InputError(f"{name} has a function of Python, which is no JSON; describe it: {name} must be a list of "
+                         f"{expected}")
     if not isinstance(values, (list, tuple)) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name} must be a list of {expected}, not {shown(values)}")
     return [plain.value(one, f"{name}[{i}]") for i, one in enumerate(values)]

@@ -128,6 +128,10 @@ class Prompts:
         """Return the template of a call; raises `InputError` where there is none."""
         templates = self._config.templates
         if options.template is not None:
+            if options.template not in templates and "{" not in options.template:
+                own = f", or one of the model's names: {listed(sorted(templates))}" if templates else ""
+                raise InputError(f"template is {shown(options.template)}, which has no tag of Jinja, so no message "
+                                 f"would be in the prompt; give the text of a template and not the name of a file{own}")
             return templates.get(options.template, options.template)
         if not templates:
             raise InputError("this model has no chat template; pass template=..., a template of Jinja, or write the "
