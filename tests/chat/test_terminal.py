@@ -6,12 +6,10 @@ import os
 import pty
 import re
 import select
-import subprocess
+import signal
 import sys
-import termios
 import time
 from dataclasses import replace
-from fcntl import ioctl
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +23,6 @@ from engine.model.generation_config import GenerationConfig
 from ..tools.chats import CHATML, chat_text
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.generators import language_model
-from ..tools.paths import ROOT
 
 
 class Echo:
@@ -192,10 +189,6 @@ def path(tmp_path_factory):
     return path
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "engine", "chat", *map(str, arguments), "--threads", "1"]
-
-
 def piped(data):
     """Return standard input over a pipe, in a locale that has ASCII alone."""
     return io.TextIOWrapper(io.BytesIO(data), encoding="ascii")
@@ -222,22 +215,34 @@ def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
 
 
 class Terminal:
-    """The side of a terminal that a person sees, of a process that gets the other side."""
+    """The side of a terminal that a person sees, of a fork of this process that gets the other side."""
 
     def __init__(self, *arguments):
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
-                                        start_new_session=True, preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0))
-        os.close(theirs)
+        self._process, self._ours = pty.fork()
+        if self._process == 0:
+            status = 3
+            try:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+                    setattr(sys, name, open(descriptor, mode, encoding="utf-8"))      # noqa: SIM115, for as long as it lives
+                status = main(["chat", *map(str, arguments), "--threads", "1"])
+            finally:
+                os._exit(status)
         self._seen = ""
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        if self._process:
+            os.kill(self._process, signal.SIGKILL)
+            self.wait()
         os.close(self._ours)
+
+    def wait(self):
+        """Return how the process has ended."""
+        process, self._process = self._process, 0
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def wait_for(self, pattern):
         """Read until a pattern comes, and forget what comes before its end."""
@@ -262,7 +267,7 @@ def test_the_command_in_a_terminal(path):
         terminal.wait_for(r"\[stopped\]")
         terminal.wait_for("> ")
         terminal.type("/quit\n")
-        assert terminal.process.wait(60) == 0
+        assert terminal.wait() == 0
 
 
 def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path, capsys):
