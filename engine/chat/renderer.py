@@ -160,6 +160,8 @@ class _Process:
             assert self._child.stdin is not None
             assert self._child.stdout is not None
             self._to, self._from = self._child.stdin, self._child.stdout
+            for other in list(_OPEN):
+                other._child.poll()     # so that nothing stays of one that has ended because it was idle
             self._end_later = finalize(self, _end, self._child, os.getpid())
             _OPEN.add(self)
         self.id = self._child.pid

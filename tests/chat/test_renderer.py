@@ -88,6 +88,10 @@ def test_it_ends_when_it_is_idle_and_the_next_call_starts_another():
         assert rendered(one, number) == f"{number} and {number + 1}"
         process_id = one.process_id
         wait_for_end(process_id)
+    other = Renderer()
+    rendered(other)
+    assert not os.path.exists(f"/proc/{process_id}")        # nor does an entry of it stay
+    other.close()
     one.close()
 
 
