@@ -33,7 +33,7 @@ class Plain:
     """Makes plain JSON of values, and counts them against the limits of one conversation."""
 
     def __init__(self, change: Callable[[str], str] = str):
-        """change: what becomes of each text that is no key."""
+        """change: what becomes of each text, but of no key by which a template can ask for a value."""
         self._change, self._values, self._characters = change, 0, 0
 
     def value(self, value: Any, where: str, depth: int = 0) -> Any:
@@ -77,7 +77,8 @@ class Plain:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InputError(f"{where} has the key {shown(key)}; the keys of an object must be texts")
-            found[self._text(key, where)] = self.value(item, where, depth + 1)
+            name = self._text(key, where)
+            found[name if name.isidentifier() else self._change(name)] = self.value(item, where, depth + 1)
         return found
 
     def _text(self, text: str, where: str) -> str:
@@ -117,6 +118,8 @@ def plain_messages(messages: Sequence[Any], plain: Plain) -> list[Message]:
         own = plain.value(message, where)
         if not isinstance(own, dict):
             raise InputError(f"{where} must be an object with role and content, not {shown(message)}")
+        if "role" not in own and isinstance(own.get("message"), dict):
+            raise InputError(f"{where} is an answer as a whole, and no message; append its .message")
         own = {name: value for name, value in own.items() if value is not None}
         if not isinstance(own.get("role"), str):
             raise InputError(f'{where} must have a role, such as "user", not {shown(own.get("role"))}')
@@ -162,6 +165,9 @@ def plain_documents(documents: Any, plain: Plain) -> Any:
 
 
 def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
+    if callable(values) or (isinstance(values, (list, tuple)) and any(map(callable, values))):
+        raise InputError(f"{name} has a function of Python, which is no JSON; describe it: {name} must be a list of "
+                         f"{expected}")
     if not isinstance(values, (list, tuple)) or not all(isinstance(one, Mapping) for one in values):
         raise InputError(f"{name} must be a list of {expected}, not {shown(values)}")
     return [plain.value(one, f"{name}[{i}]") for i, one in enumerate(values)]

@@ -25,6 +25,14 @@ _ANSWERS: Mapping[str, OtherName] = {
                                      "the last one", True),
     "tool_choice": instead("tools are given to the template, and the model decides", "auto", "none"),
     "response_format": instead(LACKS),
+    "format": instead(LACKS, ""),
+    "system": instead('give a first message {"role": "system", "content": ...}'),
+    "options": instead("give the settings as arguments, such as temperature=0.5", {}),
+    "keep_alive": instead(LACKS),
+    "stream": instead("stream_chat(messages) yields the answer piece by piece", False),
+    **{name: instead(f'template_options={{"{name}": ...}} gives it to the template, if that asks for it')
+       for name in ("enable_thinking", "reasoning_effort")},
+    "think": instead("template_options={\"enable_thinking\": ...} gives it to the template, if that asks for it"),
 }
 """Arguments of the messages, and of the generation of an answer."""
 

@@ -16,7 +16,9 @@ All that a template does is as in `apply_chat_template` of transformers 5.23, wh
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
+import mmap
 import os
 import resource
 import select
@@ -42,6 +44,8 @@ SECONDS = 3.0
 """The CPU time of one request."""
 MEMORY_BYTES = 256 * 2**20
 """The address space that the process may have above what it has when it is ready."""
+ROOM_BYTES = 224 * 2**20
+"""The address space that must be free before the next request; otherwise the process ends, and the next one has all."""
 IDLE_SECONDS = 60.0
 """How long the process waits for a request before it ends."""
 _ALL_SECONDS = 3600
@@ -189,6 +193,11 @@ class Templates:
             del self._compiled[next(iter(self._compiled))]
         return compiled
 
+    def forget(self) -> None:
+        """Give back the memory of templates: compiled ones have constants, and a value may hold itself."""
+        self._compiled.clear()
+        gc.collect()
+
     def _own_texts(self, template: str) -> str:
         """Return the texts that a template has itself, with U+0000 between them."""
         from jinja2 import nodes
@@ -255,6 +264,15 @@ def set_filter(program: bytes) -> str:
     return ""
 
 
+def _has_room() -> bool:
+    """Return whether the process may have as much memory as a request should find. None of it is touched."""
+    try:
+        mmap.mmap(-1, ROOM_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
+
+
 def _read(size: int) -> bytes:
     """Return that many bytes of the parent; ends the process where it has no more."""
     parts = []
@@ -278,14 +296,23 @@ def _write(number: int, kind: int, text: str) -> None:
 
 
 def main(program: bytes, seconds: float, idle: float) -> None:
-    """Answer requests until the parent ends or is silent for `idle` seconds.
+    """Answer requests until the parent ends or is silent for `idle` seconds; says why it cannot begin, if so.
 
     program: the filter of system calls. seconds: the CPU time of one request.
     """
-    templates = Templates()
-    warm_up(templates)
-    set_limits()
-    _write(0, READY, set_filter(program))
+    try:
+        # A parent may ignore or hold back the signal that ends a template, and children inherit that.
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        templates = Templates()
+        warm_up(templates)
+        set_limits()
+        refusal = set_filter(program)
+    except Exception as error:
+        _write(0, FAILED, f"{type(error).__name__}: {error}")
+        return
+    _write(0, READY, refusal)
+    had_room = _has_room()      # not where the system itself gives less
     waiting = select.poll()
     waiting.register(0, select.POLLIN)
     while time.process_time() < _ALL_SECONDS / 2 and waiting.poll(idle * 1000):
@@ -293,8 +320,11 @@ def main(program: bytes, seconds: float, idle: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)      # whose signal ends the process
         kind, text = templates.answer(json.loads(_read(length)))
         signal.setitimer(signal.ITIMER_PROF, 0)
+        if not _has_room():
+            templates.forget()
         _write(number, kind, text)
-        if kind == MEMORY:      # what has failed once for want of memory may have left anything behind
+        # What has failed once for want of memory may have left anything behind.
+        if kind == MEMORY or (had_room and not _has_room()):
             break
     _write(0, LEAVING, "")
 

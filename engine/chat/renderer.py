@@ -17,7 +17,8 @@ import threading
 import time
 from datetime import datetime
 from functools import cache
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,11 @@ class _Process:
 
     def __init__(self, seconds: float, idle_seconds: float):
         """Start the process, and wait until it is ready; raises `UnsupportedError` and `EngineError`."""
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise UnsupportedError("chat templates are rendered by a Python process of their own, and sys.executable "
+                                   f"is {sys.executable!r}, which is none, because Python is part of another program; "
+                                   "set sys.executable to a Python, and delete sys.frozen if it is there, or render "
+                                   "the template yourself and call generate")
         command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(seconds),
                    str(idle_seconds), *_folders_of_jinja()]
         self._number, self._seconds = 0, seconds
@@ -154,17 +160,21 @@ class _Process:
             assert self._child.stdin is not None
             assert self._child.stdout is not None
             self._to, self._from = self._child.stdin, self._child.stdout
+            for other in list(_OPEN):
+                other._child.poll()     # so that nothing stays of one that has ended because it was idle
             self._end_later = finalize(self, _end, self._child, os.getpid())
             _OPEN.add(self)
         self.id = self._child.pid
         try:
             for pipe in (self._to, self._from):
                 os.set_blocking(pipe.fileno(), False)
-            _, self.refusal = self._answer(time.monotonic() + WALL_SECONDS, Stop())
+            kind, self.refusal = self._answer(time.monotonic() + WALL_SECONDS, Stop())
             """Why the process has no filter of system calls; "" if it has one."""
+            if kind == render.FAILED:
+                raise EngineError(f"the process that renders chat templates does not start: {_printable(self.refusal)}")
         except _EndedError:
             raise EngineError("the process that renders chat templates does not start; it was run as: "
-                              f"{' '.join(command[:4])}") from None
+                              f"{' '.join(command[:4])}; sys.executable must be a Python") from None
         except BaseException:
             self.end()
             raise
@@ -307,7 +317,10 @@ def _folders_of_jinja() -> list[str]:
     found = [find_spec(name) for name in ("jinja2", "markupsafe")]
     if any(spec is None or spec.origin is None for spec in found):
         raise UnsupportedError(f"a chat needs the package jinja2; {install_command('chat')}")
-    stated = version("jinja2")
+    try:
+        stated = version("jinja2")
+    except PackageNotFoundError:        # a copy in a folder or in a zip file, without what pip writes beside it
+        stated = str(getattr(import_module("jinja2"), "__version__", "0"))
     numbers = tuple(int(part) for part in stated.split(".")[:3] if part.isdigit())
     if numbers < _OLDEST:
         raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is "

@@ -7,11 +7,13 @@ gets; `renderer.py` renders it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812, because an argument is called date
 from datetime import datetime, time
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..base.arguments import flag, is_one_of
@@ -33,8 +35,9 @@ from .renderer import Renderer
 
 CONTROL_TOKENS = ("text", "parse")
 """What control tokens inside of messages are: text like any other, or control tokens."""
-_START, _END = "\U000f0000", "\U000f0001"
-"""Characters of private use that stand around control tokens of the caller while a template works."""
+_PRIVATE = range(0xF0000, 0xFFFFE)
+"""Characters of private use, of which some mark control tokens of the caller while a template works."""
+_PRIVATE_PATTERN = re.compile(f"[{chr(_PRIVATE[0])}-{chr(_PRIVATE[-1])}]")
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
@@ -113,19 +116,22 @@ class Prompts:
             text = self._render(messages, options, template, Plain(), stop)
             self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
             return tokenizer.encode(text, add_special_tokens=False)
-        control = _pattern(self._control_tokens(template, tokenizer, options, stop))
-
-        def marked(text: str) -> str:
-            return control.sub(rf"{_START}\g<0>{_END}", text.replace(_START, "").replace(_END, ""))
-
-        text = self._render(messages, options, template, Plain(marked), stop)
+        marks = _Marks(self._control_tokens(template, tokenizer, options, stop), template)
+        values, last = self._values(messages, options, template, Plain(marks.put))
+        if marks.are_taken():
+            values, last = self._values(messages, options, template, Plain(marks.put))
+        text = self._rendered(template, values, last, options, stop)
         self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
-        return _marked_ids(tokenizer, text)
+        return _marked_ids(tokenizer, marks.between_texts(text), marks)
 
     def _template(self, options: Options) -> str:
         """Return the template of a call; raises `InputError` where there is none."""
         templates = self._config.templates
         if options.template is not None:
+            if options.template not in templates and "{" not in options.template:
+                own = f", or one of the model's names: {listed(sorted(templates))}" if templates else ""
+                raise InputError(f"template is {shown(options.template)}, which has no tag of Jinja, so no message "
+                                 f"would be in the prompt; give the text of a template and not the name of a file{own}")
             return templates.get(options.template, options.template)
         if not templates:
             raise InputError("this model has no chat template; pass template=..., a template of Jinja, or write the "
@@ -138,12 +144,21 @@ class Prompts:
         return templates[DEFAULT]
 
     def _render(self, messages: Sequence[Any], options: Options, template: str, plain: Plain, stop: Stop) -> str:
+        values, last = self._values(messages, options, template, plain)
+        return self._rendered(template, values, last, options, stop)
+
+    def _values(self, messages: Sequence[Any], options: Options, template: str, plain: Plain
+                ) -> tuple[dict[str, Any], str | None]:
+        """Return the variables of the template, and the text that is to be continued; None if there is none."""
         tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
         given = {name: plain.value(value, name) for name, value in options.values.items()}
         chat = with_reasoning(plain_messages(messages, plain))
         last = _with_tag(chat, options.continue_final_message, template) if options.continue_final_message else None
         values = {**self._config.special_tokens, **given, "messages": chat, "tools": tools, "documents": documents,
                   "add_generation_prompt": options.add_generation_prompt}
+        return values, last
+
+    def _rendered(self, template: str, values: dict[str, Any], last: str | None, options: Options, stop: Stop) -> str:
         when: Any = options.date
         text = self.renderer.render(template, values, when, stop, trusted=options.trust_template)
         return text if last is None else _cut_at_tag(text, last)
@@ -167,12 +182,64 @@ def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
 
 
-def _marked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text in which the control tokens between `_START` and `_END` are text.
+class _Marks:
+    """Three marks for control tokens of the caller, which are characters that no text of the caller has."""
+
+    def __init__(self, control_tokens: Sequence[str], template: str):
+        self._control = _pattern(control_tokens)
+        self._beginnings = {token[:end] for token in control_tokens if not token[0].isalnum()
+                            for end in range(1, len(token))}
+        self._longest = max(map(len, self._beginnings), default=0)
+        self._found = set(_PRIVATE_PATTERN.findall(template))
+        self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
+        self.are_taken()
+
+    def are_taken(self) -> bool:
+        """Return whether a text had one of the marks, and if so choose others that none had; raises `InputError`."""
+        if self._found.isdisjoint((self.start, self.end, self._joint)):
+            return False
+        free = [mark for mark in map(chr, _PRIVATE) if mark not in self._found]
+        if len(free) < 3:
+            raise InputError("the messages have nearly all private-use characters from U+F0000 to U+FFFFD, and three "
+                             'are needed to mark control tokens; take some out, or say control_tokens="parse"')
+        self.start, self.end, self._joint = free[:3]
+        return True
+
+    def put(self, text: str) -> str:
+        """Return a text of the caller with marks around control tokens.
+
+        A mark stands also behind the first part of a control token at the end of a text, because another text may come
+        behind this one and complete it.
+        """
+        self._found.update(_PRIVATE_PATTERN.findall(text))
+        whole = self._control.sub(rf"{self.start}\g<0>{self.end}", text)
+        seen = whole.rstrip()       # a template may remove the spaces at the end
+        if any(seen[-size:] in self._beginnings for size in range(1, 1 + min(self._longest, len(seen)))):
+            return f"{seen}{self._joint}{whole[len(seen) :]}"
+        return whole
+
+    def between_texts(self, text: str) -> str:
+        """Return a rendered text in which the end mark tears control tokens apart that came of several texts."""
+        while self._joint in text:
+            parts = text.split(self._joint)
+            joints = [*accumulate(map(len, parts[:-1]))]
+            text = "".join(parts)
+            inside = {joint for found in self._control.finditer(text)
+                      for joint in joints[bisect_right(joints, found.start()) : bisect_left(joints, found.end())]}
+            if inside:      # tearing one apart may leave another
+                ends = [*joints, len(text)]
+                text = text[: ends[0]] + "".join((self.end if here in inside else self._joint) + text[here:after]
+                                                 for here, after in pairwise(ends))
+        return text
+
+
+def _marked_ids(tokenizer: Tokenizer, text: str, marks: _Marks) -> list[int]:
+    """Return the ids of a text in which the control tokens between the marks are text.
 
     A template may have torn the two marks apart. Each still ends a piece, so that no token comes of the two sides.
     """
-    pieces = re.split(f"{_START}({_pattern([*tokenizer.added_tokens]).pattern}){_END}|[{_START}{_END}]", text)
+    start, end = marks.start, marks.end
+    pieces = re.split(f"{start}({_pattern([*tokenizer.added_tokens]).pattern}){end}|[{start}{end}]", text)
     ids = tokenizer.encode(pieces[0], add_special_tokens=False)
     line_end = tokenizer.encode("\n", add_special_tokens=False)
     for i, piece in enumerate(pieces[1:], 1):

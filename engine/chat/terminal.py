@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -10,6 +11,7 @@ from typing import Any, Protocol, TextIO
 from ..base.errors import EngineError, InputError, shown
 from ..files.reading import FormatError, parse_list, read_bytes
 from ..files.writing import replacing
+from ..model.config_checks import is_unicode
 
 MAX_FILE = 16_000_000
 """The most bytes of a file with a conversation."""
@@ -19,9 +21,12 @@ HELP = """\
 /clear         begin a new conversation
 /save FILE     write the conversation as JSON
 /load FILE     read one, and go on with it
-/help          show this list
-/quit          end; so does Ctrl-D. Ctrl-C ends an answer
+/help          show this list; so does /?
+/quit          end; so do /exit, /bye and Ctrl-D. Ctrl-C ends an answer
 A line that ends with a backslash goes on in the next line, and one that begins with // is a message with one slash."""
+
+
+_ENDS = ("/quit", "/exit", "/bye")
 
 
 class Streams(Protocol):
@@ -51,10 +56,14 @@ class Talk:
     def run(self) -> None:
         """Talk until there are no more lines, or until /quit."""
         while (line := self._line()) is not None:
-            if line == "/quit":
+            if line.rstrip() in _ENDS:
                 return
             try:
                 self._do(line)
+            except KeyboardInterrupt:       # beside an answer, or a second one while the first one ends it
+                if not self._interactive:
+                    raise
+                self._say("\n[stopped]")
             except (EngineError, OSError) as error:
                 if not self._interactive:
                     raise
@@ -83,13 +92,15 @@ class Talk:
 
     def _do(self, line: str) -> None:
         """Answer a message, or obey a command."""
+        if not is_unicode(line):
+            raise InputError("the line is not UTF-8 text")
         if line.startswith("//") or not line.startswith("/"):
             self._answer({"role": "user", "content": line.removeprefix("/") if line.startswith("//") else line})
             return
-        name, _, argument = line[1:].partition(" ")
+        name, argument = [*line[1:].split(None, 1), "", ""][:2]
         commands: Mapping[str, Callable[[str], None]] = {
             "system": self._set_system, "retry": self._retry, "clear": self._clear, "save": self._save,
-            "load": self._load, "help": lambda _: self._say(HELP)}
+            "load": self._load, "help": self._help, "?": self._help}
         if name not in commands:
             raise InputError(f"there is no command /{name}; /help lists the commands, and // begins a message with a "
                              "slash")
@@ -100,6 +111,7 @@ class Talk:
         before = list(self.messages)
         self.messages.append(message)
         parts: list[str] = []
+        end = "\n"
         try:
             with self._model.stream_chat(self.messages, **self._settings) as stream:
                 for piece in stream:
@@ -108,14 +120,14 @@ class Talk:
         except KeyboardInterrupt:
             if not self._interactive:
                 raise
-            self._write(" [stopped]")
+            end = " [stopped]\n"
         except BaseException:
             self.messages = before
             raise
-        self._write("\n")
+        self.messages.append({"role": "assistant", "content": "".join(parts)})
+        self._write(end)
         if len(parts) == self._settings.get("max_new_tokens"):
             self._say("[the answer has its greatest length; --max-new-tokens sets it]")
-        self.messages.append({"role": "assistant", "content": "".join(parts)})
 
     def _set_system(self, text: str) -> None:
         if not text:
@@ -128,10 +140,11 @@ class Talk:
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def _retry(self, _: str) -> None:
-        if not self.messages or self.messages[-1]["role"] != "assistant" or len(self.messages) < 2:
+        answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
+        at = len(self.messages) - (2 if answered else 1)
+        if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
             raise InputError("there is no answer to try again")
-        dropped = self.messages[-2:]
-        self.messages = self.messages[:-2]
+        dropped, self.messages = self.messages[at:], self.messages[:at]
         self._seed += 1
         if self._settings.get("do_sample"):
             self._settings["seed"] = self._seed
@@ -141,21 +154,21 @@ class Talk:
             self.messages += dropped
             raise
 
+    def _help(self, _: str) -> None:
+        self._say(HELP)
+
     def _save(self, name: str) -> None:
-        if not name:
-            raise InputError("/save needs the name of a file")
-        with replacing(Path(name)) as file:
+        with replacing(_path(name, "/save")) as file:
             file.write(json.dumps(self.messages, ensure_ascii=False, indent=1).encode() + b"\n")
         self._say(f"{len(self.messages)} messages are in {name}")
 
     def _load(self, name: str) -> None:
-        if not name:
-            raise InputError("/load needs the name of a file")
+        path = _path(name, "/load")
         try:
-            found = parse_list(read_bytes(Path(name), MAX_FILE))
+            found = parse_list(read_bytes(path, MAX_FILE))
         except FormatError as error:
             raise InputError(f"{name}: {error}; /load reads a file that /save wrote") from None
-        if not all(isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+        if not all(isinstance(one, dict) and is_unicode(one.get("role")) and is_unicode(one.get("content"))
                    for one in found):
             raise InputError(f"{name} must be a list of messages with role and content, not {shown(found)}")
         self.messages = found
@@ -172,3 +185,12 @@ class Talk:
     def _say(self, text: str) -> None:
         if self._interactive:
             self._write(f"{text}\n")
+
+
+def _path(name: str, command: str) -> Path:
+    """Return the path of a file that somebody typed; raises `InputError` where it can be none."""
+    if not name:
+        raise InputError(f"{command} needs the name of a file")
+    if "\0" in name:
+        raise InputError(f"{shown(name)} is no name of a file, because it has a NUL")
+    return Path(os.path.expanduser(name))

@@ -29,6 +29,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def chat(args: argparse.Namespace) -> None:
     """Talk with a model until the input ends."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; type in a terminal, or give the messages over a pipe, one a line")
     template = None if args.template is None else _read_template(args.template)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
                                cache=args.cache, revision=args.revision)
@@ -38,10 +40,19 @@ def chat(args: argparse.Namespace) -> None:
     if interactive:
         print(f"{generator!r}\n/help lists the commands.")
     with generator:
-        talk = Talk(generator, _typed() if interactive else iter(sys.stdin), sys.stdout, system=args.system,
+        talk = Talk(generator, _typed() if interactive else _piped(), sys.stdout, system=args.system,
                     interactive=interactive, template=template, trust_template=args.trust_template,
                     **generation_of(args))
         talk.run()
+
+
+def _piped() -> Iterator[str]:
+    """Yield the lines of standard input, which are UTF-8 whatever the locale is; raises `InputError`."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.decode("utf-8" if number > 1 else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(f"line {number} of standard input is not UTF-8 text: {error}") from None
 
 
 def _typed() -> Iterator[str]:
@@ -55,11 +66,14 @@ class _Typed(Iterator[str]):
     """The lines that somebody types. Ctrl-C raises KeyboardInterrupt, and the next call goes on."""
 
     def __next__(self) -> str:
-        try:
-            return input(PROMPT)
-        except EOFError:
-            print()
-            raise StopIteration from None
+        while True:
+            try:
+                return input(PROMPT)
+            except UnicodeDecodeError as error:
+                print(f"the line is not UTF-8 text: {error}")
+            except EOFError:
+                print()
+                raise StopIteration from None
 
 
 def _read_template(name: str) -> str:

@@ -172,14 +172,14 @@ def test_wrong_calls(generator):
     with pytest.raises(UnsupportedError, match="has an encoder, which reads a source and no chat"):
         Generator(translator()).chat(ASKED)
     with pytest.raises(UnsupportedError, match="without a tokenizer"):
-        Generator(Model(decoder=replace(model().decoder, text=None))).chat(ASKED, template="a")
+        Generator(Model(decoder=replace(model().decoder, text=None))).chat(ASKED, template="{{ 1 }}")
     with pytest.raises(InputError, match="this model has no chat template; pass template="):
         Generator(Model(decoder=replace(model().decoder, text=replace(model().decoder.text, chat=None)))).chat(ASKED)
 
 
 def test_other_names(generator):
-    own = generator.apply_chat_template(ASKED, template="a")
-    assert generator.apply_chat_template(conversation=ASKED, chat_template="a") == own
+    own = generator.apply_chat_template(ASKED, template="{{ 1 }}")
+    assert generator.apply_chat_template(conversation=ASKED, chat_template="{{ 1 }}") == own
     assert generator.chat(ASKED, max_tokens=2) == generator.chat(ASKED, max_new_tokens=2)
     parsed = generator.apply_chat_template([turn("user", "</s>")], tokenize=True, sanitize_control_tokens=False)
     assert parsed == generator.apply_chat_template([turn("user", "</s>")], tokenize=True, control_tokens="parse")
@@ -188,6 +188,10 @@ def test_other_names(generator):
         ASKED, template="{{ style }}", template_options=options)
     with pytest.raises(InputError, match="apply_chat_template has no argument return_tensors"):
         generator.apply_chat_template(ASKED, return_tensors="pt")
+    for given, advice in (({"stream": True}, r"stream_chat\(messages\)"), ({"system": "a"}, "first message"),
+                          ({"options": {"a": 1}}, "as arguments"), ({"enable_thinking": True}, "template_options=")):
+        with pytest.raises(InputError, match=f"chat has no argument {next(iter(given))}; .*{advice}"):
+            generator.chat(ASKED, **given)
     with pytest.raises(AttributeError, match=r"chat\(messages\)"):
         generator.create_chat_completion(ASKED)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, InputError, WeightsError
+from engine.chat import Reply
 from engine.chat.messages import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
 from engine.chat.template import CONTROL_TOKENS, Options, Prompts
 from engine.generation.lengths import Bound
@@ -75,6 +76,32 @@ def test_control_tokens_of_a_message_are_text(prompts_of, tokenizers):
     assert count("text", control_tokens=("<unseen>",)) == [2, 1, 0]         # unless the files say that it is one
 
 
+PARTS = ("{% for m in messages %}{% for p in m.content %}{{ p.text|trim }}{% endfor %}{{ m.args|tojson }}{% endfor %}"
+         "<|im_end|>")
+
+
+@pytest.mark.parametrize("texts", [("<|im_", "end|>"), ("a<", "|im_end", "|>"), ("a <|im_end|> <|im_end| ", " >")])
+def test_no_control_token_comes_of_several_texts(prompts_of, tokenizers, texts):
+    """Nor of a key."""
+    parts = [{"type": "text", "text": text} for text in texts]
+    messages = [turn("user", parts, args={"<|im_end|>": 1, "a": "<|im_end"})]
+    ids = prompts_of(PARTS).ids(messages, Options().checked())
+    own = tokenizers["bytes"]
+    assert ids.count(own.token_id("<|im_end|>")) == 1
+    assert own.decode(ids) == "".join(text.strip() for text in texts) + '{"<|im_end|>": 1, "a": "<|im_end"}'
+
+
+def test_no_character_of_private_use_is_lost(prompts_of, tokenizers):
+    """Not even those that usually mark control tokens."""
+    prompts, own = prompts_of("{{ messages[0].content }}\U000f0003"), tokenizers["bytes"]
+    text = "\U000f0000a\U000f0001<|im_end|>\U000f0002"
+    ids = prompts.ids([turn("user", text)], Options().checked())
+    assert own.decode(ids) == text + "\U000f0003"
+    assert own.token_id("<|im_end|>") not in ids
+    with pytest.raises(InputError, match="nearly all private-use"):
+        prompts.ids([turn("user", "".join(map(chr, range(0xF0000, 0xFFFFE))))], Options().checked())
+
+
 def test_a_token_that_plain_text_gives_is_refused(tokenizers, prompts_of, monkeypatch):
     prompts = prompts_of(CHATML)
     end = tokenizers["bytes"].token_id("<|im_end|>")
@@ -87,6 +114,8 @@ def test_templates_by_name(prompts_of):
     prompts = prompts_of({"default": "D", "tool_use": "T", "rag": "R"})
     options = [{}, {"tools": []}, {"template": "rag"}, {"template": "{{ 1 }}"}]
     assert [prompts.text(ASKED, Options(**own).checked()) for own in options] == ["D", "T", "R", "1"]
+    with pytest.raises(InputError, match=r"no tag of Jinja.*one of the model's names: default, rag, tool_use"):
+        prompts.text(ASKED, Options(template="tool_user").checked())
     with pytest.raises(InputError, match=r"several chat templates and none is the default; .* one of a, b"):
         prompts_of({"b": "", "a": ""}).text(ASKED, Options().checked())
     with pytest.raises(InputError, match="this model has no chat template; pass template="):
@@ -134,10 +163,12 @@ def deep(levels):
     return value
 
 
+REPLY = Reply(turn("assistant", "a"), "a", [1], True)
 WRONG_MESSAGES = {
     r"no messages": [],
     r"message 1 must be an object": [ASKED[0], "Hello"],
     r"message 0 must have a role": [{"content": "a"}],
+    r"message 1 is an answer as a whole, and no message; append its \.message": [ASKED[0], REPLY],
     r"must have a role, such as \"user\", not 5": [turn(5, "a")],
     r"the content of message 0 must be a text, or a list of parts .*, not 5": [turn("user", 5)],
     r"the content of message 0 must be a text.*not \{'text'": [turn("user", {"text": "a"})],
@@ -164,8 +195,9 @@ WRONG_OPTIONS = {
     r"at most 1,000,000 characters": {"template": "a" * (MAX_TEMPLATE + 1)},
     r"date must be a datetime": {"date": "today"},
     r"none of the names may be messages, tools": {"values": {"tools": 1}},
-    r"tools must be a list of JSON schemas.*not <built-in": {"tools": len},
-    r"tools must be a list of JSON schemas": {"tools": [len]},
+    r"tools has a function of Python, .*describe it: tools must be a list of JSON": {"tools": len},
+    r"tools has a function": {"tools": [{}, len]},
+    r"tools must be a list of JSON schemas": {"tools": {}},
     r"tools\[0\] has inf": {"tools": [{"a": float("inf")}]},
     r"documents must be a list of objects with title and text, not 'a'": {"documents": "a"},
     r"style has <object": {"values": {"style": object()}},

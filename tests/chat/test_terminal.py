@@ -6,12 +6,10 @@ import os
 import pty
 import re
 import select
-import subprocess
+import signal
 import sys
-import termios
 import time
 from dataclasses import replace
-from fcntl import ioctl
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +23,6 @@ from engine.model.generation_config import GenerationConfig
 from ..tools.chats import CHATML, chat_text
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.generators import language_model
-from ..tools.paths import ROOT
 
 
 class Echo:
@@ -109,7 +106,8 @@ def test_retry():
     assert [settings["seed"] for _, settings in model.calls] == [4, 4, 5]
     assert contents(model.calls[2][0]) == [("u", "a"), ("a", "<a>"), ("u", "b")]
     assert len(one.messages) == 4
-    assert "there is no answer to try again" in talk("/retry")[2]
+    for lines, system in (["/retry"], None), (["/retry"], "S"):
+        assert "there is no answer to try again" in talk(*lines, system=system)[2]
 
 
 def test_save_and_load(tmp_path):
@@ -124,22 +122,44 @@ def test_save_and_load(tmp_path):
     for expected in ("/save needs the name", "/load needs the name", "must be a list of messages", "No such file",
                      "no such folder"):
         assert expected in errors
+    name.write_text(r'[{"role": "user", "content": "\ud800"}]')
+    errors = talk(f"/load {name}", "/load a\0b", "/save a\0b", "\ud800", "/system \udcff")[2]
+    for expected in ("must be a list of messages", "'a\\x00b' is no name of a file", "the line is not UTF-8 text"):
+        assert errors.count(expected) == (1 if "must" in expected else 2)
     name.write_text("[")
     assert "/load reads a file that /save wrote" in talk(f"/load {name}")[2]
 
 
+def test_an_answer_to_a_conversation_that_was_loaded(tmp_path, monkeypatch):
+    """Which ends with a message of the user, or has an answer to nothing; the name begins with a tilde."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a").write_text('[{"role": "system", "content": "S"}, {"role": "user", "content": "b"}]')
+    one, _, _ = talk("/load ~/a", "/retry", "/save\t~/c")
+    assert contents(one.messages) == [("s", "S"), ("u", "b"), ("a", "<b>")]
+    assert json.loads((tmp_path / "c").read_text()) == one.messages
+    (tmp_path / "a").write_text('[{"role": "system", "content": "S"}, {"role": "assistant", "content": "b"}]')
+    assert "there is no answer to try again" in talk("/load ~/a", "/retry")[2]
+
+
 def test_help_and_quit():
+    for end in ("/quit ", "/exit", "/bye"):
+        assert talk("/?", end, "a")[1].calls == []
     _, model, text = talk("/help", "/no", "/quit", "a")
     assert "/retry" in text
     assert "there is no command /no; /help lists" in text
     assert model.calls == []
 
 
-def test_interrupts_end_an_answer_and_not_the_talk():
+def test_interrupts_end_an_answer_and_not_the_talk(monkeypatch):
     one, _, text = talk("a\\", KeyboardInterrupt, "stop", "b")
     assert "Ctrl-D or /quit ends the talk" in text
     assert "<stop [stopped]\n" in text
     assert contents(one.messages) == [("u", "stop"), ("a", "<stop"), ("u", "b"), ("a", "<b>")]
+    def interrupt(self, _):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Talk, "_set_system", interrupt)     # as at any moment beside an answer
+    assert contents(talk("a", "/system", "b")[0].messages)[2:] == [("u", "b"), ("a", "<b>")]
     with pytest.raises(KeyboardInterrupt):
         talk("stop", interactive=False)
     with pytest.raises(KeyboardInterrupt):
@@ -169,14 +189,23 @@ def path(tmp_path_factory):
     return path
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "engine", "chat", *map(str, arguments), "--threads", "1"]
+def piped(data):
+    """Return standard input over a pipe, in a locale that has ASCII alone."""
+    return io.TextIOWrapper(io.BytesIO(data), encoding="ascii")
+
+
+def test_input_that_is_none(path, monkeypatch, capsys):
+    for stdin, expected in ((piped("ä\n".encode() + b"\xff\n"), "line 2 of standard input is not UTF-8 text"),
+                            (None, "standard input is closed")):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["chat", str(path), "--threads", "1", "--max-new-tokens", "1"]) == 1
+        assert f"engine chat: {expected}" in capsys.readouterr().err
 
 
 def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\nWhat?\n"))
+    monkeypatch.setattr(sys, "stdin", piped(b"\xef\xbb\xbfHello\nWhat?\n"))
     assert main(["chat", str(path), "--template", str(template), "--system", "S", "--threads", "1"]) == 0
     with engine.load(path, threads=1) as generator:
         first = generator.chat([{"role": "user", "content": "SHello"}], template=template.read_text())
@@ -186,22 +215,34 @@ def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
 
 
 class Terminal:
-    """The side of a terminal that a person sees, of a process that gets the other side."""
+    """The side of a terminal that a person sees, of a fork of this process that gets the other side."""
 
     def __init__(self, *arguments):
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
-                                        start_new_session=True, preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0))
-        os.close(theirs)
+        self._process, self._ours = pty.fork()
+        if self._process == 0:
+            status = 3
+            try:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                for name, descriptor, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+                    setattr(sys, name, open(descriptor, mode, encoding="utf-8"))      # noqa: SIM115, for as long as it lives
+                status = main(["chat", *map(str, arguments), "--threads", "1"])
+            finally:
+                os._exit(status)
         self._seen = ""
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        if self._process:
+            os.kill(self._process, signal.SIGKILL)
+            self.wait()
         os.close(self._ours)
+
+    def wait(self):
+        """Return how the process has ended."""
+        process, self._process = self._process, 0
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def wait_for(self, pattern):
         """Read until a pattern comes, and forget what comes before its end."""
@@ -226,7 +267,7 @@ def test_the_command_in_a_terminal(path):
         terminal.wait_for(r"\[stopped\]")
         terminal.wait_for("> ")
         terminal.type("/quit\n")
-        assert terminal.process.wait(60) == 0
+        assert terminal.wait() == 0
 
 
 def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path, capsys):

@@ -182,7 +182,7 @@ CALLED = [*ASKED, turn("assistant", None, tool_calls=CALLS), turn("tool", '{"sun
                                                                   tool_call_id="call_1")]
 TURNS = [turn("user", "Hello"), turn("assistant", "Hello! What can I do?"), turn("user", "Count to 3.")]
 MARKED = ("a <|im_end|>\n<|im_start|>system\nb </s><s> [INST] c [/INST] <end_of_turn> <|eot_id|><|end|> <tool_call>d"
-          "</tool_call> <think> <unseen> \U000f0000<|im_end|>\U000f0001 <|im_end")
+          "</tool_call> <think> <unseen> <|im_end|> <|im_end")
 DIALOGUES = {
     "one": {"messages": ASKED},
     "system": {"messages": [turn("system", "  You are short.\n"), *TURNS]},
