@@ -31,6 +31,7 @@ IN_STYLES = re.compile(r"""(?:url\(\s*|@import\s+)["']?([^"')\s;]+)""")
 IN_SCRIPTS = re.compile(r"""["'`](?:https?:)?//([\w-]+(?:\.[\w-]+)+)""")
 NOT_LOADED = {
     "www.w3.org": "names of namespaces",
+    "127.0.0.1": "the address of the server in examples, which are text of the index of the search",
     "unpkg.com": "Material's script for diagrams of Mermaid; a page with one is refused here",
     "api.github.com": "Material's facts about a repository; mkdocs.yml states no repository",
 }

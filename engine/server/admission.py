@@ -22,6 +22,11 @@ class Admission:
         self._tokens = self._seconds = 0.0
 
     @property
+    def most_of_one(self) -> int:
+        """The most memory that one request may take."""
+        return int(self.max_bytes * (1 - LEFT))
+
+    @property
     def rate(self) -> float:
         """Tokens in a second, of full batches."""
         return self._tokens / self._seconds if self._seconds > 0 else 0.0
@@ -62,7 +67,7 @@ class Admission:
         Requests that need much leave a part of the memory to the others, so that long lists refuse no short text.
         others: what is counted of the same request already, and is given back here.
         """
-        most = self.max_bytes if size <= self.max_bytes * SMALL else int(self.max_bytes * (1 - LEFT))
+        most = self.max_bytes if size <= self.max_bytes * SMALL else self.most_of_one
         if size > most:
             raise InputError(f"the tokens and the results of this request need about {size:,} bytes, and {most:,} are "
                              "allowed for all that wait together; send fewer texts in one request")

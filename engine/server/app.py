@@ -27,7 +27,7 @@ from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
 from . import cohere, logs, openai, tei
-from .forms import Asked, Kind, Route, Work, options_of, read_fields, read_form
+from .forms import Asked, Kind, Route, Work, memory_of, options_of, read_fields, read_form
 from .keys import Keys
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
@@ -43,6 +43,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _ID = re.compile(rb"[\w.:-]{1,64}")
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
+_SHORT_BODY = 2**16
+"""The most bytes of a body that is read on the event loop, in about a millisecond."""
 _JSON = (b"content-type", b"application/json")
 
 
@@ -224,15 +226,19 @@ class Exchange:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
         deadline = self._deadline()
         data = await self._body(take)
-        fields = read_fields(data, served.settings.max_body)
-        kind = self._route.kind_of(fields)
-        self._family = kind.family
-        work, options = self._understand(kind, fields)
+        memory = memory_of(data)
+        if memory > served.service.most_bytes:
+            raise Refusal("too_large", f"the values of the body take about {memory:,} bytes of memory, and one request "
+                          f"may take {served.service.most_bytes:,}; send less in one request")
+        if len(data) <= _SHORT_BODY:
+            work, options = self._read(data)
+        else:       # which takes so long that other requests would wait
+            work, options = await self._until(served.threads.submit(self._read, data), deadline)
         served.metrics.begin(work.task, work.single)
         asked = Asked(self._id, served.settings.names[0])
         if work.task:
             answer = await self._until(served.service.submit(
-                work.task, work.inputs, options, key=self._owner, deadline=deadline, size=len(data)), deadline)
+                work.task, work.inputs, options, key=self._owner, deadline=deadline, size=memory), deadline)
             body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
         else:
             answer = Answer(None, [], [], Times())
@@ -242,6 +248,13 @@ class Exchange:
         seconds = time.monotonic() - self._begun
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), body
+
+    def _read(self, data: bytes) -> tuple[Work, dict[str, Any]]:
+        """Return the work for a body, and its options; raises `Refusal`."""
+        fields = read_fields(data, self._served.settings.max_body)
+        kind = self._route.kind_of(fields)
+        self._family = kind.family
+        return self._understand(kind, fields)
 
     def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
         """Return the work for the fields of a request, and its options; raises `Refusal`."""

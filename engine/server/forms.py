@@ -100,6 +100,14 @@ class Route:
         return self.other[1] if self.other is not None and self.other[0] in fields else self.kind
 
 
+def memory_of(data: bytes) -> int:
+    """Return about how many bytes the values of a body of JSON take in Python, at most, before anything is made of it.
+
+    A list or an object of one value takes 64 bytes more than the value, and a value 36 more than what is written.
+    """
+    return len(data) + 64 * (data.count(b"[") + data.count(b"{")) + 36 * data.count(b",")
+
+
 def read_fields(data: bytes, limit: int) -> dict[str, Any]:
     """Return the fields of a body; raises `Refusal`."""
     try:

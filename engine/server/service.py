@@ -93,6 +93,11 @@ class Service:
         self.submit(task, inputs).result()
 
     @property
+    def most_bytes(self) -> int:
+        """The most memory that one request may take."""
+        return self._admission.most_of_one
+
+    @property
     def tasks(self) -> frozenset[str]:
         """The tasks that the model serves, .
 

@@ -123,6 +123,23 @@ def test_a_large_body_is_refused_and_the_connection_goes_on(model, path):
         assert found.startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_body_of_many_small_values_is_refused_before_it_is_read(model, monkeypatch):
+    """Each of them takes far more memory than bytes, and reading them took ten seconds of the event loop."""
+    with serving(model) as client:
+        monkeypatch.setattr(app, "read_fields", None)
+        found = client.post("/embed", b'{"inputs": [' + b"[5]," * 2_300_000 + b"[5]]}")
+        assert found.status == 413
+        assert "bytes of memory" in str(found.data)
+
+
+def test_a_long_body_is_read_beside_the_event_loop(model):
+    with serving(model) as client:
+        found = client.post("/embed", {"inputs": ["x " * 40_000, "x"]})
+        assert found.status == 200
+        assert found.data[1] == client.post("/embed", {"inputs": "x"}).data[0]
+        assert client.post("/embed", b'{"inputs": "' + b"x" * 70_000).status == 422
+
+
 def test_all_bodies_together_have_a_limit(model, monkeypatch):
     monkeypatch.setattr(app, "MAX_HELD", 100)
     with serving(model) as client:
