@@ -18,7 +18,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.functions import exp, log
+from ..base.functions import log
 from ..model.generation_config import GenerationConfig
 from .top_k import best, parts
 
@@ -64,7 +64,7 @@ def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     columns = np.empty(len(x), np.int64)
     for part in parts(*x.shape):
-        cumulative = np.cumsum(exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
+        cumulative = np.cumsum(np.exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
         columns[part] = (cumulative <= (u[part] * cumulative[:, -1])[:, None]).sum(axis=1)
     return columns
 
@@ -73,7 +73,7 @@ def _filter_top_p(x: NDArray[np.float32], top_p: float) -> None:
     """Set the tokens that top_p removes to -inf in x [R, n]; the best token always stays, the first among equals."""
     values = -np.sort(-x, axis=1)
     with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
-        cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
+        cumulative = np.cumsum(np.exp(values - values[:, :1]), axis=1, dtype=np.float64)
     count = 1 + (cumulative[:, :-1] < top_p * cumulative[:, -1:]).sum(axis=1, keepdims=True)
     last = np.take_along_axis(values, count - 1, axis=1)
     count -= (x > last).sum(axis=1, keepdims=True)

