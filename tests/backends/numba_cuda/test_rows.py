@@ -110,5 +110,5 @@ def test_maximum_keeps_nan():
     x[2, 0], x[3, 1] = np.nan, np.nan
     out = np.empty((2, 2), np.float32)
     starts = np.array([0, 3, 6], np.int32)
-    launch(pooling.pooling_kernel("max"), pooling.pooling_grid(2, 2), x, starts, np.int32(0), out)
+    launch(pooling.pooling_kernel("max"), pooling.pooling_grid(2, 2), x, starts, np.zeros(2, np.int32), out)
     assert np.array_equal(np.isnan(out), [[True, False], [False, True]])
