@@ -56,7 +56,9 @@ class Counters:
     sequences: int = 0
     tokens: int = 0
     mixed_batches: int = 0
+    """Those with sequences of several requests."""
     unlike_batches: int = 0
+    """Those with requests of other options, prompts or tasks."""
     busy_seconds: float = 0.0
     by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
     """How many batches had up to 2^i sequences, for each i; the last one counts all larger batches."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from .admission import Admission
-from .batcher import Batcher, Request
+from .batcher import Batcher, Counters, Request
 from .tasks import Work, tasks_of
 from .turns import Turns
 from .workers import Workers
@@ -273,8 +273,9 @@ class Service:
         """Return what waits, what was done, and how fast."""
         with self._lock:
             turns, admission = self._turns, self._admission
-            return Statistics(len(self._open), len(turns), turns.tokens, admission.bytes, admission.rate,
-                              **asdict(self._batcher.counters), answered=self._answered, refused=self._refused,
+            return Statistics(**asdict(self._batcher.counters), waiting_requests=len(self._open),
+                              queued_requests=len(turns), waiting_tokens=turns.tokens, waiting_bytes=admission.bytes,
+                              rate=admission.rate, answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
     def close(self, *, drain: bool = True) -> None:
@@ -317,8 +318,8 @@ def _is_long(task: str, inputs: Any, size: int) -> bool:
     return sum(len(row) for row in rows if isinstance(row, str)) > LONG_CHARACTERS
 
 
-@dataclass(frozen=True)
-class Statistics:
+@dataclass
+class Statistics(Counters):
     """What a service has done until now. Counters grow from the start; gauges say what is there now."""
 
     waiting_requests: int = 0
@@ -331,21 +332,6 @@ class Statistics:
     """Gauge: the memory of what waits, and of answers that are not whole."""
     rate: float = 0.0
     """Gauge: tokens that are computed in a second."""
-    batches: int = 0
-    sequences: int = 0
-    """Counter: sequences of all batches."""
-    tokens: int = 0
-    """Counter: tokens of all batches."""
-    mixed_batches: int = 0
-    """Counter: batches with sequences of several requests."""
-    unlike_batches: int = 0
-    """Counter: batches with requests of other options, prompts or tasks."""
-    busy_seconds: float = 0.0
-    """Counter: the seconds of all batches."""
-    by_sequences: Sequence[int] = ()
-    """Counters: how many batches had up to 2^i sequences, for each i; the last one counts all larger batches."""
-    by_tokens: Sequence[int] = ()
-    """Counters: the same for tokens."""
     answered: int = 0
     """Counter: requests that got their answer."""
     refused: int = 0

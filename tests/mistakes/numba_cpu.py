@@ -8,7 +8,7 @@ MISTAKES = (
     Mistake(
         name="numba-norm-tail",
         what="The last numbers of a row that is no whole number of vectors are left out of its mean.",
-        file="engine/backends/numba_cpu/kernels/norm.py",
+        file="engine/backends/numba_cpu/kernels/lanes.py",
         right="    return v_add(sum, v_loadn(x + i, min(n, VL)))",
         wrong="    return v_add(sum, v_loadn(x + i, min(n // VL * VL, VL)))",
         tests="tests/backends/kernels/test_rowwise.py -k numba",

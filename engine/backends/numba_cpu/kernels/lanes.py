@@ -7,7 +7,7 @@ from typing import Any
 
 from ..compiler.compiling import inline
 from ..compiler.structs import Float, Floats, Size, Vector
-from ..compiler.vector import v_add, v_set1, v_sum
+from ..compiler.vector import v_add, v_loadn, v_set1, v_sum
 from ..target import VL
 
 LANES = 16
@@ -15,7 +15,7 @@ LANES = 16
 
 
 @inline
-def l_sum(part0: Vector, part1: Vector, part2: Vector, part3: Vector) -> Float:
+def _l_sum(part0: Vector, part1: Vector, part2: Vector, part3: Vector) -> Float:
     """Return the sum of the lanes: the upper half is added to the lower half, repeatedly.
 
     The vectors that LANES numbers do not fill are zeros, which change no sum.
@@ -43,6 +43,14 @@ def sum_of(add: Callable[..., Any]) -> Any:
             if VL <= 4:
                 part2 = add(part2, x, i + 2 * VL, n - i - 2 * VL, other)
                 part3 = add(part3, x, i + 3 * VL, n - i - 3 * VL, other)
-        return l_sum(part0, part1, part2, part3)
+        return _l_sum(part0, part1, part2, part3)
 
     return sum_of_terms
+
+
+@inline
+def _add_numbers(sum: Vector, x: Floats, i: Size, n: Size, other: Any) -> Vector:
+    return v_add(sum, v_loadn(x + i, min(n, VL)))
+
+
+sum_of_numbers = sum_of(_add_numbers)

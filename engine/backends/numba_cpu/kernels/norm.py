@@ -8,14 +8,9 @@ import numpy as np
 
 from ..compiler.compiling import inline
 from ..compiler.structs import Floats, Norm, Size, Vector
-from ..compiler.vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub
+from ..compiler.vector import v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub
 from ..target import VL
-from .lanes import sum_of
-
-
-@inline
-def _add_number(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Vector:
-    return v_add(sum, v_loadn(x + i, min(n, VL)))
+from .lanes import sum_of, sum_of_numbers
 
 
 @inline
@@ -30,7 +25,7 @@ def _add_deviation(sum: Vector, x: Floats, i: Size, n: Size, mean: Vector) -> Ve
     return v_fma(centred, centred, sum)
 
 
-_sum, _squares, _deviations = sum_of(_add_number), sum_of(_add_square), sum_of(_add_deviation)
+_squares, _deviations = sum_of(_add_square), sum_of(_add_deviation)
 
 
 def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
@@ -42,7 +37,7 @@ def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: S
     whole = vectors * VL
     weight, bias, D = norm.weight, norm.bias, np.float32(norm.D)
     for _ in range(M):
-        mean = v_set1(_sum(x, norm.D, v_set1(0.0)) / D)
+        mean = v_set1(sum_of_numbers(x, norm.D, 0) / D)
         scale = v_set1(np.float32(1.0) / sqrt(_deviations(x, norm.D, mean) / D + norm.eps))
         for i in range(vectors):
             centred = v_mul(v_sub(v_load(x + i * VL), mean), scale)

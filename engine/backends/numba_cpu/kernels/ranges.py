@@ -28,7 +28,7 @@ from ..target import VL
 from .attention import correct, padded
 from .cells import CELL
 from .elementwise import v_exp2
-from .lanes import l_sum
+from .lanes import sum_of
 from .scores import LOG2_E, ONE, v_tanh
 
 LEAST = np.float32(-3.0e38)
@@ -82,6 +82,14 @@ def weight_at(p: Floats, maximum: Vector) -> Vector:
     return x
 
 
+@inline
+def _add_weights(sum: Vector, p: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
+    return v_add(sum, weight_at(p + i, maximum))
+
+
+_sum_of_weights = sum_of(_add_weights)
+
+
 @helper
 def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats) -> None:
     """Turn scores of keys [begin, end) of a range into powers of two, and other keys of their cells into 0.
@@ -96,17 +104,7 @@ def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats)
         highest = v_max(x, highest)
     maximum[0] = v_largest(highest)
     highest = v_set1(maximum[0])
-    # Parts that the CPU's vectors do not have stay zeros, which change no sum.
-    zero = v_set1(0.0)
-    part0, part1, part2, part3 = zero, zero, zero, zero
-    for i in range(first, last, CELL):
-        part0 = v_add(part0, weight_at(p + i, highest))
-        if VL <= 8:
-            part1 = v_add(part1, weight_at(p + (i + VL), highest))
-        if VL <= 4:
-            part2 = v_add(part2, weight_at(p + (i + 2 * VL), highest))
-            part3 = v_add(part3, weight_at(p + (i + 3 * VL), highest))
-    sum[0] = l_sum(part0, part1, part2, part3)
+    sum[0] = _sum_of_weights(p + first, last - first, highest)
 
 
 @inline

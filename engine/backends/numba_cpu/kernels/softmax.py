@@ -21,7 +21,7 @@ from ..compiler.vector import (
 )
 from ..target import VL
 from .elementwise import v_exp2_bounded
-from .lanes import sum_of
+from .lanes import sum_of, sum_of_numbers
 
 
 @inline
@@ -47,16 +47,11 @@ def power(x: Vector, maximum: Vector) -> Vector:
 
 
 @inline
-def _add(sum: Vector, x: Floats, i: Size, n: Size, other: Vector) -> Vector:
-    return v_add(sum, v_loadn(x + i, min(n, VL)))
-
-
-@inline
 def _add_power(sum: Vector, x: Floats, i: Size, n: Size, maximum: Vector) -> Vector:
     return v_add(sum, power(entries(x + i, min(n, VL)), maximum))
 
 
-_sum, sum_of_powers = sum_of(_add), sum_of(_add_power)
+sum_of_powers = sum_of(_add_power)
 
 
 def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N: Size) -> None:
@@ -70,7 +65,7 @@ def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N
         for i in range(0, N, VL):
             n = min(N - i, VL)
             v_storen(out + i, power(entries(x + i, n), maximum), n)
-        total = _sum(out, N, maximum)
+        total = sum_of_numbers(out, N, 0)
         scale = v_set1(np.float32(1.0) / total if total != 0 else np.float32(0.0))
         for i in range(0, N, VL):
             n = min(N - i, VL)
