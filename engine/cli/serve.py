@@ -59,7 +59,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     if args.uds is not None and (args.host is not None or args.port is not None):
         raise InputError("--uds and --host or --port both say where to listen; give one of them")
     host = Settings.host if args.host is None else args.host
-    return Settings(host, Settings.port if args.port is None else args.port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
+    port = Settings.port if args.port is None else args.port
+    return Settings(host, port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
                     args.timeout, args.max_body_bytes)
 
 
