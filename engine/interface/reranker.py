@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -312,23 +313,24 @@ class Reranker(Loaded):
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
         head = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        found = self._start_tokenizer(texts, stop).input_ids
+        with marking(truncation=True) if len(head) else nullcontext():      # which pieces before it shorten further
+            found = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(head)
         if max(map(len, found)) >= limit and any(documents):
-            with marking(truncation=True):      # this text is none of the caller's
-                own = len(self._ids_of([start], stop))
+            own = len(self._ids_of([start], stop))
             if own >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
                                  f"{own + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
                                  "leaves none for a document; shorten the query, or load the model with a larger "
                                  "max_length")
-            if len(head) and (cuts := reported()) is not None:
-                cuts.add(texts, [len(ids) > limit for ids in found], limit, self._start_tokenizer.count)
+        if len(head) and (cuts := reported()) is not None:
+            cuts.add(texts, [len(ids) > limit for ids in found], limit, self._start_tokenizer.count)
         return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in found]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
-        """Return the ids of pieces that are tokenized apart, one after the other."""
-        found = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
+        """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""
+        with marking(truncation=True):
+            found = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
 
     def _end_ids(self) -> NDArray[np.int64]:
