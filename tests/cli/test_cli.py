@@ -104,7 +104,7 @@ def test_info(capsys):
 
 
 @pytest.mark.parametrize(("config", "renamed", "rows"), [
-    ({"model_type": "roformer"}, {}, ["nearest family     bert: it knows 39 of 39 tensors",
+    ({"model_type": "roformer"}, {}, ["nearest family     bert: it knows 37 of 37 tensors",
                                       "in the way         model_type 'roformer', which no family here has"]),
     ({"position_embedding_type": "relative_key", "hidden_act": "swiglu"}, {},
      ["in the way         position_embedding_type = 'relative_key' is not supported; only 'absolute' is",
