@@ -316,3 +316,23 @@ def test_two_tables_of_positions(tmp_path, of_file):
 def test_other_models_refuse_a_long_context(name):
     with pytest.raises(UnsupportedError, match="long_context=True is for language models"):
         Generator.load(GOLDEN / name, backend="reference", long_context=True)
+
+
+def _with_answers():
+    with np.load(GOLDEN / "gguf_architectures.npz") as file:
+        return [name for name in file.files if name in NAMES]
+
+
+@pytest.mark.parametrize("name", _with_answers())
+def test_log_probabilities_of_llama_cpp(tmp_path, name):
+    """The golden ones are those of llama-server, which computes GELU with a table of float16."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of(name))
+    # Its context of 64 tokens is beyond the length of the training of models with two tables of positions.
+    model = load_model(path, kind="generate", long_context=name in ("phi3_long", "phi3_partial"))
+    _, ids, _, _ = Expected(name).sequences[2]
+    last = Exact(model).logits(None, ids)[-1]
+    found = last - last.max() - np.log(np.exp(last - last.max()).sum())
+    with np.load(GOLDEN / "gguf_architectures.npz") as file:
+        expected = file[name]
+    assert np.abs(found - expected).max() <= (5e-3 if model.decoder.config.activation.startswith("gelu") else 5e-6)

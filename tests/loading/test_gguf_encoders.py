@@ -15,6 +15,7 @@ from engine.weights.bfloat16 import widened
 from ..tools.encoders import load_encoder
 from ..tools.gguf_encoders import FILES, config_of, file_of
 from ..tools.golden_models import GOLDEN
+from ..tools.paths import DECODERS
 from ..tools.tiny_models import write_json
 
 
@@ -70,7 +71,7 @@ def test_maps_behind_the_pooling(tmp_path):
     ({"ARCH.pooling_type": None}, "pooling_type = 0 is not supported"),
     ({"ARCH.pooling_type": "mean"}, "pooling_type = 'mean'"),
     ({"ARCH.attention.causal": True}, "attention.causal = True"),
-    ({"tokenizer.ggml.cls_token_id": None}, "lack tokenizer.ggml.cls_token_id"),
+    ({"tokenizer.ggml.bos_token_id": None}, "lack tokenizer.ggml.cls_token_id"),
     ({"tokenizer.ggml.normalizer.lowercase": 3}, "normalizer.lowercase must be true or false"),
     ({"ARCH.attention.layer_norm_epsilon": None}, "lack bert.attention.layer_norm_epsilon"),
 ])
@@ -86,3 +87,14 @@ def test_the_other_class_is_refused(tmp_path):
     path.write_bytes(file_of("bert")[0])
     with pytest.raises(UnsupportedError, match="load it with Engine"):
         Generator.load(path)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_vectors_of_llama_cpp(tmp_path, name):
+    """The golden vectors are those of llama-server, which computes GELU with a table of float16."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(file_of(name)[0])
+    with np.load(DECODERS / "gguf_architectures.npz") as file:
+        expected = file[name]
+    found = Engine.load(path).encode(["the cats sat on a mat!"])[0]
+    assert np.abs(found - expected).max() <= (1e-5 if name in ("nomic_new", "qwen3_old") else 1e-3)

@@ -37,10 +37,12 @@ CONTROLS = 5
 FILES: dict[str, tuple[str, Mapping[str, str], str, dict[str, Any]]] = {
     "bert": ("bert", _BERT, "encoder.layer.", {"pooling_type": 2, "attention.causal": False}),
     "nomic_new": ("nomic-bert", _NOMIC, "layers.", {"pooling_type": 1, "rope.freq_base": 70.0}),
-    "qwen3_new": ("qwen3", _LLAMA, "layers.", {
-        "pooling_type": 3, "attention.key_length": 14, "attention.head_count_kv": 1, "rope.freq_base": 700.0}),
+    "qwen3_old": ("qwen3", _LLAMA, "layers.", {
+        "pooling_type": 3, "attention.key_length": 12, "attention.value_length": 12, "attention.head_count_kv": 2,
+        "rope.freq_base": 1000000.0}),
     "gemma_new": ("gemma-embedding", _GEMMA, "layers.", {
-        "pooling_type": 1, "attention.key_length": 16, "attention.head_count_kv": 1, "rope.freq_base": 1000000.0,
+        "pooling_type": 1, "attention.key_length": 16, "attention.value_length": 16,
+        "attention.head_count_kv": 1, "rope.freq_base": 1000000.0,
         "attention.sliding_window": 128, "rope.freq_base_swa": 10000.0,
         "attention.sliding_window_pattern": np.array([True] * 5 + [False, True])}),
 }
@@ -78,8 +80,9 @@ def file_of(name: str, words: Sequence[str] = WORDS, more: Mapping[str, np.ndarr
     tokens = [word if i < CONTROLS else word[2:] if word.startswith("##") else f"▁{word}"
               for i, word in enumerate(words)]
     settings |= {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type":
-                 np.array([3] * CONTROLS + [1] * (count - CONTROLS), np.int32), "tokenizer.ggml.cls_token_id": 2,
+                 np.array([3] * CONTROLS + [1] * (count - CONTROLS), np.int32), "tokenizer.ggml.bos_token_id": 2,
                  "tokenizer.ggml.seperator_token_id": 3, "tokenizer.ggml.unknown_token_id": 1,
-                 "tokenizer.ggml.mask_token_id": 4, "tokenizer.ggml.padding_token_id": 0}
+                 "tokenizer.ggml.token_type_count": 2, "tokenizer.ggml.mask_token_id": 4,
+                 "tokenizer.ggml.padding_token_id": 0}
     settings |= {key.replace("ARCH", kind): value for key, value in changes.items()}
     return gguf({key: value for key, value in settings.items() if value is not None}, tensors), words

@@ -110,7 +110,8 @@ WRITTEN = {
     "gpt2": Written("gpt2", _GPT2, layers="h.", rms=False, change=_transposed),
     "gpt_bigcode": Written("starcoder", _GPT2, layers="h.", rms=False,
                            settings=lambda values: {"attention.head_count_kv": 1}),
-    "gpt_neox": Written("gptneox", _NEOX, _share, rms=False, by_head=True),
+    "gpt_neox": Written("gptneox", _NEOX, lambda values: _share(values) | {
+        "attention.head_count_kv": values["num_attention_heads"]}, rms=False, by_head=True),
     "granite": Written("granite", settings=_multiplied, permuted=True),
     "llama": Written("llama", permuted=True),
     "mpt": Written("mpt", _MPT, lambda values: {"attention.max_alibi_bias": 8.0}, layers="blocks.", rms=False),
@@ -147,13 +148,14 @@ def _usual(values: Mapping[str, Any], written: Written) -> dict[str, Any]:
         "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layer_norm_epsilon")))
     rope = values.get("rope_parameters") or {}
     own = {"block_count": _one_of(values, "num_hidden_layers", "n_layer", "n_layers"),
-           "context_length": _one_of(values, "max_position_embeddings", "n_positions", "max_seq_len") or width,
+           "context_length": _one_of(values, "max_position_embeddings", "n_positions", "max_seq_len") or 64,
            "embedding_length": width, "attention.head_count": heads,
            "feed_forward_length": _one_of(values, "intermediate_size", "n_inner") or 4 * width,
            "attention.head_count_kv": _one_of(values, "num_key_value_heads") or heads}
     own |= {f"attention.layer_norm_{'rms_' * written.rms}epsilon": float(eps)} if eps else {}
     own |= {"rope.freq_base": float(rope["rope_theta"])} if "rope_theta" in rope else {}
-    return own | ({"attention.key_length": values["head_dim"]} if values.get("head_dim") else {})
+    head = values.get("head_dim")
+    return own | ({"attention.key_length": head, "attention.value_length": head} if head else {})
 
 
 def _apart(tensor: np.ndarray, heads: int) -> np.ndarray:

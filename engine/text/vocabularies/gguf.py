@@ -100,9 +100,11 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     tokens, types = _tokens(settings)
     if kind == "bert":
         tokens = [_piece(text, one) for text, one in zip(tokens, types, strict=True)]
-    names = ("cls", "seperator", "unknown") if kind == "bert" else ("bos", "eos")     # "seperator" is what files say
+    # "seperator" is what files say.
+    names = ("bos", "cls", "seperator", "unknown") if kind == "bert" else ("bos", "eos")
     roles = {name: tokens[number] for name in names if (number := _role(settings, name, len(tokens))) >= 0}
     if kind == "bert":
+        roles |= {"cls": roles["bos"]} if "bos" in roles else {}    # llama.cpp begins a text with bos_token_id
         components = _wordpiece(settings, tokens, roles)
     else:
         components = _KINDS[kind](settings, tokens, types, _template(settings, roles, kind))
