@@ -86,10 +86,10 @@ class Execution:
         return None if name is None else self.weights.get(name)
 
     def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
-        """Norm and rotate each head of each buffer."""
+        """Norm the heads of each buffer, each or together, and rotate each."""
         for name, weight in zip_longest(operation.buffers, operation.norms):
             if weight is not None:
-                rows = buffers[name].reshape(-1, buffers[name].shape[-1])
+                rows = buffers[name].reshape(-1, len(self.weights[weight]))
                 normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
                 buffers[name] = normed.reshape(buffers[name].shape)
             if operation.rotary is not None:
@@ -117,7 +117,7 @@ class Execution:
         if operation.relative is not None:
             terms = relative_terms(operation.relative, self.weights, q, k) * q.dtype.type(operation.scale)
             bias = terms if bias is None else terms + bias
-        return AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high),
+        return AttentionCall(q, k, v, operation.scale, operation.softcap, np.full(B, low), np.full(B, high),
                              np.full(B, k.shape[2] if self.keys is None else self.keys), bias)
 
     def _bias_of(self, bias: DistanceBias, q: np.ndarray, past: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, shown
-from ..base.functions import exp, log
+from ..base.functions import exp, log, tanh
 from ..model.config import ModelConfig
 from ..programs.observe import Head
 from .steps import Row, Top
@@ -65,9 +65,22 @@ def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np
     return finite
 
 
+def capped(logits: np.ndarray, softcap: float) -> np.ndarray:
+    """Return c tanh(x/c) of each logit x, in its dtype; a softcap of 0 leaves them as they are.
+
+    Line by line, because the tangent is computed in float64.
+    """
+    if softcap:
+        cap = logits.dtype.type(softcap)
+        for line in logits:
+            line[:] = cap * tanh(line / cap)
+    return logits
+
+
 def top_of(logits: np.ndarray, k: int) -> Top:
     """Return the k best of each line of logits, best first, the lowest id first among equals."""
-    ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    # The maximum alone is found in a tenth of the time.
+    ids = logits.argmax(axis=1)[:, None] if k == 1 else np.argsort(-logits, axis=1, kind="stable")[:, :k]
     values = np.take_along_axis(logits, ids, 1)
     if not len(logits):
         return Top(values, ids, np.zeros(0, np.float32))

@@ -63,7 +63,7 @@ def formula(operation: Operation) -> str:
             return f"{outs} = {'' if operation.residual is None else operation.residual + ' + '}{', '.join(maps)}"
         case Heads():
             names, rotary = ", ".join(operation.buffers), operation.rotary
-            parts = [f"rms_norm each head of {names}"] * bool(operation.norms)
+            parts = [f"rms_norm {'all heads' if operation.joint else 'each head'} of {names}"] * bool(operation.norms)
             parts += [] if rotary is None else [f"rotate {names} ({_frequencies(rotary)})"]
             return "; ".join(parts)
         case Attend():
@@ -76,7 +76,8 @@ def formula(operation: Operation) -> str:
             distances = f", {' and '.join(terms)} of distances" if terms else ""
             keys = {"pass": f"{operation.k}, {operation.v}", "cache": f"cached {operation.k}, {operation.v}",
                     "cross": "source"}[operation.keys]
-            return f"{operation.out} = attend({operation.q}, {keys}{bias}{distances}{window})"
+            cap = f", scores within {operation.softcap:g}" if operation.softcap else ""
+            return f"{operation.out} = attend({operation.q}, {keys}{cap}{bias}{distances}{window})"
         case Pick():
             return f"{operation.out} = picked rows of {operation.x}"
     return f"store {operation.x}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import heads, llama
-from .fields import boolean
+from .fields import boolean, refuse_variants
 from .parts import Part, Values
 
 _SCORE = heads.Layer("classifier", "score")
@@ -25,6 +25,8 @@ NAMES = replace(
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     both_ways = values.get("is_causal") is False or boolean(values, "use_bidirectional_attention", False)
+    if both_ways:       # whether a window has both sides then, no published model says
+        refuse_variants(values, {"use_sliding_window": False})
     read = values if not both_ways else values | {"is_causal": True, "use_bidirectional_attention": False}
     config = llama.read_config(read, str(values.get("model_type")), decodes=False)
     if both_ways:

@@ -10,7 +10,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
-from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
+from .fields import GATE_ACTIVATIONS, LAYER_TYPES, activation, boolean, integer, number
 from .parts import Part, Values
 
 NAMES = replace(
@@ -27,9 +27,6 @@ NAMES = replace(
     heads=(),
     norms_less_one=True,
 )
-
-KINDS = ("full_attention", "sliding_attention")
-"""The kinds of layers, by their names in `layer_types`."""
 
 SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
 
@@ -54,7 +51,9 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
     if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):
         raise WeightsError("query_pre_attn_scalar must be above 0, sliding_window at least 0 and hidden_size from 1 to "
                            f"16,777,216, not {scalar}, {shown(window)} and {shown(hidden_size)}")
-    width = integer(values, "head_dim", 256)
+    width, every = integer(values, "head_dim", 256), integer(values, "sliding_window_pattern", 6)
+    if every < 1:
+        raise WeightsError(f"sliding_window_pattern must be at least 1, not {shown(every)}")
     local = values | {"rope_scaling": None}  # it is about the layers that see all keys
     # The window of a decoder counts the token itself, and that of an encoder has half on each side.
     reach = max(0, window - 1) if decodes else window // 2
@@ -81,12 +80,12 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(
-            AttentionKind(causal=decodes, **fields.rotary(values, KINDS[0], "rope_theta", 1000000.0, width)),
+            AttentionKind(causal=decodes, **fields.rotary(values, LAYER_TYPES[0], "rope_theta", 1000000.0, width)),
             AttentionKind(reach, causal=decodes,
-                          **fields.rotary(local, KINDS[1], "rope_local_base_freq", 10000.0, width)),
+                          **fields.rotary(local, LAYER_TYPES[1], "rope_local_base_freq", 10000.0, width)),
         ),
         logits="tied" if decodes else None,
-        layer_kinds=tuple(_layer_kinds(values, num_layers)),
+        layer_kinds=fields.layer_types(values, num_layers, lambda i: (i + 1) % every != 0),
     )
 
 
@@ -94,15 +93,3 @@ def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     return Part(read_config(values), NAMES)
 
-
-def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
-    """Return the index in `KINDS` of each layer; without `layer_types`, the last of every six layers sees all keys."""
-    types, every = values.get("layer_types"), integer(values, "sliding_window_pattern", 6)
-    if every < 1:
-        raise WeightsError(f"sliding_window_pattern must be at least 1, not {shown(every)}")
-    if types is None:
-        return [int((i + 1) % every != 0) for i in range(min(num_layers, 10_000))]
-    if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
-        raise WeightsError(f"layer_types must be a list of {shown(num_layers)} names, {' or '.join(KINDS)}, "
-                           f"not {shown(types)}")
-    return [KINDS.index(name) for name in types]

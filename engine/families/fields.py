@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
@@ -41,6 +41,21 @@ def integer(values: dict[str, Any], key: str, default: int) -> int:
 def optional_integer(values: dict[str, Any], key: str, default: int) -> int:
     """Return the integer under `key`, or `default` if the config lacks the key or has null under it."""
     return default if values.get(key) is None else integer(values, key, default)
+
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""The kinds of layers, by their names in `layer_types`: those that see all keys, and those that see a window."""
+
+
+def layer_types(values: dict[str, Any], layers: int, windowed: Callable[[int], bool]) -> tuple[int, ...]:
+    """Return the index in `LAYER_TYPES` of each layer; windowed: which layers see a window without `layer_types`."""
+    types = values.get("layer_types")
+    if types is None:
+        return tuple(int(windowed(i)) for i in range(min(layers, 10_000)))
+    if not isinstance(types, list) or len(types) != layers or not all(name in LAYER_TYPES for name in types):
+        raise WeightsError(f"layer_types must be a list of {shown(layers)} names, {' or '.join(LAYER_TYPES)}, not "
+                           f"{shown(types)}")
+    return tuple(LAYER_TYPES.index(name) for name in types)
 
 
 def padding_id(values: dict[str, Any], default: int) -> int:
@@ -155,6 +170,38 @@ def rotary(values: dict[str, Any], kind: str | None, key: str, default: float, w
     whole = boolean(scaling, "truncate", True)
     return {"rotary_theta": theta, "rotary_factor": _yarn_factor(scaling, factor),
             "rotary_frequencies": yarn_frequencies(theta, width, factor, trained, fast, slow, whole)}  # fmt: skip
+
+
+def partial_rotary(values: dict[str, Any], key: str, default: float, width: int, share: float,
+                   share_key: str = "partial_rotary_factor") -> dict[str, Any]:  # fmt: skip
+    """Return the options of an `AttentionKind` for a rotary embedding that turns a share of the columns of a head.
+
+    key, default, width: as for `rotary`. share: the default of the share, which is under `share_key` in old configs and
+    in `rope_parameters` in new ones. Raises as `rotary`, and `WeightsError` for an odd number of columns.
+    """
+    values, columns = rotated_columns(values, width, share, share_key)
+    options = rotary(values, None, key, default, columns)
+    return options if columns == width else options | {"rotary_width": columns}
+
+
+def rotated_columns(values: dict[str, Any], width: int, share: float,
+                    share_key: str = "partial_rotary_factor") -> tuple[dict[str, Any], int]:  # fmt: skip
+    """Return a config without the share of a head that rotates, and the number of these columns.
+
+    The arguments are those of `partial_rotary`, and so are the errors.
+    """
+    ropes = {name: values[name] for name in ("rope_parameters", "rope_scaling") if isinstance(values.get(name), dict)}
+    stated = [number(rope, "partial_rotary_factor", 1.0) for rope in ropes.values() if "partial_rotary_factor" in rope]
+    stated += [number(values, share_key, share)] if share_key in values else []
+    if len(set(stated)) > 1:
+        raise WeightsError(f"{share_key} is {' and also '.join(map(str, stated))}; remove the wrong one")
+    share = stated[0] if stated else share
+    columns = int(width * share) if 0.0 < share <= 1.0 else 0
+    if columns < 2 or columns % 2:
+        raise WeightsError(f"{share_key} {share} rotates {columns} of the {shown(width)} columns of a head; expected a "
+                           "share from 0 to 1 that gives an even number, 2 at least")
+    return values | {name: {own: value for own, value in rope.items() if own != "partial_rotary_factor"}
+                     for name, rope in ropes.items()}, columns
 
 
 _SCALINGS = {

@@ -1,7 +1,8 @@
-"""Gemma (Mesnard et al. 2024, arXiv 2403.08295) and the text of Gemma 3 (arXiv 2503.19786) as language models.
+"""Gemma (arXiv 2403.08295), Gemma 2 (arXiv 2408.00118) and the text of Gemma 3 (arXiv 2503.19786).
 
-Gemma has the layers of Llama, with words times sqrt(D) and norms that files hold less 1. Gemma 3 has the layers of
-EmbeddingGemma. A folder of model_type gemma3 holds images too, and its text is a model of its own.
+Gemma has the layers of Llama, with words times sqrt(D) and norms that files hold less 1. Gemma 2 adds norms, windows
+and caps of scores and of logits. Gemma 3 has the layers of EmbeddingGemma. A folder of
+model_type gemma3 holds images too, and its text is a model of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ _OF_TEXT = ("language_model.model.", "language_model.")
 """What stands before the names of the text's tensors in a folder with images, by the version of transformers."""
 
 NAMES = replace(llama.TIED, norms_less_one=True)
+_SANDWICH = replace(embedding_gemma.NAMES, left_out=("score.",), copies=llama.TIED.copies)
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     if values.get("model_type") == "gemma":
         return Parts(None, Part(_read_first(values), NAMES))
-    names = replace(embedding_gemma.NAMES, left_out=("score.",), copies=llama.TIED.copies)
+    if values.get("model_type") == "gemma2":
+        return Parts(None, Part(_read_second(values), _SANDWICH))
+    names = _SANDWICH
     if values.get("model_type") == "gemma3":
         values, names = _text_of(values), _with_images(names)
     if not fields.boolean(values, "tie_word_embeddings", True):
@@ -53,6 +57,24 @@ def _read_first(values: Values) -> Any:
         raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
     config = llama.read_config(values, "gemma")
     return replace(config, embedding_scale=math.sqrt(config.hidden_size))
+
+
+def _read_second(values: Values) -> Any:
+    """Return the architecture of Gemma 2."""
+    values = values | {"hidden_act": values.get("hidden_activation") or "gelu_pytorch_tanh"}
+    if not fields.boolean(values, "tie_word_embeddings", True):
+        raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
+    config, scalar = llama.read_config(values, "gemma2"), fields.number(values, "query_pre_attn_scalar", 256)
+    if not scalar > 0:
+        raise WeightsError(f"query_pre_attn_scalar must be above 0, not {scalar}")
+    return replace(config, norm_place="sandwich", embedding_scale=math.sqrt(config.hidden_size),
+                   attention_scale=scalar**-0.5, attention_softcap=_cap(values, "attn_logit_softcapping", 50.0),
+                   logits_softcap=_cap(values, "final_logit_softcapping", 30.0))
+
+
+def _cap(values: Values, key: str, usual: float) -> float:
+    """Return a cap, and 0 for null, which means none."""
+    return 0.0 if values.get(key, usual) is None else fields.number(values, key, usual)
 
 
 def _text_of(values: Values) -> Values:

@@ -15,17 +15,10 @@ from .fields import activation, boolean, head_width, integer, merge_dialects, nu
 from .names import Names
 from .parts import Part, Parts, Values, Weights
 
-_MASKS = re.compile(r"(^|\.)h\.[0-9]+\.attn\.(masked_)?bias$")
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
 
 
-class _Names(Names):
-    def rename(self, name: str) -> str | None:
-        """Return as `Names.rename`, and None for the causal masks that old files hold for each layer."""
-        return None if _MASKS.search(name) else super().rename(name)
-
-
-NAMES = _Names(
+NAMES = Names(
     prefix="transformer.",
     embeddings={
         "wte.weight": "embeddings.word",
@@ -45,16 +38,17 @@ NAMES = _Names(
     left_out=("score.", "multiple_choice_head.", "classifier."),
     joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
     copies={"embeddings.word": ("lm_head.weight",)},
+    buffers=(".attn.bias", ".attn.masked_bias"),
 )
 
-_DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
             "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}  # fmt: skip
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
-    values = merge_dialects(values, _DIALECT)
+    values = merge_dialects(values, DIALECT)
     width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
     inner = values.get("intermediate_size")
     config = ModelConfig(

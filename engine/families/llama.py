@@ -1,14 +1,15 @@
-"""Llama (Touvron et al. 2023) and language models with its layers: SmolLM2, Mistral, Qwen2, Qwen3 and Gemma.
+"""Llama (Touvron et al. 2023) and language models with its layers, such as SmolLM2, Mistral, Qwen2 and Qwen3.
 
 Pre-norm with RMSNorm, rotary positions, grouped key heads and a gated feed-forward network.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..base.errors import UnsupportedError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
@@ -35,8 +36,9 @@ class _Variant:
 
     defaults: dict[str, Any]
     """transformers' defaults, where they are not Llama's."""
-    read_biases: tuple[str, ...] = ()
-    """The keys of the config that say whether maps have biases; other models have none, whatever the config says."""
+    biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The keys of the config that say whether maps have biases, each with its maps; other maps have none, whatever the
+    config says."""
     query_bias: bool = False
     """Whether queries, keys and values have biases whatever the config says."""
     head_norm: bool = False
@@ -45,26 +47,96 @@ class _Variant:
     """Whether a token sees only the last `sliding_window` tokens, itself among them."""
     theta: float = 10000.0
     """The theta of the rotary embedding where the config states none."""
+    share: float | None = None
+    """The share of the columns of a head that rotate where the config states none; None for a model that rotates all,
+    whatever the config says."""
+    interleaved: bool = False
+    """Whether the columns 2i and 2i+1 of a head rotate together."""
+    eps: str = "rms_norm_eps"
+    """The key of the epsilon of the norms, which are LayerNorms under any other key."""
+    every: int | None = None
+    """Of a model whose layers differ: without `layer_types`, each layer of this number sees all keys, and the others
+    a window of `sliding_window` tokens; 0 for a window in all of them. None for a model whose layers are alike."""
+    whole_rotates: bool = True
+    """Whether layers that see all keys rotate queries and keys beside layers with a window."""
+    own_ropes: bool = False
+    """Whether `rope_parameters` has an object for each kind of layer; `rope_scaling` is about layers that see all."""
 
 
+_Biases = dict[str, tuple[str, ...]]
+_ATTENTION: _Biases = {"attention_bias": LINEAR_MAPS[:4]}
+_QKV: _Biases = {"attention_bias": LINEAR_MAPS[:3]}
+_FFN: _Biases = {"mlp_bias": LINEAR_MAPS[4:]}
+_QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+         "max_position_embeddings": 32768, "sliding_window": 4096}
+_OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
+_GEMMA2 = {"vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+           "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
+           "hidden_act": "gelu_pytorch_tanh", "sliding_window": 4096, "tie_word_embeddings": True}
+_COHERE2 = {"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40,
+            "num_attention_heads": 64, "max_position_embeddings": 8192, "layer_norm_eps": 1e-5, "sliding_window": 4096}
 _VARIANTS = {
-    "llama": _Variant({}, read_biases=("attention_bias", "mlp_bias")),
+    "llama": _Variant({}, _ATTENTION | _FFN),
     "mistral": _Variant({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
                          "sliding_window": 4096}, windowed=True),
-    "qwen2": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-                       "max_position_embeddings": 32768}, query_bias=True),
-    "qwen3": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-                       "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
-                      head_norm=True),
-    "smollm3": _Variant({}, read_biases=("attention_bias", "mlp_bias"), theta=2000000.0),
-    "gemma": _Variant({"head_dim": 256}, read_biases=("attention_bias",)),
-}  # fmt: skip
-_SUPPORTED = {"use_sliding_window": False, "is_causal": True, "use_bidirectional_attention": False}
+    "qwen2": _Variant(_QWEN, query_bias=True),
+    "qwen3": _Variant(_QWEN | {"head_dim": 128}, _ATTENTION, head_norm=True),
+    "ministral": _Variant({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+                           "sliding_window": 4096}, every=0),
+    "olmo": _Variant({"vocab_size": 50304, "pad_token_id": 1}, _ATTENTION),
+    "olmo2": _Variant(_OLMO, _ATTENTION),
+    "olmo3": _Variant(_OLMO | {"sliding_window": 4096}, _ATTENTION, theta=500000.0, every=4, own_ropes=True),
+    "exaone4": _Variant({"vocab_size": 102400, "intermediate_size": 16384, "rms_norm_eps": 1e-5,
+                         "sliding_window": 4096}, head_norm=True, every=4, whole_rotates=False),
+    "smollm3": _Variant({}, _ATTENTION | _FFN, theta=2000000.0),
+    "gemma": _Variant({"head_dim": 256}, _ATTENTION),
+    "gemma2": _Variant(_GEMMA2, _ATTENTION, every=2),
+    "cohere2": _Variant(_COHERE2, _ATTENTION, interleaved=True, eps="layer_norm_eps", every=4, whole_rotates=False),
+    "granite": _Variant({}, _ATTENTION | _FFN),
+    "granitemoehybrid": _Variant({}, _ATTENTION),
+    "phi3": _Variant({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "pad_token_id": 32000,
+                      "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0),
+    "stablelm": _Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
+                          "max_position_embeddings": 4096, "layer_norm_eps": 1e-5},
+                         {"use_qkv_bias": LINEAR_MAPS[:3]}, share=0.25, eps="layer_norm_eps"),
+    "starcoder2": _Variant({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
+                            "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
+                            "max_position_embeddings": 4096, "norm_epsilon": 1e-5, "use_bias": True,
+                            "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+                           {"use_bias": LINEAR_MAPS}, windowed=True, eps="norm_epsilon"),
+    "seed_oss": _Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,
+                          "num_attention_heads": 80, "num_key_value_heads": 8, "max_position_embeddings": 524288,
+                          "head_dim": 128, "attention_bias": True, "pad_token_id": 1},
+                         {"attention_out_bias": LINEAR_MAPS[3:4]} | _QKV | _FFN),
+    "helium": _Variant({"vocab_size": 48000, "hidden_size": 2560, "intermediate_size": 7040, "num_hidden_layers": 24,
+                        "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
+                        "max_position_embeddings": 4096, "pad_token_id": 3},
+                       _QKV | _FFN, theta=100000.0, interleaved=True),
+    "ernie4_5": _Variant({"vocab_size": 103424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
+                          "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5,
+                          "max_position_embeddings": 131072, "tie_word_embeddings": True},
+                         {"use_bias": LINEAR_MAPS}, theta=500000.0, interleaved=True),
+    "glm": _Variant({"vocab_size": 151552, "intermediate_size": 13696, "num_hidden_layers": 40,
+                     "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 0.00000015625, "attention_bias": True,
+                     "max_position_embeddings": 131072, "pad_token_id": 151329}, _QKV, share=0.5, interleaved=True),
+    "internlm3": _Variant({"vocab_size": 128512, "intermediate_size": 10240, "num_hidden_layers": 48,
+                           "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "pad_token_id": 2,
+                           "max_position_embeddings": 32768}, _ATTENTION | _FFN),
+}
+_NULL_HEADS = ("seed_oss", "internlm3", "ernie4_5")
+"""The models with a default of head_dim whose null under that key is the share of a head in the hidden size."""
+_SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
+_LATE_WINDOWS = ("qwen2", "qwen3")
+"""The models whose layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
+    if family == "internlm3":
+        values = fields.merge_dialects(values, {"qkv_bias": "attention_bias", "bias": "mlp_bias"})
+        if boolean(values, "attention_bias", False) != boolean(values, "mlp_bias", False):
+            raise UnsupportedError("attention_bias and mlp_bias (qkv_bias and bias) must be equal")
     config = read_config(values, family)
     return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
 
@@ -72,26 +144,30 @@ def read_generator(values: Values) -> Parts:
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
     """Return the architecture of a model of one of the families here; decodes: with the product that gives logits."""
     kind = _VARIANTS[family]
-    fields.refuse_variants(values, _SUPPORTED)
+    stated = values.get("use_sliding_window") is not None and family in _LATE_WINDOWS
+    late = stated and boolean(values, "use_sliding_window", False)
+    fields.refuse_variants(values, _SUPPORTED | ({} if late else {"use_sliding_window": False}))
     values = kind.defaults | values
-    types = values.get("layer_types") or []
-    if not isinstance(types, list) or any(name != "full_attention" for name in types):
-        raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    if "head_dim" in kind.defaults:     # null is no number of columns for these models, as in transformers
+    if "head_dim" in kind.defaults and family not in _NULL_HEADS:   # null is no number of columns, as in transformers
         own = integer(values, "head_dim", 0)
     else:
         own = optional_integer(values, "head_dim", 0) or head_width(width, heads)
-    biased = {key: boolean(values, key, False) for key in kind.read_biases}
-    biases = LINEAR_MAPS[:4] if biased.get("attention_bias") else LINEAR_MAPS[:3] if kind.query_bias else ()
-    window = optional_integer(values, "sliding_window", 0) if kind.windowed else 0
-    attention = AttentionKind(window - 1 if window else None, causal=True,
-                              **fields.rotary(values, None, "rope_theta", kind.theta, own))
+    biases = {name for key, maps in kind.biases.items() if boolean(values, key, False) for name in maps}
+    layers = integer(values, "num_hidden_layers", 32)
+    if late:
+        first = integer(values, "max_window_layers", 28)
+        kinds, layer_kinds = _by_layer(values, kind, own, layers, lambda i: i >= first)
+    elif kind.every is not None:
+        every = kind.every
+        kinds, layer_kinds = _by_layer(values, kind, own, layers, lambda i: not every or (i + 1) % every != 0)
+    else:
+        kinds, layer_kinds = _alike(values, kind, own), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)
     return ModelConfig(
         family=family,
         hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 32),
+        num_layers=layers,
         num_heads=heads,
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
         head_width=own,
@@ -102,12 +178,48 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         position_table=False,
         embedding_norm=False,
         pad_token_id=optional_integer(values, "pad_token_id", 0),
-        norm="rms",
+        norm="rms" if kind.eps == "rms_norm_eps" else "layer",
         norm_place="pre",
-        norm_eps=number(values, "rms_norm_eps", 1e-6),
-        biases=(*biases, *(LINEAR_MAPS[4:] if biased.get("mlp_bias") else ())),
+        norm_eps=number(values, kind.eps, 1e-6),
+        biases=LINEAR_MAPS[:3] if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(attention,),
+        attention_kinds=kinds,
+        layer_kinds=layer_kinds,
         logits=None if not decodes else "tied" if tied else "own",
     )
+
+
+def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind, ...]:
+    """Return the attention of all layers of a model whose layers are alike; width: of a head."""
+    types = values.get("layer_types") or []
+    if not isinstance(types, list) or any(name != "full_attention" for name in types):
+        raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
+    window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0
+    rotary = (fields.rotary(values, None, "rope_theta", variant.theta, width) if variant.share is None else
+              fields.partial_rotary(values, "rope_theta", variant.theta, width, variant.share))
+    return (AttentionKind(window - 1 if window else None, causal=True, rotary_interleaved=variant.interleaved,
+                          **rotary),)
+
+
+def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
+              windowed: Callable[[int], bool]) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
+    """Return the kinds of attention, and that of each layer; windowed: which layers see a window by default."""
+    window = optional_integer(values, "sliding_window", 0)
+    types = fields.layer_types(values, layers, windowed if window else lambda i: False)
+    if any(types) and window < 1:
+        raise WeightsError(f"layer_types has layers with a window, so sliding_window must be at least 1, not "
+                           f"{shown(values.get('sliding_window'))}")
+    names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
+    whole = fields.rotary(values, names[0], "rope_theta", variant.theta, width)
+    local = fields.rotary(values | of_windows, names[1], "rope_theta", variant.theta, width)
+    ropes = values.get("rope_parameters")
+    if variant.own_ropes and isinstance(ropes, dict) and (others := ropes.keys() - set(fields.LAYER_TYPES)):
+        raise UnsupportedError(f"rope_parameters has {shown(min(others))}; only an object for each of "
+                               f"{', '.join(fields.LAYER_TYPES)} is supported")
+    turn = variant.interleaved
+    if not any(types):
+        return (AttentionKind(causal=True, rotary_interleaved=turn, **whole),), ()
+    seen = (AttentionKind(causal=True, rotary_interleaved=turn, **whole) if variant.whole_rotates else
+            AttentionKind(causal=True))
+    return (seen, AttentionKind(window - 1, causal=True, rotary_interleaved=turn, **local)), types

@@ -8,7 +8,18 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import heads
-from .fields import activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary
+from .fields import (
+    LAYER_TYPES,
+    activation,
+    boolean,
+    head_width,
+    integer,
+    layer_types,
+    number,
+    padding_id,
+    refuse_variants,
+    rotary,
+)
 from .names import JOINED_HEADS, Names
 
 _HEAD = (heads.Layer("dense", "head.dense", heads.read_activation("classifier_activation")),
@@ -43,9 +54,6 @@ NAMES = Names(
     joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
 )
 
-KINDS = ("full_attention", "sliding_attention")
-"""The kinds of layers, by their names in `layer_types`."""
-
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes, in transformers' old or new dialect, or in both.
@@ -79,26 +87,19 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         activation=activation(values, "hidden_activation"),
         gated=True,
         attention_kinds=(
-            AttentionKind(**rotary(values, KINDS[0], "global_rope_theta", 160000.0, width)),
-            AttentionKind(local // 2, **rotary(values, KINDS[1], "local_rope_theta", 10000.0, width)),
+            AttentionKind(**rotary(values, LAYER_TYPES[0], "global_rope_theta", 160000.0, width)),
+            AttentionKind(local // 2, **rotary(values, LAYER_TYPES[1], "local_rope_theta", 10000.0, width)),
         ),
-        layer_kinds=tuple(_layer_kinds(values, num_layers)),
+        layer_kinds=_layer_kinds(values, num_layers),
     )
 
 
-def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
-    """Return the index in `KINDS` of each layer; one in `global_attn_every_n_layers` is global, from layer 0 on."""
-    types = values.get("layer_types")
+def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
+    """Return the index in `LAYER_TYPES` of each layer; one in `global_attn_every_n_layers` is global, from 0 on."""
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
         raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
-    by_number = [int(i % every != 0) for i in range(min(num_layers, 10_000))]
-    if types is None:
-        return by_number
-    if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
-        raise WeightsError(f"layer_types must be a list of {shown(num_layers)} names, {' or '.join(KINDS)}, "
-                           f"not {shown(types)}")
-    kinds = [KINDS.index(name) for name in types]
+    kinds, by_number = (layer_types(own, num_layers, lambda i: i % every != 0) for own in (values, {}))
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds

@@ -89,6 +89,8 @@ class Names:
     """Names under which some files hold an embedding tensor a second time, or instead, by its canonical name."""
     heads: tuple[HeadNames, ...] = ()
     """The task heads that the engine runs."""
+    buffers: tuple[str, ...] = ()
+    """How the names of tensors end that are no weights, such as the causal masks that old files hold for each layer."""
 
     @lazy
     def _of_heads(self) -> frozenset[str]:
@@ -149,7 +151,7 @@ class Names:
         if bare in self._of_heads:
             return PREFIX + bare
         # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
-        if bare.startswith(self.left_out) or bare.endswith(_FREQUENCIES):
+        if bare.startswith(self.left_out) or bare.endswith((*self.buffers, *_FREQUENCIES)):
             return None
         if bare in self.embeddings:
             return self.embeddings[bare]

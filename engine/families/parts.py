@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.errors import WeightsError
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.input_layers import Stem
@@ -57,6 +58,9 @@ class Parts:
     """Keys of generation_config.json that are the family's own."""
     start_id: int | None = None
     """The first token of the decoder of a model whose head reads the decoder."""
+    long_decoder: Part | None = None
+    """The decoder for sequences beyond the length of the training, of a model whose rotary embedding has a table for
+    these and another one for shorter sequences; None for a model with one table."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,16 @@ class Family:
     usual: str | None = None
     """The kind of a model that can encode and generate where config.json does not name its class; None where that is an
     error."""
+
+
+def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Give attention and feed-forward of a parallel layer the one norm that both read, as `Part.finish`."""
+    own = {name.replace(".attention.norm.", ".ffn.norm."): array for name, array in weights.items()
+           if ".attention.norm." in name}
+    if both := own.keys() & weights.keys():
+        raise WeightsError(f"the weights hold a tensor for {min(both)}, and the config says that attention and "
+                           "feed-forward read the same norm; one of them is wrong")
+    return config, weights | own
 
 
 class PlainEncoder(Protocol):

@@ -96,6 +96,7 @@ class Generator(ChatMethods, Loaded):
         cache: str | None = None,
         memory: str = "map",
         revision: str | None = None,
+        long_context: bool = False,
     ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
@@ -107,6 +108,9 @@ class Generator(ChatMethods, Loaded):
             for each beam or sample. A request that can never fit is refused; others wait. None for any number.
         cache: the precision of the keys and values that are kept: "float32", "bfloat16", or "int8" with a scale for
             each token and key head. None is "float32" for precision float32, and "bfloat16" for the others.
+        long_context: of a model with two tables of rotary positions (LongRoPE, as in Phi-3.5), whether all sequences
+            have the table for long ones; without it, all have the one for sequences up to the length of the training,
+            which is then the limit. Other models refuse it.
 
         Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable`, `InputError` and `HubError`, as `Engine.load`
         does.
@@ -116,7 +120,7 @@ class Generator(ChatMethods, Loaded):
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
                                    "cache": cache}
-        return cls._load(open_source(path, memory, revision), "generate", options, memory)
+        return cls._load(open_source(path, memory, revision), "generate", options, memory, long_context=long_context)
 
     @renamed_arguments
     def generate(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,

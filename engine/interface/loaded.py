@@ -85,25 +85,27 @@ class Loaded(metaclass=_Named):
         self._calibrations = {one.task: one for one in model.calibrations}
 
     @classmethod
-    def _load(cls: type[AnyLoaded], source: Source, kind: str, options: dict[str, Any], memory: str) -> AnyLoaded:
+    def _load(cls: type[AnyLoaded], source: Source, kind: str, options: dict[str, Any], memory: str,
+              **reading: Any) -> AnyLoaded:
         """Return an object of this class for a model that generates; options: the arguments of the class.
 
-        kind: as in `load_model`. Raises `UnsupportedError` for a model of speech in place of one of texts, or the
+        kind: as in `load_model`. reading: further arguments of `load_model`, which the `load` of the class has, too.
+        Raises `UnsupportedError` for a model of speech in place of one of texts, or the
         other way round.
         """
         from ..files.reading import release_freed
         from ..loading.load import load_model  # here, because `import engine` shall stay light
 
-        model = load_model(source, kind=kind, precision=options["precision"])
+        model = load_model(source, kind=kind, precision=options["precision"], **reading)
         if kind != "rank" and model.kind != kind:
             raise source.refuse_kind(kind, model.kind)
         made: Any = cls
         loaded: AnyLoaded = made(model, **options)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         address, commit = source.address
-        loaded._reload = partial(made.load, address, **options, memory=memory, revision=commit)
+        loaded._reload = partial(made.load, address, **options, **reading, memory=memory, revision=commit)
         loaded._read_model = partial(load_model, address, kind=kind, precision=options["precision"], memory=memory,
-                                     revision=commit)
+                                     revision=commit, **reading)
         return loaded
 
     def close(self) -> None:

@@ -259,7 +259,7 @@ class FolderSource(Source):
             raise self.refuse_kind(kind, "encode")
         self.refuse_task(task, "a model that generates has none; leave it out")
         with self.folder.within(CONFIG):
-            parts = family.read_generator(values)
+            parts = self.with_context(family.read_generator(values))
         generation = _generation(self.folder, values, parts.handled)
         arrays = self._arrays_of(parts)
         source, target = read_tokenizers(self.folder, translates=True)
@@ -319,16 +319,18 @@ def assemble(folder: object, parts: Parts, arrays: Mapping[str, np.ndarray], gen
 
     folder: what an error message begins with. source, target: the tokenizers of the encoder and of the decoder.
     """
-    def part_of(part: Part, text: TextConfig | None) -> Transformer:
-        renamed = _renamed(folder, arrays, part.names.rename)
-        text = None if text is None else replace(text, feeds_token_types=False)
-        try:
-            return _transformer(part, *part.take(renamed), text)
-        except (UnsupportedError, WeightsError) as error:
-            raise type(error)(f"{folder}: {error}") from None
+    encoder = None if parts.encoder is None else assemble_part(folder, parts.encoder, arrays, source)
+    return Model(encoder=encoder, decoder=assemble_part(folder, parts.decoder, arrays, target), generation=generation)
 
-    encoder = None if parts.encoder is None else part_of(parts.encoder, source)
-    return Model(encoder=encoder, decoder=part_of(parts.decoder, target), generation=generation)
+
+def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], text: TextConfig | None) -> Transformer:
+    """Return one part of a model from arrays under the names of a file; folder, text: as in `assemble`."""
+    renamed = _renamed(folder, arrays, part.names.rename)
+    text = None if text is None else replace(text, feeds_token_types=False)
+    try:
+        return _transformer(part, *part.take(renamed), text)
+    except (UnsupportedError, WeightsError) as error:
+        raise type(error)(f"{folder}: {error}") from None
 
 
 def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray], text: TextConfig | None) -> Transformer:

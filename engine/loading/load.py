@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from ..base.arguments import flag
 from ..base.errors import HubError, InputError, WeightsError, shown
 from ..files.folder import ModelFolder
 from ..model.precision import canonical_name
@@ -56,7 +57,8 @@ def _open(path: Path, memory: str) -> Source:
 
 
 def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None, memory: str = "map",
-               task: str | None = None, precision: str | None = None, revision: str | None = None) -> Model:
+               task: str | None = None, precision: str | None = None, revision: str | None = None,
+               long_context: bool = False) -> Model:
     """Load a model into memory, checked.
 
     path, memory, revision: as in `open_source`.
@@ -67,13 +69,18 @@ def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None
     precision: the one that the model will run in, if not that of its weights. The quantized matrices of a GGUF file are
         then widened to float32, as llama.cpp does it; otherwise those in Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and the
         others are rounded to q8_0.
+    long_context: as in `Generator.load`.
 
     Raises `WeightsError`, with everything that is wrong with the weights in one message, `UnsupportedError` for a model
     or a setting that does not run here, `InputError` for an unknown task or kind, and `HubError`.
     """
     source = open_source(path, memory, revision)
     source.precision = canonical_name(precision) if isinstance(precision, str) else None
-    return source.read(choose_kind(source, kind), task).checked(str(source.path))
+    source.long_context = flag("long_context", long_context)
+    kind = choose_kind(source, kind)
+    if long_context and not (kind == "generate" and isinstance(source, FolderSource | GgufSource)):
+        raise source.refuse_long_context()
+    return source.read(kind, task).checked(str(source.path))
 
 
 def choose_kind(source: Source, kind: str | None) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import InputError, UnsupportedError, shown
+from ..families.parts import Parts
 from ..weights.model import Model
 
 CLASSES = {"encode": "Engine", "generate": "Generator", "rank": "Reranker", "transcribe": "Transcriber"}
@@ -40,6 +41,8 @@ class Source(ABC):
     """The name on the hub that the caller gave, and the commit; None for a path."""
     precision: str | None = None
     """The precision in which the model will run, by its name; None for that of its weights."""
+    long_context: bool = False
+    """Whether to take the rotary positions beyond the length of the training, of a model with two tables of them."""
 
     @property
     @abstractmethod
@@ -66,6 +69,20 @@ class Source(ABC):
     def answers(self) -> tuple[int, ...] | None:
         """Return the ids of the tokens that a reranker scores, if the files name them; see `Reranker.load`."""
         return None
+
+    def with_context(self, parts: Parts) -> Parts:
+        """Return parts with the decoder that `long_context` asks for; raises `UnsupportedError` if there is none."""
+        if not self.long_context:
+            return parts
+        if parts.long_decoder is None:
+            raise self.refuse_long_context()
+        return replace(parts, decoder=parts.long_decoder)
+
+    def refuse_long_context(self) -> UnsupportedError:
+        """Return the error for a model that has one table of positions, or none."""
+        return UnsupportedError(f"{self.path}: long_context=True is for language models whose rotary embedding has one "
+                                "table up to the length of the training and another one beyond it (LongRoPE, as in "
+                                "Phi-3.5); this model has not, so leave it out")
 
     def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
         """Return the error for files that hold a model for another kind of use."""

@@ -19,14 +19,17 @@ class AttentionKind:
     rotary_scale: float = 1.0
     """The rotary embedding divides positions by this number."""
     rotary_interleaved: bool = False
-    """Whether the rotary embedding turns columns 2i and 2i+1 of a head together; else columns i and i + d/2."""
+    """Whether the rotary embedding turns columns 2i and 2i+1 of a head together; else columns i and i + r/2, where r
+    is `rotary_width`."""
     causal: bool = False
     """Whether a token sees no key on its right."""
     rotary_frequencies: tuple[float, ...] = ()
-    """The angle by which one position turns each pair of columns, d/2 numbers, in place of the angles that
+    """The angle by which one position turns each pair of columns, a number for each pair, in place of the angles that
     `rotary_theta` and `rotary_scale` give."""
     rotary_factor: float = 1.0
     """Rotated queries and keys are multiplied by this number."""
+    rotary_width: int | None = None
+    """How many columns of a head the rotary embedding turns, the first ones, an even number; None for all d."""
 
 
 def without_defaults(kind: AttentionKind) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossi
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
 
+NORM_PLACES = ("post", "pre", "sandwich", "reordered", "parallel")
+"""Where the norms of a layer stand; see `ModelConfig.norm_place`."""
+
 ATTENTION_BIASES = (None, "alibi", "buckets")
 """The biases of attention's scores by the distance from the query to the key."""
 
@@ -66,7 +69,9 @@ class ModelConfig:
     """"layer" for LayerNorm, "rms" for RMSNorm."""
     norm_place: str = "post"
     """"post": a norm after each residual sum. "pre": a norm before attention and feed-forward, and one after all.
-    "sandwich": as "pre", and also a norm after attention and feed-forward, before the residual sum."""
+    "sandwich": as "pre", and also a norm after attention and feed-forward, before the residual sum. "reordered": a norm
+    after attention and feed-forward alone, before the residual sum, and one after all. "parallel": as "pre", but
+    attention and feed-forward both read the input of the layer, through norms of their own."""
     norm_bias: bool = True
     """Whether LayerNorms have a bias."""
     final_norm: bool | None = None
@@ -82,8 +87,13 @@ class ModelConfig:
     """For each layer, the index of its kind in `attention_kinds`; empty when all layers are of the first kind."""
     head_norm: bool = False
     """Whether an RMSNorm of each head of queries and keys comes before their rotation."""
+    joint_norm: bool = False
+    """Whether an RMSNorm of all heads of the queries of a token together comes before their rotation, and one of its
+    keys; not both this one and `head_norm`."""
     attention_scale: float | None = None
     """The factor of q k^T; None for 1/sqrt(d)."""
+    attention_softcap: float = 0.0
+    """c > 0 maps each score s into (-c, c), c tanh(s/c), before biases; 0 for no cap. Gemma Team (arXiv 2408.00118)."""
     attention_bias: str | None = None
     """What is added to the scores by the distance from the query to the key: "alibi" for ALiBi in both directions,
     "buckets" for rows of a table [bias_buckets, H] by T5's buckets of the distance; None for nothing."""
@@ -120,6 +130,8 @@ class ModelConfig:
     """Whether the logits have a bias."""
     logits_scale: float = 1.0
     """The vectors are multiplied by this number before the product with the vocabulary."""
+    logits_softcap: float = 0.0
+    """c > 0 maps each logit x into (-c, c), c tanh(x/c); 0 for no cap."""
     memory_size: int = 0
     """The width of the encoder's vectors, which each layer of a decoder reads by cross-attention; 0 for none."""
 
@@ -166,7 +178,7 @@ class ModelConfig:
             return
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             yield f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
-        for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre", "sandwich"))):
+        for name, choices in (("norm", ("layer", "rms")), ("norm_place", NORM_PLACES)):
             if getattr(self, name) not in choices:
                 yield f"{name} must be one of {', '.join(choices)}, not {shown(getattr(self, name))}"
         yield from self._impossible_scores()
@@ -205,6 +217,13 @@ class ModelConfig:
         scale, buckets = self.attention_scale, self.bias_buckets
         if scale is not None and (not isinstance(scale, float) or not 1e-6 < scale < 1e6):
             yield f"attention_scale must be None or a float between 1e-6 and 1e6, not {shown(scale)}"
+        for name in ("attention_softcap", "logits_softcap"):
+            if getattr(self, name) != 0.0 and not 1e-3 <= getattr(self, name) <= 1e6:
+                yield f"{name} must be 0.0 or a float from 0.001 to 1e6, not {shown(getattr(self, name))}"
+        if self.attention_softcap and self.relative is not None:
+            yield "attention_softcap cannot go with the option relative"
+        if self.head_norm and self.joint_norm:
+            yield "head_norm and joint_norm cannot go together"
         if self.attention_bias not in ATTENTION_BIASES:
             choices = ", ".join(map(str, ATTENTION_BIASES))
             yield f"attention_bias must be one of {choices}, not {shown(self.attention_bias)}"
@@ -287,8 +306,8 @@ NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "nor
                     "biases", "gated", "attention_kinds", "layer_kinds", "head_norm", "attention_scale",
                     "attention_bias", "bias_buckets", "bias_max_distance", "bias_in_layers", "relative",
                     "embedding_width", "weight_sets", "embedding_scale", "final_norm", "bias_one_sided", "logits",
-                    "logits_bias", "logits_scale", "memory_size", "dropped_id", "dense_tokens",
-                    "logits_size")
+                    "logits_bias", "logits_scale", "memory_size", "dropped_id", "dense_tokens", "logits_size",
+                    "joint_norm", "attention_softcap", "logits_softcap")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
@@ -308,7 +327,8 @@ _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_o
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,
-          "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float}
+          "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float,
+          "joint_norm": bool, "attention_softcap": float, "logits_softcap": float}
 MOST_LAYERS = 2_000
 _MOST_BIASED_HEADS = 1024
 _MAX_FAMILY = 100

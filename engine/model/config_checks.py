@@ -23,8 +23,9 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield f"logits must be one of {', '.join(map(str, LOGITS))}, not {shown(config.logits)}"
     if not 1e-6 < config.logits_scale < 1e6:
         yield f"logits_scale must be a float between 1e-6 and 1e6, not {shown(config.logits_scale)}"
-    if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.memory_size):
-        yield "logits_bias, logits_scale and memory_size need logits"
+    if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.logits_softcap
+                                  or config.memory_size):
+        yield "logits_bias, logits_scale, logits_softcap and memory_size need logits"
     if config.logits_size and (config.logits != "own" or not config.memory_size):
         yield "logits_size needs logits 'own' and a memory_size"
     if config.logits is None:
@@ -37,7 +38,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield "all attention_kinds of a model with logits must be causal"
     if config.relative is not None:
         yield "a model with logits cannot have the option relative"
-    if config.memory_size and config.norm_place == "sandwich":
+    if config.memory_size and config.norm_place not in ("post", "pre"):
         yield "memory_size needs norm_place 'post' or 'pre'"
 
 
@@ -59,24 +60,29 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
     """Describe what is impossible about a kind of attention in a model of this head width and number of positions."""
     if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= LARGEST):
         yield f"window must be None or an int from 0 to {LARGEST:,}, not {shown(kind.window)}"
-    theta, frequencies = kind.rotary_theta, kind.rotary_frequencies
+    theta, frequencies, width = kind.rotary_theta, kind.rotary_frequencies, kind.rotary_width
+    if width is not None and (type(width) is not int or theta is None or width % 2 or not 0 < width <= head_width):
+        yield (f"rotary_width must be None or, with a rotary_theta, an even number from 2 to {head_width}, not "
+               f"{shown(width)}")
+        return
+    width = head_width if width is None else width
     if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
         yield f"rotary_theta must be None or a float above 0, not {theta!r}"
     if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
         yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
     if not isinstance(frequencies, tuple) or (frequencies and (
-            theta is None or len(frequencies) != head_width // 2
+            theta is None or len(frequencies) != width // 2
             or not all(isinstance(value, float) and 0.0 <= value <= 1000.0 for value in frequencies))):
-        yield (f"rotary_frequencies must be empty or, with a rotary_theta, {head_width // 2} floats from 0 to 1000, "
+        yield (f"rotary_frequencies must be empty or, with a rotary_theta, {width // 2} floats from 0 to 1000, "
                f"not {shown(frequencies)}")
     if not isinstance(kind.rotary_factor, float) or not 1e-3 < kind.rotary_factor < 1e3:
         yield f"rotary_factor must be a float between 1e-3 and 1e3, not {kind.rotary_factor!r}"
     for name in _BOOLS:
         if type(getattr(kind, name)) is not bool:
             yield f"{name} must be a bool, not {getattr(kind, name)!r}"
-    if theta is not None and (head_width % 2 or not 0 < max_positions <= _MOST_ROTARY_POSITIONS):
+    if theta is not None and (width % 2 or not 0 < max_positions <= _MOST_ROTARY_POSITIONS):
         yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
-               f"{_MOST_ROTARY_POSITIONS:,}, not {head_width} and {max_positions}")
+               f"{_MOST_ROTARY_POSITIONS:,}, not {width} and {max_positions}")
 
 
 _MOST_DISTANCES = 2**16

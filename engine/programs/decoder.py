@@ -64,7 +64,8 @@ def head_program(config: ModelConfig) -> Program:
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
     product = Linear("p", (Part(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
-    return Program((product, Store(LOGITS, top=True)), (("p", Buffer(config.hidden_size)),))
+    store = Store(LOGITS, top=True, softcap=config.logits_softcap)
+    return Program((product, store), (("p", Buffer(config.hidden_size)),))
 
 
 def cross_buffers(config: ModelConfig) -> Iterator[tuple[str, Buffer]]:

@@ -1,4 +1,4 @@
-"""Transformer encoders: the order of the operations in a layer, post-norm, pre-norm and sandwich norm.
+"""Transformer encoders: the order of the operations in a layer, by where its norms stand.
 
 Buffers: e embeddings of a width of their own, x the residual stream, y a residual sum, h a normed x or y, q k v the
 heads, c their context, u the hidden rows of the feed-forward network.
@@ -57,7 +57,8 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
 
 def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
     """Yield the operations of one layer, from x to x."""
-    layers = {"post": post_norm_layer, "pre": pre_norm_layer, "sandwich": sandwich_layer}
+    layers = {"post": post_norm_layer, "pre": pre_norm_layer, "sandwich": sandwich_layer,
+              "reordered": reordered_norm_layer, "parallel": parallel_layer}
     return layers[config.norm_place](config, layer)
 
 
@@ -94,6 +95,22 @@ def sandwich_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
     yield replace(norm(config, "ffn.post_norm", "x", "x", layer), residual="y")
 
 
+def reordered_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield y = x + norm(attention(x)), then x = y + norm(ffn(y)). OLMo Team (arXiv 2501.00656), section 3.2."""
+    yield from attention(config, layer, "x", residual=None, out="y")
+    yield replace(norm(config, "attention.post_norm", "y", "y", layer), residual="x")
+    yield from feed_forward(config, layer, "y", residual=None, out="x")
+    yield replace(norm(config, "ffn.post_norm", "x", "x", layer), residual="y")
+
+
+def parallel_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield x = x + attention(norm(x)) + ffn(norm(x)), with two norms. Black et al. (arXiv 2204.06745), section 2.1."""
+    yield norm(config, "attention.norm", "x", "h", layer)
+    yield from attention(config, layer, "h", residual="x", out="y")
+    yield norm(config, "ffn.norm", "x", "h", layer)
+    yield from feed_forward(config, layer, "h", residual="y", out="x")
+
+
 def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
     """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
     H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
@@ -102,11 +119,11 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
                           for name, buffer, heads in projections), layer=layer)
     rotary = None
     if kind.rotary_theta is not None:
-        rotary = Rotary(kind.rotary_theta, d, config.max_positions, kind.rotary_interleaved, kind.rotary_scale,
-                        kind.rotary_frequencies, kind.rotary_factor)
-    if config.head_norm:
+        rotary = Rotary(kind.rotary_theta, kind.rotary_width or d, config.max_positions, kind.rotary_interleaved,
+                        kind.rotary_scale, kind.rotary_frequencies, kind.rotary_factor)
+    if config.head_norm or config.joint_norm:
         norms = tuple(f"{prefix(config, layer)}.attention.{name}_norm.weight" for name in ("query", "key"))
-        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps)
+        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps, config.joint_norm)
     elif rotary is not None:
         yield Heads(("q", "k"), rotary, layer)
     keys = "cache" if config.decodes else "pass"
@@ -114,7 +131,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
     terms = len(config.relative.terms) if config.relative else 0
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
     yield Attend("q", "k", "v", "c", scale, window, layer, distance_bias(config, layer),
-                 relative=relative(config, layer), keys=keys)
+                 relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
 

@@ -5,7 +5,7 @@ A buffer is a matrix with one row for each token. There are seven kinds of opera
     Embed    out = word rows + position rows + token type rows, or the caller's embeddings in place of word rows
     Norm     out = layer_norm(x) or rms_norm(x); then a residual
     Linear   several linear maps of one input, which may be scaled; then an activation, a gate, or a residual
-    Heads    norms each head of queries and keys, and rotates it by its position
+    Heads    norms the heads of queries and keys, each or together, and rotates each by its position
     Attend   out = softmax(q k^T * scale + bias) v, for each head of each sequence, inside a band of keys
     Pick     out = the rows of x that the caller picks; all later operations work on these rows alone
     Store    writes x to an array of the caller, or the largest numbers of each row
@@ -133,7 +133,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Heads:
-    """Computes the RMSNorm of each head of each of these buffers, then rotates it, in place; either may be absent."""
+    """Computes the RMSNorm of the heads of each of these buffers, then rotates them, in place; either may be absent."""
 
     buffers: tuple[str, ...]
     rotary: Rotary | None = None
@@ -141,6 +141,8 @@ class Heads:
     norms: tuple[str, ...] = ()
     """The weight of the norm of each buffer; empty for no norm."""
     eps: float = 0.0
+    joint: bool = False
+    """Whether a norm is that of all heads of a buffer together; else it is one of each head, by the same weight."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ class Attend:
 
     window: how many keys a query sees to its left and to its right, beside its own; None for all of them.
     bias: by distance; None for no bias.
+    softcap: c > 0 maps each score s, before the bias, to c tanh(s/c); 0 for no cap.
     observed: the heads whose attention weights, or the entropy of the weights, go to the caller.
     relative: a table of relative positions that adds to the scores.
     keys: "pass" for the rows of k and v that the pass computes; "cache" for these rows after those of earlier passes,
@@ -228,6 +231,7 @@ class Attend:
     observed: tuple[ObservedHead, ...] = ()
     relative: Relative | None = None
     keys: str = "pass"
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -246,6 +250,7 @@ class Pick:
 class Store:
     """Writes the rows of x to one of the caller's arrays; array 0 is the result of the program.
 
+    softcap: c > 0 maps each number x that is written to c tanh(x/c), with `top` alone; 0 for no cap.
     top: whether the caller may ask for the k largest numbers of each row, their columns and ln(sum of e^x) of the row,
         in place of the row.
     """
@@ -254,6 +259,7 @@ class Store:
     layer: int | None = None
     array: int = 0
     top: bool = False
+    softcap: float = 0.0
 
 
 Operation = Embed | Norm | Linear | Heads | Attend | Pick | Store

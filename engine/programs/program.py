@@ -101,6 +101,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
                 require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
                         f"a head of {name} cannot be rotated in {width} columns")
             require(len(operation.norms) in (0, len(operation.buffers)), "norms must be as many as buffers, or none")
+            require(bool(operation.norms) or not operation.joint, "joint norms are not there")
             return {}
         case Attend():
             q, k, v = (shapes[name] for name in (operation.q, operation.k, operation.v))
@@ -114,6 +115,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
             require(where in KEYS, f"no keys are called {where!r}")
             require(where == "pass" or (operation.layer is not None and operation.relative is None),
                     "keys of a state need a layer, and no relative positions")
+            require(not (operation.softcap and operation.relative), "a cap would leave out the relative positions")
             require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
                     "keys of a source have no position")
             require(operation.relative is None or operation.relative.key is not None
@@ -122,6 +124,8 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
         case Pick():
             require(shapes[operation.x].heads is None, "heads cannot be picked")
             return {operation.out: shapes[operation.x]}
+        case Store():
+            require(operation.top or not operation.softcap, "only rows whose best numbers are stored can have a cap")
     return {}
 
 
@@ -146,7 +150,8 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
                     yield part.bias, Parameter((part.width,), "small")
         case Heads():
             for weight, name in zip(operation.norms, operation.buffers, strict=bool(operation.norms)):
-                yield weight, Parameter((shapes[name].width // (shapes[name].heads or 1),), "small")
+                heads = 1 if operation.joint else shapes[name].heads or 1
+                yield weight, Parameter((shapes[name].width // heads,), "small")
         case Attend():
             if operation.bias is not None and operation.bias.table is not None:
                 table = operation.bias.table

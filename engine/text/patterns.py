@@ -26,13 +26,15 @@ def words_pattern(digits: str) -> str:
 
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _ENDINGS = _CONTRACTIONS + "?|"
+GPT_4O = (
+    r"[^\r\n\p{L}\p{N}]?" + _UPPER + "*" + _LOWER + "+" + _ENDINGS
+    + r"[^\r\n\p{L}\p{N}]?" + _UPPER + "+" + _LOWER + "*" + _ENDINGS
+    + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END)
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 _PUBLISHED = frozenset({
     words_pattern(r"\p{N}{1,3}"), words_pattern(r"\p{N}"),
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",                       # GPT-2
-    r"[^\r\n\p{L}\p{N}]?" + _UPPER + "*" + _LOWER + "+" + _ENDINGS                                       # GPT-4o
-    + r"[^\r\n\p{L}\p{N}]?" + _UPPER + "+" + _LOWER + "*" + _ENDINGS
-    + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END,
-    r" ?[^(\s|[.,!?…。，、।۔،])]+",                                                                       # BLOOM
+    GPT_4O, BLOOM,
 })
 """Patterns of many models. Each reads a run of characters once or twice, because another alternative takes the run
 where one fails at its end."""

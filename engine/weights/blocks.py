@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..base.errors import InputError, WeightsError
-from ..model.precision import FORMATS, STORED
+from ..model.precision import BLOCKS, FORMATS, STORED
+from .bfloat16 import widened
 
 BLOCK = FORMATS["q8_0"].block
 _RANGE = 127 * float(np.finfo(np.float16).max)
@@ -47,6 +48,13 @@ def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
         ratio = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)
         part["codes"] = np.clip(np.rint(ratio), -127, 127)
     return stored
+
+
+def plain_numbers(stored: np.ndarray) -> np.ndarray:
+    """Return numbers as float32, those of bfloat16 and float16 and a matrix of whole blocks, too."""
+    if STORED.get(stored.dtype) not in BLOCKS:
+        return widened(stored)
+    return widen_blocks(stored, stored.shape[1] * FORMATS["q8_0"].block)
 
 
 def widen_blocks(stored: np.ndarray, K: int, heads: int = 1) -> np.ndarray:

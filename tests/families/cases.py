@@ -797,12 +797,16 @@ JINA_EMBEDDINGS_V3 = Case(
     cuda="Heads with rotary")
 
 GEMMA = Case(
-    "gemma", "Gemma, Gemma 3 (text, also from a folder with images)",
-    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"),
+    "gemma", "Gemma, Gemma 2, Gemma 3 (text, also from a folder with images)",
+    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"), "gemma2": (2304, 26, 8, 4, 9216, 256000, "tied"),
                "gemma3": (2304, 26, 8, 4, 9216, 262208, "tied"),
                "gemma3_text": (2304, 26, 8, 4, 9216, 262208, "tied")},
-    generating=("gemma", "gemma3", "gemma3_text"),
+    generating=("gemma", "gemma2", "gemma3", "gemma3_text"),
     not_generating=[
+        ("gemma2", WeightsError, "query_pre_attn_scalar", {"query_pre_attn_scalar": 0}),
+        ("gemma2", WeightsError, "attention_softcap", {"attn_logit_softcapping": -1}),
+        ("gemma2", WeightsError, "logits_softcap", {"final_logit_softcapping": 1e9}),
+        ("gemma2", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
         ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
@@ -813,6 +817,194 @@ GEMMA = Case(
         ("gemma3_text", WeightsError, "layer_types", {"layer_types": ["full_attention"]}),
         ("gemma3_text", WeightsError, "text_config must be", {"model_type": "gemma3", "text_config": 3}),
         ("gemma3_text", UnsupportedError, "model_type", {"model_type": "gemma3", "text_config": {"model_type": "x"}}),
+    ])
+
+BLOOM = Case(
+    "bloom", "BLOOM, BLOOMZ",
+    generates={"bloom": (64, 2, 8, 8, 256, 250880, "tied")},
+    generating=("bloom",),
+    not_generating=[
+        ("bloom", UnsupportedError, "apply_residual", {"apply_residual_connection_post_layernorm": True}),
+        ("bloom", WeightsError, "n_head", {"num_attention_heads": 2}),
+        ("bloom", WeightsError, "attention heads", {"n_head": 5}),
+        ("bloom", WeightsError, r"missing layers\.0\.attention\.query\.weight", {"hidden_size": 15}),
+    ])
+
+CODEGEN = Case(
+    "codegen", "CodeGen, GPT-J",
+    generates={"codegen": (4096, 28, 16, 16, 16384, 50400, "own"), "gptj": (4096, 28, 16, 16, 16384, 50400, "own")},
+    generating=("codegen", "gptj"),
+    not_generating=[
+        ("codegen", WeightsError, "n_head must be a multiple of 4", {"n_head": 2}),
+        ("codegen", WeightsError, "rotary_width must be None or", {"rotary_dim": 3}),
+        ("gptj", WeightsError, "rotary_width must be None or", {"rotary_dim": 10}),
+        ("gptj", WeightsError, "rotary_dim must be an integer", {"rotary_dim": "4"}),
+        ("gptj", UnsupportedError, "tie_word_embeddings", {"tie_word_embeddings": True}),
+    ])
+
+COHERE2 = Case(
+    "cohere2", "Command R7B",
+    generates={"cohere2": (8192, 40, 64, 64, 22528, 256000, "tied")},
+    generating=("cohere2",),
+    not_generating=[
+        ("cohere2", UnsupportedError, "use_qk_norm", {"use_qk_norm": True}),
+        ("cohere2", UnsupportedError, "no layer with a window", {"layer_types": ["full_attention"] * 3}),
+        ("cohere2", WeightsError, "sliding_window must be at least 1", {"sliding_window": 0}),
+        ("cohere2", WeightsError, "logits_scale", {"logit_scale": 0}),
+    ])
+
+FALCON = Case(
+    "falcon", "Falcon 7B",
+    generates={"falcon": (4544, 32, 71, 1, 18176, 65024, "tied")},
+    generating=("falcon",),
+    not_generating=[
+        ("falcon", UnsupportedError, "alibi = True", {"alibi": True}),
+        ("falcon", UnsupportedError, "new_decoder_architecture", {"new_decoder_architecture": True}),
+        ("falcon", UnsupportedError, "multi_query = False", {"multi_query": False}),
+        ("falcon", UnsupportedError, "parallel_attn = False", {"parallel_attn": False}),
+        ("falcon", UnsupportedError, "num_ln_in_parallel_attn", {"num_ln_in_parallel_attn": 2}),
+    ])
+
+GLM = Case(
+    "glm", "GLM-4 9B (the folders whose names end in -hf)",
+    generates={"glm": (4096, 40, 32, 2, 13696, 151552, "own")},
+    generating=("glm",),
+    not_generating=[
+        ("glm", WeightsError, "rotates 5 of the 8 columns", {
+            "rope_parameters": {"rope_theta": 700.0, "partial_rotary_factor": 0.7}}),
+        ("glm", WeightsError, "partial_rotary_factor is 0.5 and also 0.25", {"partial_rotary_factor": 0.25}),
+        ("glm", WeightsError, "rotates 0 of the 8 columns", {"rope_parameters": None, "partial_rotary_factor": -1}),
+        ("glm", WeightsError, "gate_up", {"intermediate_size": 15}),
+    ])
+
+GPT_BIGCODE = Case(
+    "gpt_bigcode", "StarCoder, StarCoderBase, tiny_starcoder",
+    generates={"gpt_bigcode": (768, 12, 12, 1, 3072, 50257, "tied")},
+    generating=("gpt_bigcode", "gpt_bigcode_heads"),
+    not_generating=[
+        ("gpt_bigcode", WeightsError, "qkv", {"multi_query": False}),
+        ("gpt_bigcode", UnsupportedError, "tie_word_embeddings", {"tie_word_embeddings": False}),
+    ])
+
+GPT_NEO = Case(
+    "gpt_neo", "GPT-Neo, TinyStories",
+    generates={"gpt_neo": (2048, 24, 16, 16, 8192, 50257, "tied")},
+    generating=("gpt_neo",),
+    not_generating=[
+        ("gpt_neo", WeightsError, "attention_types must be pairs", {"attention_types": [[["global"], 2]]}),
+        ("gpt_neo", WeightsError, "attention_types must be pairs", {"attention_types": [[["global", "wide"], 1]]}),
+        ("gpt_neo", WeightsError, "attention_types must be pairs", {"attention_types": [["global", 3]]}),
+        ("gpt_neo", WeightsError, "window_size", {"window_size": 0}),
+    ])
+
+GPT_NEOX = Case(
+    "gpt_neox", "Pythia, GPT-NeoX, Dolly",
+    generates={"gpt_neox": (6144, 44, 64, 64, 24576, 50432, "own")},
+    generating=("gpt_neox", "gpt_neox_serial"),
+    not_generating=[
+        ("gpt_neox", WeightsError, "rotary_pct is 0.5 and also 1.0", {"rotary_pct": 1.0}),
+        ("gpt_neox", WeightsError, r"unexpected layers\.0\.attention", {"attention_bias": False}),
+        ("gpt_neox_serial", WeightsError, "use_parallel_residual must be true or false", {"use_parallel_residual": 3}),
+    ])
+
+GRANITE = Case(
+    "granite", "Granite 3, the dense models of Granite 4",
+    generates={"granite": (4096, 32, 32, 32, 11008, 32000, "own"),
+               "granitemoehybrid": (4096, 32, 32, 32, 1024, 32000, "own")},
+    generating=("granite", "granitemoehybrid", "granitemoehybrid_bare"),
+    not_generating=[
+        ("granite", WeightsError, "logits_scaling", {"logits_scaling": 0}),
+        ("granite", WeightsError, "residual_multiplier", {"residual_multiplier": 0}),
+        ("granitemoehybrid", UnsupportedError, "num_local_experts = 4", {"num_local_experts": 4}),
+        ("granitemoehybrid", UnsupportedError, "num_local_experts is not stated", {"num_local_experts": None}),
+        ("granitemoehybrid", UnsupportedError, "no state space layers", {"layer_types": ["mamba", "attention"]}),
+        ("granitemoehybrid", UnsupportedError, "position_embedding_type", {"position_embedding_type": "alibi"}),
+        ("granitemoehybrid", WeightsError, "gate_up", {"shared_intermediate_size": 15}),
+    ])
+
+MPT = Case(
+    "mpt", "MPT",
+    generates={"mpt": (2048, 24, 16, 16, 8192, 50368, "tied")},
+    generating=("mpt",),
+    not_generating=[
+        ("mpt", UnsupportedError, "alibi = False", {"attn_config": {"alibi": False}}),
+        ("mpt", UnsupportedError, "clip_qkv = 6", {"attn_config": {"clip_qkv": 6}}),
+        ("mpt", UnsupportedError, "no_bias = False", {"no_bias": False}),
+        ("mpt", WeightsError, "attn_config must be an object", {"attn_config": [1]}),
+    ])
+
+OLMO = Case(
+    "olmo", "OLMo",
+    generates={"olmo": (4096, 32, 32, 32, 11008, 50304, "own")},
+    generating=("olmo",),
+    not_generating=[("olmo", UnsupportedError, "clip_qkv = 8.0", {"clip_qkv": 8.0})])
+
+OLMO2 = Case(
+    "olmo2", "OLMo 2, OLMo 3, EXAONE 4",
+    generates={"olmo2": (4096, 32, 32, 32, 11008, 50304, "own"), "olmo3": (4096, 32, 32, 32, 11008, 50304, "own"),
+               "exaone4": (4096, 32, 32, 32, 16384, 102400, "own")},
+    generating=("exaone4", "exaone4_whole", "olmo2", "olmo3"),
+    not_generating=[
+        ("olmo3", UnsupportedError, "rope_parameters has 'rope_theta'", {"rope_parameters": {"rope_theta": 1e4}}),
+        ("olmo3", WeightsError, "layer_types must be a list of 3 names", {"layer_types": ["full_attention"]}),
+        ("exaone4", WeightsError, "sliding_window must be at least 1", {"sliding_window": -4}),
+        ("olmo2", UnsupportedError, "layer_types", {"layer_types": ["sliding_attention"] * 2}),
+    ])
+
+OPT = Case(
+    "opt", "OPT",
+    generates={"opt": (768, 12, 12, 12, 3072, 50272, "tied")},
+    generating=("opt",),
+    not_generating=[
+        ("opt", UnsupportedError, "word_embed_proj_dim = 6", {"word_embed_proj_dim": 6}),
+        ("opt", UnsupportedError, "do_layer_norm_before = False", {"do_layer_norm_before": False}),
+        ("opt", UnsupportedError, "activation_function 'gelu_10'", {"activation_function": "gelu_10"}),
+    ])
+
+PHI = Case(
+    "phi", "Phi-1, Phi-1.5, Phi-2",
+    generates={"phi": (2048, 24, 32, 32, 8192, 51200, "own")},
+    generating=("phi",),
+    not_generating=[
+        ("phi", UnsupportedError, "qk_layernorm = True", {"qk_layernorm": True}),
+        ("phi", WeightsError, "rotates 3 of the 8 columns", {
+            "rope_parameters": None, "partial_rotary_factor": 0.4}),
+    ])
+
+PHI3 = Case(
+    "phi3", "Phi-3, Phi-3.5, Phi-4-mini, Phi-4",
+    generates={"phi3": (3072, 32, 32, 32, 8192, 32064, "own")},
+    generating=("phi3", "phi3_long", "phi3_partial"),
+    not_generating=[
+        ("phi3_long", WeightsError, "short_factor must be a list of 3 numbers", {
+            "rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 3}}),
+        ("phi3_long", WeightsError, "long_factor must be a list of 3 numbers", {
+            "rope_parameters": {"rope_type": "longrope", "short_factor": [1.0] * 3, "long_factor": [0.0] * 3}}),
+        ("phi3_long", UnsupportedError, "'mscale'", {"rope_parameters": {"rope_type": "longrope", "mscale": 2.0}}),
+        ("phi3_long", WeightsError, "original_max_position_embeddings", {"original_max_position_embeddings": 65}),
+        ("phi3", WeightsError, "attention.qkv|qkv_proj", {"num_key_value_heads": 2}),
+        ("phi3", WeightsError, "gate_up", {"intermediate_size": 13}),
+        ("phi3_partial", WeightsError, "rotates 5 of the 8 columns", {"partial_rotary_factor": 0.7, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 300.0}}),
+    ])
+
+STABLELM = Case(
+    "stablelm", "StableLM, StableLM 2",
+    generates={"stablelm": (2560, 32, 32, 32, 6912, 50304, "own")},
+    generating=("stablelm", "stablelm_parallel"),
+    not_generating=[
+        ("stablelm", UnsupportedError, "qk_layernorm = True", {"qk_layernorm": True}),
+        ("stablelm", WeightsError, "read the same norm", {"use_parallel_residual": True}),
+        ("stablelm_parallel", WeightsError, "missing layers.0.ffn.norm.weight", {"use_parallel_residual": False}),
+    ])
+
+STARCODER2 = Case(
+    "starcoder2", "StarCoder2",
+    generates={"starcoder2": (3072, 30, 24, 2, 12288, 49152, "tied")},
+    generating=("starcoder2",),
+    not_generating=[
+        ("starcoder2", WeightsError, "use_bias must be true or false", {"use_bias": "yes"}),
+        ("starcoder2", WeightsError, "bias", {"use_bias": False}),
     ])
 
 SMOLLM3 = Case(
@@ -828,15 +1020,24 @@ SMOLLM3 = Case(
     ])
 
 LLAMA = Case(
-    "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2",
+    "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2, Ministral, Seed-OSS, InternLM3, ERNIE 4.5, Helium",
     generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),
                "mistral": (4096, 32, 32, 8, 14336, 32000, "own"),
                "qwen2": (4096, 32, 32, 32, 22016, 151936, "own"),
-               "qwen3": (4096, 32, 32, 32, 22016, 151936, "own")},
-    generating=("llama", "llama_biased", "llama_scaled", "mistral", "qwen2", "qwen3"),
+               "qwen3": (4096, 32, 32, 32, 22016, 151936, "own"),
+               "ernie4_5": (1024, 18, 16, 2, 3072, 103424, "tied"), "helium": (2560, 24, 20, 20, 7040, 48000, "own"),
+               "internlm3": (4096, 48, 32, 2, 10240, 128512, "own"),
+               "ministral": (4096, 32, 32, 8, 14336, 32000, "own"),
+               "seed_oss": (4096, 64, 80, 8, 27648, 155136, "own")},
+    generating=("ernie4_5", "helium", "internlm3", "llama", "llama_biased", "llama_scaled", "ministral", "mistral",
+                "qwen2", "qwen2_windows", "qwen3", "seed_oss"),
     not_generating=[
+        ("internlm3", UnsupportedError, "must be equal", {"qkv_bias": True, "attention_bias": None}),
+        ("ministral", WeightsError, "layer_types must be a list of 3 names", {"layer_types": ["chunked"] * 3}),
+        ("qwen2_windows", WeightsError, "sliding_window must be at least 1", {"sliding_window": 0}),
         ("llama", UnsupportedError, "remote code", {"auto_map": {"AutoModel": "x.Y"}}),
-        ("qwen2", UnsupportedError, "use_sliding_window = True", {"use_sliding_window": True}),
+        ("qwen2", WeightsError, "use_sliding_window must be true or false", {"use_sliding_window": "yes"}),
+        ("llama", UnsupportedError, "use_sliding_window = True", {"use_sliding_window": True}),
         ("qwen3", UnsupportedError, "layer_types", {"layer_types": ["sliding_attention", "full_attention"]}),
         ("llama", UnsupportedError, "longrope",
          {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4,
@@ -1002,7 +1203,7 @@ DECODER_ENCODERS = Case(
     refused=[
         ("qwen3_yarn", "not supported",
          {"rope_parameters": {"rope_type": "linear", "rope_theta": 700.0, "factor": 4.0}}),
-        ("qwen3_old", "use_sliding_window", {"use_sliding_window": True}),
+        ("qwen3_old", "use_sliding_window", {"use_sliding_window": True, "is_causal": False}),
         ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
         ("qwen3_old", "layer_types", {"layer_types": 3}),
         ("qwen3_old", "layer_types", {"layer_types": "full_attention"}),

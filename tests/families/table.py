@@ -1,23 +1,26 @@
-"""The table of families in docs/families.md, made from the code. Run this file as a module to write it anew:
+"""The tables of families in docs/families.md, made from the code. Run this file as a module to write them anew:
 
     python -m tests.families.table
 """
 
 import importlib
+import json
 
 from engine.backends.numba_cuda.support import check
 from engine.base.errors import UnsupportedError
-from engine.families import BY_POSITIONS, REFUSED, get_family
+from engine.families import BY_POSITIONS, FAMILIES, REFUSED, get_family
+from engine.loading.gguf_architectures import ARCHITECTURES
 from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE
 from engine.programs import program_of
 from tests.families.cases import CASES, CONFIGS
-from tests.tools.paths import ROOT
+from tests.tools.paths import DECODERS, ROOT
 
 from ..tools.encoders import ENCODERS, module_of
 
 DOCUMENT = ROOT / "docs" / "families.md"
 START, END = "<!-- made by python -m tests.families.table -->", "<!-- end -->"
+GENERATING = "<!-- the table of language models, made by python -m tests.families.table -->"
 
 FAMILY_CASES = {case.module: case for case in CASES if case.types or case.shared}
 """The rows of families that encode, by the name of the module."""
@@ -62,11 +65,32 @@ def table() -> str:
     return "\n".join([*rows, "", "These `model_type` are refused:", "", *refused])
 
 
+def language_models() -> str:
+    """Return the table of decoders without an encoder as Markdown."""
+    rows = ["| models | `model_type` | golden models | `general.architecture` of GGUF files |", "|---|---|---|---|"]
+    for case in sorted(CASES, key=lambda case: case.module):
+        found = [name for name in case.generates if (DECODERS / name).is_dir() and _is_language_model(name)]
+        if found:
+            types = ", ".join(f"`{name}`" for name in sorted(found))
+            files = [f"`{name}`" for name, kind in ARCHITECTURES.items()
+                     if kind.model_type in found and not kind.encodes]
+            rows.append(f"| {case.published} | {types} | {len(case.generating)} | {', '.join(files)} |")
+    return "\n".join(rows)
+
+
+def _is_language_model(name: str) -> bool:
+    family = FAMILIES[name]
+    values = json.loads((DECODERS / name / "config.json").read_text(encoding="utf-8"))
+    return family.read_generator is not None and family.read_generator(values).encoder is None
+
+
 def document() -> str:
-    """Return docs/families.md with its table made anew."""
+    """Return docs/families.md with its tables made anew."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    for start, made in ((START, table()), (GENERATING, language_models())):
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n\n{made}\n\n{END}{rest.partition(END)[2]}"
+    return text
 
 
 if __name__ == "__main__":

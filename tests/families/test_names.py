@@ -181,8 +181,8 @@ def test_impossible_values_are_refused(key, value):
 
 
 def test_an_unknown_family_is_told_the_known_ones():
-    with pytest.raises(UnsupportedError, match="'bloom' is not supported; supported are albert, bart, bert, "):
-        get_family({"model_type": "bloom"})
+    with pytest.raises(UnsupportedError, match="'xglm' is not supported; supported are albert, bart, bert, "):
+        get_family({"model_type": "xglm"})
     for model_type, reason in REFUSED.items():
         with pytest.raises(UnsupportedError, match=f"'{model_type}' is not supported \\({reason}\\); supported are"):
             get_family({"model_type": model_type})

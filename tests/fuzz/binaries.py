@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from engine.files.ctranslate2 import CTranslate2File
 from engine.files.folder import ModelFolder
 from engine.files.gguf import GgufFile
 from engine.files.gguf_blocks import TYPES
+from engine.loading.gguf_architectures import KEYS
 from engine.model.run_config import RunConfig
 from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.fairseq import read_m2m
 from engine.text.vocabularies.marian import read_marian
-from tests.fuzz.mutate import bytes_of, json_of, safetensors_of
+from tests.fuzz.mutate import bytes_of, json_of, safetensors_of, words_of
 from tests.fuzz.pickles import MUTATORS, TEXTS
 from tests.tools.ctranslate2_files import TYPES as ARRAYS
 from tests.tools.ctranslate2_files import ctranslate2
@@ -34,6 +36,8 @@ from tests.tools.gguf_files import PLAIN, Blocks, gguf
 from tests.tools.paths import CTRANSLATE2, DECODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER
 
 from ..tools.encoders import GENERATORS
+from ..tools.gguf_encoders import FILES, file_of
+from ..tools.golden_gguf import WRITTEN, config_of, gguf_of
 
 _INTEGERS = (0, 1, 2, 3, 7, 31, 32, 33, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63,
              2**64 - 1)
@@ -154,6 +158,25 @@ def _gguf_model(rng: random.Random, place: Path) -> None:
     _run(load_model(place / "m.gguf", kind="generate", precision=rng.choice((None, None, "q8_0", "float32"))))
 
 
+def _golden_gguf(rng: random.Random, place: Path) -> None:
+    """Change the settings of a golden language model or encoder of any architecture, or the tensors or the bytes."""
+    changes: dict[str, Any] = {}
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        changes[rng.choice(OWN_SETTINGS)] = rng.choice((*_SETTINGS, None, 2, 3, 4, 6, 8, 1.0, 0.5, "none", "linear"))
+    if rng.random() < 0.3:
+        data, _ = file_of(rng.choice(list(FILES)), **changes)
+    else:
+        more = {rng.choice(("rope_freqs.weight", "rope_factors_long.weight", "output.weight", "blk.0.attn_q.bias")):
+                np.ones(rng.choice(_SHAPES), np.float32)} if rng.random() < 0.2 else {}
+        data = gguf_of(rng.choice(IN_GGUF), more, **changes)
+    (place / "m.gguf").write_bytes(integers_of(rng, data, 4000) if rng.random() < 0.3 else data)
+    model = load_model(place / "m.gguf", long_context=rng.random() < 0.1)
+    if model.decoder is not None:
+        _run(model)
+    elif model.encoder.text is not None:
+        Tokenizer(model.encoder.text, 64, 1)(TEXTS)
+
+
 def _folder(rng: random.Random, place: Path) -> None:
     """Change the config, the settings or the tensors of a golden generating model."""
     source = rng.choice(FOLDERS)
@@ -218,9 +241,20 @@ LANGUAGES = sorted(LANGUAGE_TOKENIZERS.iterdir())
 MARIAN = {name: (MARIAN_TOKENIZER / name).read_bytes()
           for name in ("source.spm", "target.spm", "vocab.json")}  # fmt: skip
 WORDS = ("model_type", *GENERATORS, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
-         "sliding_window", "decoder_layers", "d_model", "rope_theta", "vocab_size", "eos_token_id")
+         "sliding_window", "decoder_layers", "d_model", "rope_theta", "vocab_size", "eos_token_id",
+         *words_of(*(import_module(GENERATORS[name].read_generator.__module__) for name in GENERATORS)))
+IN_GGUF = [path.name for path in FOLDERS if config_of(path.name)["model_type"] in WRITTEN]
+OWN_SETTINGS = tuple(f"ARCH.{key}" for key in (
+    *KEYS, "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.freq_base",
+    "rope.freq_base_swa", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "logit_scale",
+    "attention.sliding_window", "attention.sliding_window_pattern", "use_parallel_residual", "attention.clamp_kqv",
+    "attention.max_alibi_bias", "attention.scale", "residual_scale", "embedding_scale", "final_logit_softcapping",
+    "attn_logit_softcapping", "pooling_type", "attention.causal", "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon", "expert_count")) + tuple(f"tokenizer.ggml.{key}" for key in (
+        "model", "pre", "tokens", "token_type", "cls_token_id", "seperator_token_id", "normalizer.lowercase"))
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "GGUF file": _gguf, "CTranslate2 file": _ctranslate2, "GGUF model": _gguf_model, "generating folder": _folder,
-    "CTranslate2 folder": _converted, "Marian's tokenizers": _marian,
+    "CTranslate2 folder": _converted, "GGUF file of any architecture": _golden_gguf, "Marian's tokenizers": _marian,
     "tokenizers of languages": _languages,
 }

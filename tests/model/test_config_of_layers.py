@@ -38,8 +38,19 @@ def test_sandwich_norms_and_scaled_embeddings_in_formulas():
     assert lines[2] == "x = rms_norm(x); store x"
 
 
+def test_reordered_and_parallel_norms_in_formulas():
+    one, _ = (text for _, text in outline(program_of(replace(PLAIN, norm_place="reordered")))[1:])
+    assert "y = output c; y = x + layer_norm(y)" in one
+    assert one.endswith("x = y + layer_norm(x)")
+    assert "h = layer_norm(" not in one
+    one, _ = (text for _, text in outline(program_of(replace(PLAIN, norm_place="parallel")))[1:])
+    assert one.count("h = layer_norm(x)") == 2
+    assert one.endswith("x = y + down u")
+
+
 @pytest.mark.parametrize(("place", "asked", "found"), [
-    ("post", None, False), ("pre", None, True), ("sandwich", None, True), ("post", True, True), ("pre", False, False)])
+    ("post", None, False), ("pre", None, True), ("sandwich", None, True), ("post", True, True), ("pre", False, False),
+    ("reordered", None, True), ("parallel", None, True)])
 def test_the_last_norm(place, asked, found):
     assert ("final_norm.weight" in expected_shapes(replace(PLAIN, norm_place=place, final_norm=asked))) == found
 
@@ -49,7 +60,9 @@ def test_the_last_norm(place, asked, found):
     {"weight_sets": (0, -1, 0, 0)}, {"weight_sets": (0, 10**30, 0, 0)}, {"weight_sets": (0, 0.0, 0, 0)},
     {"weight_sets": [0, 0, 0, 0]}, {"embedding_width": -1}, {"embedding_width": 2.0}, {"embedding_scale": 0.0},
     {"embedding_scale": 1}, {"embedding_scale": float("nan")}, {"final_norm": 1}, {"final_norm": "yes"},
-    {"attention_scale": 0.0}, {"norm_place": "sandwiched"},
+    {"attention_scale": 0.0}, {"norm_place": "sandwiched"}, {"attention_softcap": -1.0}, {"attention_softcap": 1},
+    {"attention_softcap": float("nan")}, {"logits_softcap": 2.0}, {"joint_norm": 1},
+    {"joint_norm": True, "head_norm": True},
 ], ids=str)
 def test_impossible_options_are_refused_by_name(changes):
     with pytest.raises(WeightsError, match=f"impossible model configuration: .*{next(iter(changes))}"):
@@ -59,7 +72,9 @@ def test_impossible_options_are_refused_by_name(changes):
 @pytest.mark.parametrize("changes", [
     {"rotary_frequencies": (1.0,)}, {"rotary_frequencies": (1.0, -1.0)}, {"rotary_frequencies": (1.0, float("nan"))},
     {"rotary_frequencies": (1, 1)}, {"rotary_frequencies": [1.0, 0.1]}, {"rotary_factor": 0.0}, {"rotary_factor": 1},
-    {"rotary_frequencies": (1.0, 0.1), "rotary_theta": None},
+    {"rotary_frequencies": (1.0, 0.1), "rotary_theta": None}, {"rotary_frequencies": (1.0, 0.1), "rotary_width": 2},
+    {"rotary_width": 3}, {"rotary_width": 6}, {"rotary_width": 0}, {"rotary_width": 2.0}, {"rotary_width": True},
+    {"rotary_width": 2, "rotary_theta": None},
 ], ids=str)
 def test_impossible_rotary_options_are_refused_by_name(changes):
     replace(PLAIN, attention_kinds=(AttentionKind(rotary_theta=1e4, rotary_frequencies=(1.0, 0.1), rotary_factor=2.0),))

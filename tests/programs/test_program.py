@@ -30,11 +30,11 @@ def test_the_set_of_operations_is_closed():
         "Embed": ["out", "width", "word", "position", "token_type", "layer", "scale"],
         "Norm": ["x", "out", "weight", "bias", "eps", "kind", "layer", "residual"],
         "Linear": ["x", "parts", "activation", "gate", "residual", "layer", "scale"],
-        "Heads": ["buffers", "rotary", "layer", "norms", "eps"],
+        "Heads": ["buffers", "rotary", "layer", "norms", "eps", "joint"],
         "Attend": ["q", "k", "v", "out", "scale", "window", "layer", "bias", "observed", "relative",
-                   "keys"],
+                   "keys", "softcap"],
         "Pick": ["x", "out", "layer"],
-        "Store": ["x", "layer", "array", "top"],
+        "Store": ["x", "layer", "array", "top", "softcap"],
     }
 
 

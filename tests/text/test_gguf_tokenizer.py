@@ -175,7 +175,7 @@ def test_a_tokenizer_without_a_space_in_front():
 
 
 UNSUPPORTED = {
-    "no model": roberta(model=None), "BERT's": roberta(model="bert"), "a number": roberta(model=3),
+    "no model": roberta(model=None), "T5's": roberta(model="t5"), "a number": roberta(model=3),
     "no split": roberta(pre=None), "a list as split": roberta(pre=np.ones(2)), "another split": roberta(pre="tekken"),
 }  # fmt: skip
 

@@ -32,6 +32,10 @@ DECODERS = {
                         embedding_norm=False, **COMMON),
     "sandwich, ALiBi": ModelConfig("test", 20, 2, 3, 17, 33, vocab_size=50, logits="tied", norm_place="sandwich",
                                    attention_bias="alibi", weight_sets=(0, 0), attention_kinds=CAUSAL),
+    "reordered, joint norms, caps": ModelConfig(
+        "test", 30, 2, 4, 12, 26, vocab_size=50, max_positions=90, position_table=False, logits="own", norm="rms",
+        norm_place="reordered", embedding_norm=False, joint_norm=True, num_kv_heads=2, attention_softcap=2.0,
+        logits_softcap=3.0, attention_kinds=(AttentionKind(rotary_theta=500.0, rotary_width=8, causal=True),)),
 }
 """Decoders of awkward sizes, which together use every option that matters to a decoder. "deep" has products whose depth
 the kernels cut."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, finite_rows
+from ..step_checks import capped, check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import CELL, Cache, CellTable
 from .lowering import lower
@@ -152,6 +152,8 @@ class CpuDecoder(Requests[CellTable]):
     def _step(self, rows: Sequence[Row], stop: Stop) -> Scores:
         new = self._new_rows(rows)
         check_wanted(rows, self.vocab_size)
+        if self._config.logits_softcap:
+            return self._step_capped(rows, new, stop)
         written = sum(row.scored for row in rows if row.best is None)
         chosen, k = sum(row.scored for row in rows) - written, max(row.best or 0 for row in rows)
         logits = np.empty((written, self._vocab_width), np.float32)
@@ -160,6 +162,17 @@ class CpuDecoder(Requests[CellTable]):
                    best if chosen else None)
         logits, top = logits[:, : self.vocab_size], Top(best[0], best[1].astype(np.int64), best[2])
         return Scores(self._add(new), finite_rows(rows, logits, top), logits, top)
+
+    def _step_capped(self, rows: Sequence[Row], new: _NewRows, stop: Stop) -> Scores:
+        """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
+        lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
+        whole = [replace(row, best=None) for row in rows]
+        self._pass(self._executor, new, [lines] if len(lines) else [], stop, _places(whole, len(lines)))
+        with np.errstate(invalid="ignore"):
+            lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
+        written = np.repeat([row.best is None for row in rows], [row.scored for row in rows])
+        top = top_of(lines[~written], max(row.best or 0 for row in rows))
+        return Scores(self._add(new), finite_rows(rows, lines[written], top), lines[written], top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
                           stop: Stop = NEVER) -> np.ndarray:

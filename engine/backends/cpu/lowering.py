@@ -231,7 +231,14 @@ class _Emitter:
                 cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
                 for name, weight in zip_longest(operation.buffers, operation.norms):
                     width = shapes[name].width // (shapes[name].heads or 1)
-                    own = None if weight is None else self._packer.norm(weight, None, operation.eps, width)
+                    of_norm = shapes[name].width if operation.joint else width
+                    own = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
+                    if own is not None and operation.joint:
+                        self._executor.norm(at[name], at[name], own, residual=-1, operands=-1, rms=True, stored=False,
+                                            needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
+                        own = None
+                    if own is None and rotary is None:
+                        continue
                     self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
                                          needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
             case Attend(keys="cache" | "cross"):
@@ -241,7 +248,8 @@ class _Emitter:
                 bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
                 self._executor.attend(
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
-                    operation.scale, *band(operation), bias, self._packer.relative(operation, shapes),
+                    operation.scale, operation.softcap, *band(operation), bias,
+                    self._packer.relative(operation, shapes),
                     _observed_rows(operation), self._packer.longest,
                     needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
@@ -262,7 +270,7 @@ class _Emitter:
         self._executor.attend_state(
             at[operation.q], at[operation.k] if cached else -1, at[operation.v] if cached else -1, at[operation.out],
             KEYS.index(operation.keys), operation.layer, k.heads or 1, q.width // (q.heads or 1), operation.scale,
-            *band(operation), bias, self._storage,
+            operation.softcap, *band(operation), bias, self._storage,
             needs_barrier=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
     def _operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:

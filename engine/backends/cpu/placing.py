@@ -185,7 +185,7 @@ def bfloat16_heads(program: Program, packer: Packer) -> set[str]:
             heads = [shapes[name] for name in (operation.q, operation.k, operation.v) if name in shapes]
             widths = [buffer.width // (buffer.heads or 1) for buffer in heads]
             plain = (operation.keys == "pass" and operation.scale > 0 and operation.window == (None, None)
-                     and operation.bias is None and operation.relative is None
+                     and operation.bias is None and operation.relative is None and not operation.softcap
                      and all(width % 32 == 0 for width in widths))
             (found if plain else others).update((operation.q, operation.k, operation.v))
             others |= {operation.out}

@@ -20,7 +20,7 @@ from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
+from ..step_checks import capped, check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions
@@ -173,7 +173,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                     assert row is not None
                     buffers[operation.out] = buffers[operation.x][:, len(row.tokens) - row.scored :]
                 case Store():
-                    arrays[operation.array] = buffers[operation.x]
+                    arrays[operation.array] = capped(buffers[operation.x], operation.softcap)
                 case _:
                     execution.run([operation], buffers)
         return arrays

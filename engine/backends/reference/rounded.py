@@ -159,10 +159,13 @@ class _RoundedOps(ReferenceOps):
         k, v = (bfloat16(x).repeat(sharing, axis=1) for x in (call.k, call.v))
         if self._queries:
             scores = bfloat16(call.q) @ k.swapaxes(2, 3) * (call.scale * math.log2(math.e))
-        elif call.bias is None:     # the factor log2 e is part of the rounded queries, unless the scores are changed
+        elif call.bias is None and not call.softcap:
+            # The factor log2 e is part of the rounded queries, unless the scores are changed.
             scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
         else:
-            scores = (bfloat16(call.q * call.scale) @ k.swapaxes(2, 3) + call.bias) * math.log2(math.e)
+            scores = bfloat16(call.q * call.scale) @ k.swapaxes(2, 3)
+            scores = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
+            scores = (scores + (0 if call.bias is None else call.bias)) * math.log2(math.e)
         for b, h in np.ndindex(scores.shape[:2]):
             scores[b, h][~visible_keys(call, b, h)] = -np.inf
         p = np.exp2(scores - scores.max(axis=3, keepdims=True))

@@ -1,6 +1,6 @@
 """Make a tokenizer.json from the settings of a GGUF file, where llama.cpp keeps the whole tokenizer of a model.
 
-    tokenizer.ggml.model        "gpt2" for BPE over bytes, "llama" for SentencePiece's BPE
+    tokenizer.ggml.model        "gpt2" for BPE over bytes, "llama" for SentencePiece's BPE, "bert" for WordPiece
     tokenizer.ggml.pre          how BPE over bytes splits a text into words
     tokenizer.ggml.tokens       the tokens by their ids; .token_type their types, as SentencePiece numbers them
     tokenizer.ggml.merges       the pairs of "gpt2", the first one first; "llama" has .scores instead
@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
-from ..patterns import words_pattern
+from ..patterns import BLOOM, GPT_4O, words_pattern
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
 from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
@@ -48,6 +48,10 @@ _SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
     "llama-bpe": (_words(r"\p{N}{1,3}"), None, True),
     "qwen2": (_words(r"\p{N}"), {"type": "NFC"}, False),
     "smollm": (_sequence({"type": "Digits", "individual_digits": True}, _GPT2), None, False),
+    "olmo": (_GPT2, {"type": "NFC"}, False),
+    "dbrx": (_words(r"\p{N}{1,3}"), None, False),
+    "gpt-4o": (_sequence(_split(GPT_4O), _BYTE_LEVEL), None, False),
+    "bloom": (_sequence(_split(BLOOM), _BYTE_LEVEL), None, False),
 }
 """How BPE over bytes splits a text, by tokenizer.ggml.pre: the step that splits, the normalizer, and whether a word
 that is a token is not split further."""
@@ -55,6 +59,7 @@ _ALIASES = {
     **dict.fromkeys(("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
                     "llama-bpe"),
     **dict.fromkeys(("deepseek-r1-qwen", "kormo", "f2llmv2"), "qwen2"),
+    **dict.fromkeys(("starcoder", "refact"), "smollm"),
 }
 """Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
 _STARTS = ("llama-bpe",)
@@ -89,12 +94,20 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     Raises `FormatError` for settings that no tokenizer has, and `UnsupportedError` for a kind that is not supported.
     """
     kind = settings.get(f"{_KEYS}model")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise UnsupportedError(f"{_KEYS}model {shown(kind)} is not supported; supported are {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in (*_KINDS, "bert"):
+        raise UnsupportedError(f"{_KEYS}model {shown(kind)} is not supported; supported are "
+                               f"{', '.join((*_KINDS, 'bert'))}")
     tokens, types = _tokens(settings)
-    roles = {name: tokens[number] for name in ("bos", "eos") if (number := _role(settings, name, len(tokens))) >= 0}
-    template = _template(settings, roles, kind)
-    components = _KINDS[kind](settings, tokens, types, template)
+    if kind == "bert":
+        tokens = [_piece(text, one) for text, one in zip(tokens, types, strict=True)]
+    # "seperator" is what files say.
+    names = ("bos", "cls", "seperator", "unknown") if kind == "bert" else ("bos", "eos")
+    roles = {name: tokens[number] for name in names if (number := _role(settings, name, len(tokens))) >= 0}
+    if kind == "bert":
+        roles |= {"cls": roles["bos"]} if "bos" in roles else {}    # llama.cpp begins a text with bos_token_id
+        components = _wordpiece(settings, tokens, roles)
+    else:
+        components = _KINDS[kind](settings, tokens, types, _template(settings, roles, kind))
     added = [added_token(text, special=one != USER_DEFINED) for text, one in zip(tokens, types, strict=True)
              if one in (CONTROL, USER_DEFINED, UNKNOWN)]
     if len(added) > MAX_ADDED:
@@ -174,6 +187,32 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     space = _adds_space(settings)
     pieces = Pieces(tokens, scores.tolist(), types)
     return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+
+
+def _piece(text: str, kind: int) -> str:
+    """Return a token of WordPiece: files put a space in front of a word, and nothing in front of the rest of one."""
+    if kind in (CONTROL, UNKNOWN):
+        return text
+    return text[1:] if text.startswith("\u2581") and len(text) > 1 else f"##{text}"
+
+
+def _wordpiece(settings: Mapping[str, Any], tokens: list[str], roles: Mapping[str, str]) -> Components:
+    """Return the components of BERT's tokenizer, in lower case unless a file says otherwise, as in llama.cpp."""
+    if missing := [name for name in ("cls", "seperator", "unknown") if name not in roles]:
+        raise FormatError(f"the settings lack {_KEYS}{missing[0]}_token_id")
+    ids = {text: i for i, text in enumerate(tokens)}
+    if len(ids) != len(tokens):
+        raise FormatError(f"{_KEYS}tokens has two tokens for one piece of WordPiece")
+    flags = {"lowercase": settings.get(f"{_KEYS}normalizer.lowercase", True)}
+    flags["strip_accents"] = settings.get(f"{_KEYS}normalizer.strip_accents", flags["lowercase"])
+    for name, flag in flags.items():
+        if type(flag) is not bool:
+            raise FormatError(f"{_KEYS}normalizer.{name} must be true or false, not {shown(flag)}")
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **flags}
+    model = {"type": "WordPiece", "unk_token": roles["unknown"], "continuing_subword_prefix": "##",
+             "max_input_chars_per_word": 100, "vocab": ids}
+    return Components(model, ids, normalizer, {"type": "BertPreTokenizer"}, {}, "cls A seperator",
+                      "cls A seperator B:1 seperator:1", decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
 
 
 def _adds_space(settings: Mapping[str, Any]) -> bool:

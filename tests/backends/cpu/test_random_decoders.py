@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.backends.reference import ReferenceBackend
 from engine.model.attention import AttentionKind
-from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
+from engine.model.config import ACTIVATIONS, LINEAR_MAPS, NORM_PLACES, ModelConfig
 from engine.model.run_config import RunConfig
 
 from ...tools.decoders import make_weights, open_requests, row
@@ -40,7 +40,9 @@ def configs(draw):
                                           "bias_one_sided": draw(st.booleans())}
     memory = draw(st.sampled_from([0, 1, 24, 35]))
     width, half = draw(st.integers(1, 70)), draw(st.integers(1, 20))
-    logits = draw(st.sampled_from(["tied", "own"]))
+    logits, head_norm = draw(st.sampled_from(["tied", "own"])), draw(st.booleans())
+    turned = draw(st.sampled_from([None, half])) if rotates and half % 2 == 0 else None
+    kinds = [kind if kind.rotary_theta is None else replace(kind, rotary_width=turned) for kind in kinds]
     return ModelConfig(
         family="random", hidden_size=width, num_layers=layers, num_heads=heads,
         num_kv_heads=draw(st.sampled_from([g for g in (1, 2, 3, 4, 6) if heads % g == 0])),
@@ -49,10 +51,11 @@ def configs(draw):
         token_types=draw(st.integers(0, 1)), embedding_norm=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-5])), activation=draw(st.sampled_from(ACTIVATIONS)),
         norm=draw(st.sampled_from(["layer", "rms"])),
-        norm_place=draw(st.sampled_from(["post", "pre"] if memory else ["post", "pre", "sandwich"])),
+        norm_place=draw(st.sampled_from(NORM_PLACES[: 2 if memory else None])),
         norm_bias=draw(st.booleans()), first_attention_norm=draw(st.booleans()), gated=draw(st.booleans()),
         biases=tuple(draw(st.lists(st.sampled_from(LINEAR_MAPS), unique=True))), attention_kinds=tuple(kinds),
-        head_norm=draw(st.booleans()), attention_bias=bias, **table,
+        head_norm=head_norm, joint_norm=not head_norm and draw(st.booleans()), attention_bias=bias, **table,
+        attention_softcap=draw(st.sampled_from([0.0, 2.0])), logits_softcap=draw(st.sampled_from([0.0, 0.0, 3.0])),
         attention_scale=draw(st.sampled_from([None, 1.0, 0.3])),
         embedding_width=0 if logits == "tied" else draw(st.sampled_from([0, 16, 33])),
         final_norm=draw(st.sampled_from([None, True, False])), embedding_scale=draw(st.sampled_from([1.0, 5.5])),

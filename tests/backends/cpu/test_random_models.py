@@ -12,7 +12,7 @@ from engine.backends.batch import Batch
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.model.attention import AttentionKind, RelativePositions
-from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
+from engine.model.config import ACTIVATIONS, LINEAR_MAPS, NORM_PLACES, ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs.observe import Observed
 from engine.weights.parameters import expected_shapes
@@ -50,9 +50,12 @@ def configs(draw, most_layers=3):
                                           "bias_max_distance": draw(st.sampled_from([9, 20, 128])),
                                           "bias_in_layers": draw(st.booleans())}
     half = draw(st.integers(1, 20))
+    turned = draw(st.sampled_from([None, half])) if rotates and half > 1 and half % 2 == 0 else None
+    kinds = [kind if kind.rotary_theta is None else replace(kind, rotary_width=turned) for kind in kinds]
     if rotates and draw(st.booleans()):
-        angles = tuple(float(angle) for angle in np.geomspace(1.0, 0.003, half))
+        angles = tuple(float(angle) for angle in np.geomspace(1.0, 0.003, half if turned is None else half // 2))
         kinds = [kind if kind.rotary_theta is None else replace(kind, rotary_frequencies=angles) for kind in kinds]
+    relative, head_norm = draw(st.one_of(st.none(), RELATIVE)), draw(st.booleans())
     return ModelConfig(
         family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads,
         num_kv_heads=kv_heads, head_width=half * (1 + rotates),
@@ -61,11 +64,12 @@ def configs(draw, most_layers=3):
         max_positions=POSITIONS if rotates else draw(st.sampled_from([0, POSITIONS])),
         position_table=draw(st.booleans()), token_types=draw(st.integers(0, 2)), embedding_norm=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-5])), activation=draw(st.sampled_from(ACTIVATIONS)),
-        norm=draw(st.sampled_from(["layer", "rms"])), norm_place=draw(st.sampled_from(["post", "pre", "sandwich"])),
+        norm=draw(st.sampled_from(["layer", "rms"])), norm_place=draw(st.sampled_from(NORM_PLACES)),
         norm_bias=draw(st.booleans()), first_attention_norm=draw(st.booleans()), gated=draw(st.booleans()),
         biases=tuple(draw(st.lists(st.sampled_from(LINEAR_MAPS), unique=True))), attention_kinds=tuple(kinds),
-        head_norm=draw(st.booleans()), attention_bias=bias, **table,
-        attention_scale=draw(st.sampled_from([None, 1.0, 0.3])), relative=draw(st.one_of(st.none(), RELATIVE)),
+        head_norm=head_norm, joint_norm=not head_norm and draw(st.booleans()), attention_bias=bias, **table,
+        attention_scale=draw(st.sampled_from([None, 1.0, 0.3])), relative=relative,
+        attention_softcap=draw(st.sampled_from([0.0, 2.0])) if relative is None else 0.0,
         embedding_width=draw(st.sampled_from([0, 1, 16, 33])),
         final_norm=draw(st.sampled_from([None, True, False])),
         embedding_scale=draw(st.sampled_from([1.0, 5.5])),
@@ -209,5 +213,6 @@ def test_every_option_is_drawn():
     draw()
     constant = {(kind.__name__, field.name) for kind, values in drawn.items() for field in fields(kind)
                 if len({getattr(value, field.name) for value in values}) < 2}
-    of_decoders = {"logits", "logits_bias", "logits_scale", "memory_size", "bias_one_sided"}  # test_random_decoders.py
+    of_decoders = {"logits", "logits_bias", "logits_scale", "logits_softcap", "memory_size",
+                   "bias_one_sided"}    # test_random_decoders.py
     assert constant == {("ModelConfig", name) for name in {"family", "pad_token_id"} | of_decoders}

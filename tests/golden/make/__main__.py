@@ -30,14 +30,15 @@ WRITERS = {
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "torch_transformer": "models",
     "generation": "models", "generating": "models", "decoders": "models", "reranker": "models", "audio": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
+    "gguf_architectures": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
     "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models", "late": "models",
     "bge_m3": "models", "calibration": "calibration", "chat_templates": "chat",
 }
 """The writers, and the environment that each runs in."""
 
-WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_tokenizer", "transcripts", "sparse",
-                    "modules", "sample_rates", "calibration")
+WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_architectures", "gguf_tokenizer",
+                    "transcripts", "sparse", "modules", "sample_rates", "calibration")
 """Writers that need real models. The first lines of each say how to get them."""
 
 

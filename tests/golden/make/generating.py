@@ -55,6 +55,18 @@ GEMMA3 = LLAMA | {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}}  # fmt: skip
 
+SQUARE = {key: value for key, value in LLAMA.items() if key != "head_dim"} | {
+    "num_attention_heads": 2, "num_key_value_heads": 1}
+"""LLAMA for models whose heads share the hidden size."""
+GPT = {"vocab_size": VOCAB, "n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 4, "bos_token_id": 1,
+       "eos_token_id": EOS}  # fmt: skip
+WINDOWS = {"num_hidden_layers": 3, "sliding_window": 7,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
+MULTIPLIERS = {"embedding_multiplier": 12.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22,
+               "logits_scaling": 8.0, "tie_word_embeddings": True}  # fmt: skip
+LONGROPE = {"rope_type": "longrope", "rope_theta": 300.0, "short_factor": [1.0, 1.25, 1.5],
+            "long_factor": [2.0, 4.0, 8.5]}  # fmt: skip
+
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart": ("BartForConditionalGeneration", "BartConfig", BART),
     "bart_forced": ("BartForConditionalGeneration", "BartConfig", BART | {
@@ -65,6 +77,18 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
     "bart_relu": ("BartForConditionalGeneration", "BartConfig", BART | {
         "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {
+        "vocab_size": VOCAB, "hidden_size": 12, "n_layer": 2, "n_head": 3, "bos_token_id": 1, "eos_token_id": EOS}),
+    "codegen": ("CodeGenForCausalLM", "CodeGenConfig", GPT | {"rotary_dim": 2}),
+    "cohere2": ("Cohere2ForCausalLM", "Cohere2Config", LLAMA | WINDOWS | {"logit_scale": 0.25}),
+    "ernie4_5": ("Ernie4_5ForCausalLM", "Ernie4_5Config", LLAMA | {"use_bias": True}),
+    "exaone4": ("Exaone4ForCausalLM", "Exaone4Config", LLAMA | WINDOWS | {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 900.0}}),
+    "exaone4_whole": ("Exaone4ForCausalLM", "Exaone4Config", LLAMA | {
+        "sliding_window": None, "layer_types": ["full_attention"] * 2, "tie_word_embeddings": True}),
+    "falcon": ("FalconForCausalLM", "FalconConfig", {
+        "vocab_size": VOCAB, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": EOS}),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", LLAMA | {"hidden_act": "gelu_pytorch_tanh"}),
     "gemma3": ("Gemma3ForConditionalGeneration", "Gemma3Config", {
         "text_config": GEMMA3 | {"attention_bias": True}, "mm_tokens_per_image": 1, "eos_token_id": EOS,
@@ -72,9 +96,34 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 4,
             "patch_size": 2}}),
     "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA3),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", LLAMA | WINDOWS | {
+        "query_pre_attn_scalar": 5, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
+    "glm": ("GlmForCausalLM", "GlmConfig", LLAMA | {
+        "head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2_inner": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"n_inner": 17, "activation_function": "gelu"}),
     "gpt2_unscaled": ("GPT2LMHeadModel", "GPT2Config", GPT2 | {"scale_attn_weights": False, "n_head": 2}),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", "GPTBigCodeConfig", GPT),
+    "gpt_bigcode_heads": ("GPTBigCodeForCausalLM", "GPTBigCodeConfig", GPT | {"multi_query": False, "n_inner": 20}),
+    "gpt_neo": ("GPTNeoForCausalLM", "GPTNeoConfig", {
+        "vocab_size": VOCAB, "hidden_size": 12, "num_layers": 3, "num_heads": 3, "window_size": 5,
+        "attention_types": [[["global", "local"], 1], [["local"], 1]], "max_position_embeddings": 64,
+        "bos_token_id": 1, "eos_token_id": EOS}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SQUARE | {
+        "hidden_size": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0,
+                                               "partial_rotary_factor": 0.5}}),
+    "gpt_neox_serial": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SQUARE | {
+        "hidden_size": 16, "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new"}),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig", GPT | {"n_head": 2, "rotary_dim": 4}),
+    "granite": ("GraniteForCausalLM", "GraniteConfig", SQUARE | MULTIPLIERS),
+    "granitemoehybrid": ("GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig", SQUARE | MULTIPLIERS | {
+        "shared_intermediate_size": 14, "num_local_experts": 0, "layer_types": ["full_attention"] * 2,
+        "position_embedding_type": "rope", "mamba_n_heads": 2}),
+    "granitemoehybrid_bare": ("GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig", SQUARE | {
+        "shared_intermediate_size": 14, "num_local_experts": 0, "layer_types": ["full_attention"] * 2,
+        "mamba_n_heads": 2}),
+    "helium": ("HeliumForCausalLM", "HeliumConfig", SQUARE | {"head_dim": 6}),
+    "internlm3": ("LlamaForCausalLM", "InternLM3Config", LLAMA),
     "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"tie_word_embeddings": True}),
     "llama_biased": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {
         "attention_bias": True, "mlp_bias": True, "head_dim": None, "num_attention_heads": 3,
@@ -96,17 +145,48 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mbart_forced": ("MBartForConditionalGeneration", "MBartConfig", BART | {
         "forced_bos_token_id": 9, "encoder_layers": 2, "decoder_layers": 1}),
     "mistral": ("MistralForCausalLM", "MistralConfig", LLAMA | {"sliding_window": 7}),
+    "ministral": ("MinistralForCausalLM", "MinistralConfig", LLAMA | WINDOWS),
+    "mpt": ("MptForCausalLM", "MptConfig", {
+        "vocab_size": VOCAB, "d_model": 12, "n_layers": 2, "n_heads": 3, "max_seq_len": 64, "bos_token_id": 1,
+        "eos_token_id": EOS}),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5),
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
         "scale_embedding": True, "activation_function": "relu"}),
     "pegasus_odd": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
         "d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5}),
+    "olmo": ("OlmoForCausalLM", "OlmoConfig", SQUARE),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", SQUARE),
+    "olmo3": ("Olmo3ForCausalLM", "Olmo3Config", SQUARE | WINDOWS | {"rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 800.0, "factor": 4.0, "beta_fast": 8.0,
+                           "original_max_position_embeddings": 16, "attention_factor": 1.2},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 800.0}}}),
+    "opt": ("OPTForCausalLM", "OPTConfig", {
+        "vocab_size": VOCAB, "hidden_size": 12, "num_hidden_layers": 2, "ffn_dim": 14, "num_attention_heads": 3,
+        "max_position_embeddings": 64, "bos_token_id": EOS, "eos_token_id": EOS}),
+    "phi": ("PhiForCausalLM", "PhiConfig", SQUARE | {
+        "hidden_size": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 600.0,
+                                               "partial_rotary_factor": 0.5}}),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", SQUARE | {"sliding_window": 7}),
+    "phi3_long": ("Phi3ForCausalLM", "Phi3Config", SQUARE | {
+        "original_max_position_embeddings": 32, "rope_parameters": LONGROPE}),
+    "phi3_partial": ("Phi3ForCausalLM", "Phi3Config", SQUARE | {
+        "hidden_size": 16, "tie_word_embeddings": True, "original_max_position_embeddings": 48,
+        "rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {k: v for k, v in LLAMA.items() if k != "head_dim"} | {
         "num_attention_heads": 6, "tie_word_embeddings": True}),
+    "qwen2_windows": ("Qwen2ForCausalLM", "Qwen2Config", SQUARE | {
+        "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA | {"tie_word_embeddings": True}),
+    "seed_oss": ("SeedOssForCausalLM", "SeedOssConfig", LLAMA | {"attention_out_bias": True}),
     "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", LLAMA | {
         "num_hidden_layers": 3, "no_rope_layer_interval": 2, "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 2000.0}}),
+    "stablelm": ("StableLmForCausalLM", "StableLmConfig", SQUARE | {
+        "hidden_size": 16, "use_qkv_bias": True, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 400.0, "partial_rotary_factor": 0.25}}),
+    "stablelm_parallel": ("StableLmForCausalLM", "StableLmConfig", SQUARE | {
+        "hidden_size": 16, "use_parallel_residual": True}),
+    "starcoder2": ("Starcoder2ForCausalLM", "Starcoder2Config", SQUARE | {"sliding_window": 7}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "relu"}),
     "t5_own": ("T5ForConditionalGeneration", "T5Config", T5 | {
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),

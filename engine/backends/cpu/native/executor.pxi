@@ -99,9 +99,15 @@ cdef class Executor:
              bint needs_barrier):
         """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`.
 
-        The result is converted to the buffer `operands`, too, unless it is -1.
+        The result is converted to the buffer `operands`, too, unless it is -1. If x has heads, those of a row are normed
+        together, in place.
         """
+        cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(NORM, needs_barrier, x, out, weights)
+        if m.buffers[x].heads:
+            if x != out or residual >= 0 or operands >= 0 or stored:
+                raise ValueError("heads are normed together in place, and their result goes nowhere else")
+            m.scratch_floats = max(m.scratch_floats, row_stride(weights.norm.D))
         op.norm, op.residual, op.operands, op.rms, op.stored = weights.norm, residual, operands, rms, stored
         op.width = op.norm.D
 
@@ -136,11 +142,12 @@ cdef class Executor:
             op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
             op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
 
-    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high,
-               const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] observed, Py_ssize_t longest, *,
-               bint needs_barrier):
+    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, float softcap, Py_ssize_t low,
+               Py_ssize_t high, const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] observed,
+               Py_ssize_t longest, *, bint needs_barrier):
         """out = attention of the heads of q over those of k and v, inside the band (low, high).
 
+        softcap: of the scores; 0 for none.
         bias: None, or [H, 2n - 1] as `engine.model.positions.distance_bias` makes it; then no sequence has more than n tokens.
         relative: of all heads, or None.
         observed: a row for each `ObservedHead`. longest: the tokens of the longest sequence.
@@ -150,7 +157,7 @@ cdef class Executor:
         cdef Py_ssize_t e = m.buffers[v].stride
         if bias is not None:
             op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
-        op.k, op.v, op.d, op.scale, op.low, op.high = k, v, d, scale, low, high
+        op.k, op.v, op.d, op.scale, op.softcap, op.low, op.high = k, v, d, scale, softcap, low, high
         if relative is not None:
             op.relative, op.relative_head = relative.relative, relative.head
         cdef Py_ssize_t columns = op.relative.columns
@@ -166,11 +173,12 @@ cdef class Executor:
                 m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
 
     def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
-                     float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, int storage, *, bint needs_barrier):
+                     float scale, float softcap, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, int storage, *,
+                     bint needs_barrier):
         """out = attention of the heads of q over the keys of the cache (source 1), or of the encoder (source 2).
 
         k and v are the buffers that go to the cache, -1 for cross-attention. layer: counts the layers of the cache, or
-        of the keys and values for cross-attention. bias: as in `attend`. storage: of the cells, the index of a precision.
+        of the keys and values for cross-attention. softcap, bias: as in `attend`. storage: of the cells, the index of a precision.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, bias)
@@ -180,7 +188,7 @@ cdef class Executor:
         if bias is not None:
             op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
         op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
-        op.d, op.scale, op.low, op.high, op.storage = d, scale, low, high, storage
+        op.d, op.scale, op.softcap, op.low, op.high, op.storage = d, scale, softcap, low, high, storage
         m.sums_floats, m.key_heads = max(m.sums_floats, m.buffers[q].heads * (e + 2)), max(m.key_heads, key_heads)
         m.scratch_floats = max(m.scratch_floats, row_stride(m.kernels.cached_attention_scratch(d, e)))
 

@@ -45,7 +45,7 @@ cdef struct Instruction:
     int operands                # NORM, CONVERT, MULTIPLY: the buffer of operands that it writes; -1 for none
     Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
     Py_ssize_t width            # EMBED, STORE, NORM, CONVERT, PICK, SCALE: columns; LOGITS: those that are tokens
-    Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
+    Norm norm                   # NORM, of all heads together if x has heads; HEADS: of each, with the weight NULL for none
     bint rms
     bint stored                 # NORM: out is the caller's array 0
     int array                   # STORE: the number of the caller's array
@@ -67,6 +67,7 @@ cdef struct Instruction:
     int v
     Py_ssize_t d
     float scale                 # ATTEND, SCALE
+    float softcap               # ATTEND: of the scores; 0 for none
     Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
     Py_ssize_t high
     const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s; NULL: none

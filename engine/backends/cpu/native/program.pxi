@@ -117,10 +117,29 @@ cdef void norm_block(const Machine* m, const Instruction* op, const Place* at, P
                  m.buffers[op.out].stride, last - first, op.norm.D)
 
 
-cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void norm_joint(const Machine* m, const Instruction* op, const Place* at, float* scratch, Py_ssize_t first,
+                     Py_ssize_t last) noexcept nogil:
+    # Norm all heads of each row together, in place: they are gathered to one row, and go back to their places.
+    cdef const Buffer* b = &m.buffers[op.x]
+    cdef Py_ssize_t d = op.norm.D // b.heads, head = at.group.N * b.stride, row, h
+    cdef float* x
+    for row in range(first, last):
+        x = row_at(m, at, op.x, row)
+        for h in range(b.heads):
+            memcpy(scratch + h * d, x + h * head, d * sizeof(float))
+        m.kernels.rms_norm(&op.norm, scratch, op.norm.D, scratch, op.norm.D, 1)
+        for h in range(b.heads):
+            memcpy(x + h * head, scratch + h * d, d * sizeof(float))
+
+
+cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first,
+                    Py_ssize_t last) noexcept nogil:
     cdef const Machine* m = job.machine
     cdef const Sequence* sequence
     cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride, next_row
+    if m.buffers[op.x].heads:
+        norm_joint(m, op, at, own.scratch, first, last)
+        return
     if op.operands >= 0:
         while first < last:             # rows are converted while they are in the L1 cache
             next_row = min(last, first + NORM_ROWS)
@@ -334,7 +353,7 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
     memset(&call, 0, sizeof(call))
     call.relative = &relative if relative.row != NULL else NULL
     call.q_stride, call.k_stride, call.v_stride, call.out_stride = q.stride, k.stride, v.stride, out.stride
-    call.d, call.e, call.scale = op.d, v.stride, op.scale
+    call.d, call.e, call.scale, call.softcap = op.d, v.stride, op.scale, op.softcap
     call.bias_t, call.bias_s = 1, -1
     for s in range(g.count):
         sequence = &g.sequences[s]

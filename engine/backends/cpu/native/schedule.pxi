@@ -18,7 +18,7 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
     if op.kind == EMBED:
         embed_rows(job, op, at, first, last)
     elif op.kind == NORM:
-        norm_rows(job, op, at, first, last)
+        norm_rows(job, op, at, own, first, last)
     elif op.kind == CONVERT:
         convert_rows(job.machine, op, op.x, at, first, last)
     elif op.kind == MULTIPLY:

@@ -104,7 +104,8 @@ cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group*
     call.q = head_row(g, q, h * shared, sequence.row + row)
     call.out = g.rows + out.offset * g.N + (sequence.row + row) * out.stride + h * shared * e
     call.q_stride, call.q_head, call.heads, call.out_stride, call.out_head = e, g.N * e, shared, out.stride, e
-    call.T, call.S, call.d, call.e, call.scale = T - row, seen_keys(op, sequence, T), op.d, e, op.scale
+    call.T, call.S, call.d, call.e = T - row, seen_keys(op, sequence, T), op.d, e
+    call.scale, call.softcap = op.scale, op.softcap
     call.low, call.high, call.storage = op.low + past, op.high + past, op.storage
     call.keys = (op.layer * op.key_heads + h) * 2 * run
     call.values = call.keys + run

@@ -1,0 +1,58 @@
+"""BLOOM (Scao et al. 2022, arXiv 2211.05100): pre-norm layers with ALiBi, and a norm of the embeddings."""
+
+from __future__ import annotations
+
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from .fields import head_width, integer, merge_dialects, number, refuse_variants
+from .names import JOINED_HEADS, Names
+from .parts import Part, Parts, Values
+
+NAMES = Names(
+    prefix="transformer.",
+    embeddings={
+        "word_embeddings.weight": "embeddings.word",
+        "word_embeddings_layernorm.weight": "embeddings.norm.weight",
+        "word_embeddings_layernorm.bias": "embeddings.norm.bias",
+        "ln_f.weight": "final_norm.weight",
+        "ln_f.bias": "final_norm.bias",
+    },
+    layers="h.",
+    layer={
+        "input_layernorm": "attention.norm",
+        "self_attention.query_key_value": "attention.qkv",
+        "self_attention.dense": "attention.output",
+        "post_attention_layernorm": "ffn.norm",
+        "mlp.dense_h_to_4h": "ffn.up",
+        "mlp.dense_4h_to_h": "ffn.down",
+    },
+    left_out=("score.", "classifier.", "qa_outputs."),
+    joined=JOINED_HEADS,
+    joined_by_head=("attention.qkv",),
+    copies={"embeddings.word": ("lm_head.weight",)},
+)
+_DIALECT = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
+    values = merge_dialects(values, _DIALECT)
+    width, heads = integer(values, "hidden_size", 64), integer(values, "num_attention_heads", 8)
+    config = ModelConfig(
+        family="bloom",
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 2),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=4 * width,
+        vocab_size=integer(values, "vocab_size", 250880),
+        position_table=False,
+        norm_place="pre",
+        norm_eps=number(values, "layer_norm_epsilon", 1e-5),
+        activation="gelu_tanh",
+        attention_bias="alibi",
+        attention_kinds=(AttentionKind(causal=True),),
+        logits="tied",
+    )
+    return Parts(None, Part(config, NAMES))

@@ -1,0 +1,103 @@
+"""CodeGen (Nijkamp et al. 2022, arXiv 2203.13474) and GPT-J (Wang and Komatsuzaki 2021).
+
+Attention and feed-forward read one norm, and the first columns of a head rotate, neighbours together. CodeGen holds
+queries, values and keys in one tensor, in four parts, one for each core of the machine that trained it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..base.errors import WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from .fields import (
+    GATE_ACTIVATIONS,
+    activation,
+    head_width,
+    integer,
+    merge_dialects,
+    number,
+    optional_integer,
+    refuse_variants,
+)
+from .names import Names
+from .parts import Part, Parts, Values, Weights, with_one_norm
+
+_CORES = 4
+_ORDER = ("query", "value", "key")
+"""The order of the rows of a part."""
+
+GPTJ = Names(
+    prefix="transformer.",
+    embeddings={
+        "wte.weight": "embeddings.word",
+        "ln_f.weight": "final_norm.weight",
+        "ln_f.bias": "final_norm.bias",
+        "lm_head.weight": "logits.weight",
+        "lm_head.bias": "logits.bias",
+    },
+    layers="h.",
+    layer={
+        "ln_1": "attention.norm",
+        "attn.q_proj": "attention.query",
+        "attn.k_proj": "attention.key",
+        "attn.v_proj": "attention.value",
+        "attn.out_proj": "attention.output",
+        "mlp.fc_in": "ffn.up",
+        "mlp.fc_out": "ffn.down",
+    },
+    left_out=("score.", "qa_outputs."),
+    buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
+)
+CODEGEN = replace(GPTJ, layer={**{name: own for name, own in GPTJ.layer.items() if own[-5:] not in ("query", "value")
+                                  and not own.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
+_DIALECT = {"n_positions": "max_position_embeddings", "n_embd": "hidden_size", "n_head": "num_attention_heads",
+            "n_layer": "num_hidden_layers", "n_inner": "intermediate_size"}  # fmt: skip
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"tie_word_embeddings": False})
+    family = str(values.get("model_type"))
+    values = merge_dialects(values, _DIALECT)
+    width, heads, columns = (integer(values, key, default) for key, default in (
+        ("hidden_size", 4096), ("num_attention_heads", 16), ("rotary_dim", 64)))  # fmt: skip
+    if family == "codegen" and heads % _CORES:
+        raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shown(heads)}")
+    config = ModelConfig(
+        family=family,
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 28),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
+        vocab_size=integer(values, "vocab_size", 50400),
+        max_positions=integer(values, "max_position_embeddings", 2048),
+        position_table=False,
+        embedding_norm=False,
+        norm_place="parallel",
+        norm_eps=number(values, "layer_norm_epsilon", 1e-5),
+        biases=("up", "down"),
+        activation=activation(values, "activation_function", "gelu_new", GATE_ACTIVATIONS),
+        attention_kinds=(AttentionKind(causal=True, rotary_theta=10000.0, rotary_interleaved=True,
+                                       rotary_width=columns),),
+        logits="own",
+        logits_bias=True,
+    )
+    return Parts(None, Part(config, CODEGEN, _parted) if family == "codegen" else Part(config, GPTJ, with_one_norm))
+
+
+def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Return the weights with one norm, and queries, keys and values cut out of the parts of their tensor."""
+    found: Weights = {}
+    for name, array in with_one_norm(config, weights)[1].items():
+        if ".attention.qkv." in name and array.shape[:1] == (3 * config.num_heads * config.head_width,):
+            parts = array.reshape(_CORES, len(_ORDER), -1, *array.shape[1:])
+            found |= {name.replace("qkv", own): np.ascontiguousarray(parts[:, i]).reshape(-1, *array.shape[1:])
+                      for i, own in enumerate(_ORDER)}
+        else:
+            found[name] = array
+    return config, found

@@ -1,0 +1,19 @@
+"""GLM-4 9B (GLM Team 2024, arXiv 2406.12793): Llama's layers, of whose heads one half rotates, neighbours together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import llama
+from .parts import Part, Parts, Values
+
+_LAYER = {name: own for name, own in llama.TIED.layer.items() if name not in ("mlp.gate_proj", "mlp.up_proj")}
+TIED = replace(llama.TIED, layer={**_LAYER, "mlp.gate_up_proj": "ffn.gate_up"},
+               joined={"ffn.gate_up": ("ffn.gate", "ffn.up")})
+OWN_LOGITS = replace(TIED, embeddings=llama.OWN_LOGITS.embeddings, copies={})
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    config = llama.read_config(values, "glm")
+    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))

@@ -1,0 +1,88 @@
+"""GPT-Neo (Black et al. 2021): GPT-2's layers with local windows in every second layer, and scores without a scale."""
+
+from __future__ import annotations
+
+from ..base.errors import WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from .fields import activation, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
+from .names import Names
+from .parts import Part, Parts, Values
+
+NAMES = Names(
+    prefix="transformer.",
+    embeddings={
+        "wte.weight": "embeddings.word",
+        "wpe.weight": "embeddings.position",
+        "ln_f.weight": "final_norm.weight",
+        "ln_f.bias": "final_norm.bias",
+    },
+    layers="h.",
+    layer={
+        "ln_1": "attention.norm",
+        "attn.attention.q_proj": "attention.query",
+        "attn.attention.k_proj": "attention.key",
+        "attn.attention.v_proj": "attention.value",
+        "attn.attention.out_proj": "attention.output",
+        "ln_2": "ffn.norm",
+        "mlp.c_fc": "ffn.up",
+        "mlp.c_proj": "ffn.down",
+    },
+    left_out=("score.", "classifier.", "qa_outputs."),
+    copies={"embeddings.word": ("lm_head.weight",)},
+    buffers=(".attn.attention.bias", ".attn.attention.masked_bias"),
+)
+_DIALECT = {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
+_TYPES = ("global", "local")
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"tie_word_embeddings": True})
+    values = merge_dialects(values, _DIALECT)
+    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 16)
+    layers, window = integer(values, "num_hidden_layers", 24), integer(values, "window_size", 256)
+    if window < 1:
+        raise WeightsError(f"window_size must be at least 1, not {shown(window)}")
+    config = ModelConfig(
+        family="gpt_neo",
+        hidden_size=width,
+        num_layers=layers,
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
+        vocab_size=integer(values, "vocab_size", 50257),
+        max_positions=integer(values, "max_position_embeddings", 2048),
+        embedding_norm=False,
+        norm_place="pre",
+        norm_eps=number(values, "layer_norm_epsilon", 1e-5),
+        biases=("output", "up", "down"),
+        activation=activation(values, "activation_function", "gelu_new"),
+        attention_scale=1.0,
+        attention_kinds=(AttentionKind(causal=True), AttentionKind(window - 1, causal=True)),
+        layer_kinds=_layer_kinds(values, layers),
+        logits="tied",
+    )
+    return Parts(None, Part(config, NAMES))
+
+
+def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
+    """Return for each layer 0 for global attention, and 1 for a local window.
+
+    `attention_types` has pairs: names of types, and how often they follow each other.
+    """
+    stated = values.get("attention_types")
+    pairs = [[list(_TYPES), 12]] if stated is None else stated
+    found: list[int] = []
+    if isinstance(pairs, list):
+        for pair in pairs:
+            names, times = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+            if (not isinstance(names, list) or type(times) is not int or not all(name in _TYPES for name in names)
+                    or not 0 <= times * len(names) <= layers - len(found)):
+                break
+            found += [_TYPES.index(name) for name in names] * times
+        else:
+            if len(found) == layers:
+                return tuple(found)
+    raise WeightsError(f"attention_types must be pairs of a list of names, 'global' or 'local', and a number of times, "
+                       f"{shown(layers)} layers in all, not {shown(stated)}")

@@ -1,0 +1,70 @@
+"""GPT-NeoX (Black et al. 2022, arXiv 2204.06745) and Pythia: attention and feed-forward side by side."""
+
+from __future__ import annotations
+
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
+from .fields import (
+    GATE_ACTIVATIONS,
+    activation,
+    boolean,
+    head_width,
+    integer,
+    merge_dialects,
+    number,
+    partial_rotary,
+    refuse_variants,
+)
+from .names import JOINED_HEADS, Names
+from .parts import Part, Parts, Values
+
+NAMES = Names(
+    prefix="gpt_neox.",
+    embeddings={
+        "embed_in.weight": "embeddings.word",
+        "final_layer_norm.weight": "final_norm.weight",
+        "final_layer_norm.bias": "final_norm.bias",
+        "embed_out.weight": "logits.weight",
+    },
+    layers="layers.",
+    layer={
+        "input_layernorm": "attention.norm",
+        "attention.query_key_value": "attention.qkv",
+        "attention.dense": "attention.output",
+        "post_attention_layernorm": "ffn.norm",
+        "mlp.dense_h_to_4h": "ffn.up",
+        "mlp.dense_4h_to_h": "ffn.down",
+    },
+    left_out=("score.", "classifier.", "qa_outputs."),
+    joined=JOINED_HEADS,
+    joined_by_head=("attention.qkv",),
+    buffers=(".attention.bias", ".attention.masked_bias"),
+)
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"tie_word_embeddings": False})
+    values = merge_dialects(values, {"rotary_emb_base": "rope_theta"})
+    width, heads = integer(values, "hidden_size", 6144), integer(values, "num_attention_heads", 64)
+    own = head_width(width, heads)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, own, 0.25, "rotary_pct")
+    config = ModelConfig(
+        family="gpt_neox",
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 44),
+        num_heads=heads,
+        head_width=own,
+        ffn_size=integer(values, "intermediate_size", 24576),
+        vocab_size=integer(values, "vocab_size", 50432),
+        max_positions=integer(values, "max_position_embeddings", 2048),
+        position_table=False,
+        embedding_norm=False,
+        norm_place="parallel" if boolean(values, "use_parallel_residual", True) else "pre",
+        norm_eps=number(values, "layer_norm_eps", 1e-5),
+        biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else LINEAR_MAPS[4:],
+        activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
+        attention_kinds=(AttentionKind(causal=True, **rotary),),
+        logits="own",
+    )
+    return Parts(None, Part(config, NAMES))

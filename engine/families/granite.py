@@ -1,0 +1,75 @@
+"""Granite 3 and the dense models of Granite 4 (IBM, 2024 and 2025): Llama's layers with multipliers.
+
+Granite 4 has the layers of its mixtures of experts, of which a dense model has the shared one alone: its feed-forward
+network, with gate and up in one tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from ..weights.blocks import plain_numbers
+from . import llama
+from .fields import integer, number, refuse_variants
+from .names import Names
+from .parts import Part, Parts, Values, Weights
+
+_MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.weight", "ffn.down.bias")
+"""How the names of the maps end whose results are added to the residual stream."""
+
+
+def _with_shared_mlp(names: Names) -> Names:
+    layer = {name: own for name, own in names.layer.items() if not name.startswith("mlp.")}
+    layer |= {"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"}
+    return replace(names, layer=layer, joined={"ffn.gate_up": ("ffn.gate", "ffn.up")})
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    dense = values.get("model_type") == "granitemoehybrid"
+    config = _read_fourth(values) if dense else llama.read_config(values, "granite")
+    scale, divisor = number(values, "attention_multiplier", 1.0), number(values, "logits_scaling", 1.0)
+    if not 1e-6 < divisor < 1e6:
+        raise WeightsError(f"logits_scaling must be a number between 1e-6 and 1e6, not {divisor}")
+    config = replace(config, embedding_scale=number(values, "embedding_multiplier", 1.0), attention_scale=scale,
+                     logits_scale=1.0 / divisor)
+    multiplier = number(values, "residual_multiplier", 1.0)
+    if not 1e-6 < abs(multiplier) < 1e6:
+        raise WeightsError(f"residual_multiplier must be a number between 1e-6 and 1e6, not {multiplier}")
+    names = llama.TIED if config.logits == "tied" else llama.OWN_LOGITS
+
+    def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+        with np.errstate(over="ignore", invalid="ignore"):      # a later check reports infinite numbers and NaN
+            return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else
+                            array for name, array in weights.items()}  # fmt: skip
+
+    return Parts(None, Part(config, _with_shared_mlp(names) if dense else names, multiplied))
+
+
+def _read_fourth(values: Values) -> ModelConfig:
+    """Return the architecture of a dense model of Granite 4, without its multipliers."""
+    positions, layers = values.get("position_embedding_type"), integer(values, "num_hidden_layers", 32)
+    refuse_variants(values, {"num_local_experts": 0, "position_embedding_type": positions})
+    if values.get("num_local_experts") is None:
+        raise UnsupportedError("num_local_experts is not stated, and is 8 then; only 0, a model without experts, is "
+                               "supported")
+    if positions not in (None, "rope"):
+        raise UnsupportedError(f"position_embedding_type = {shown(positions)} is not supported; only null and 'rope' "
+                               "are")
+    types = values.get("layer_types", values.get("layers_block_type"))
+    if not isinstance(types, list) or len(types) != layers or any(name not in _ATTENDS for name in types):
+        raise UnsupportedError(f"layer_types {shown(types)} is not supported; expected {shown(layers)} layers, each "
+                               "'attention': the engine has no state space layers")
+    plain = {key: value for key, value in values.items() if key not in (
+        "layer_types", "layers_block_type", "position_embedding_type")}  # fmt: skip
+    config = llama.read_config(plain | {"intermediate_size": integer(values, "shared_intermediate_size", 1024)},
+                               "granitemoehybrid")
+    return config if positions == "rope" else replace(config, attention_kinds=(AttentionKind(causal=True),))
+
+
+_ATTENDS = ("attention", "full_attention")

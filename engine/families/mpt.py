@@ -1,0 +1,62 @@
+"""MPT (MosaicML 2023): pre-norm layers with ALiBi, without any bias."""
+
+from __future__ import annotations
+
+from ..base.errors import WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from .fields import head_width, integer, merge_dialects, number, refuse_variants
+from .names import JOINED_HEADS, Names
+from .parts import Part, Parts, Values
+
+NAMES = Names(
+    prefix="transformer.",
+    embeddings={"wte.weight": "embeddings.word", "norm_f.weight": "final_norm.weight"},
+    layers="blocks.",
+    layer={
+        "norm_1": "attention.norm",
+        "attn.Wqkv": "attention.qkv",
+        "attn.out_proj": "attention.output",
+        "norm_2": "ffn.norm",
+        "ffn.up_proj": "ffn.up",
+        "ffn.down_proj": "ffn.down",
+    },
+    left_out=("score.", "classifier.", "qa_outputs."),
+    joined=JOINED_HEADS,
+    copies={"embeddings.word": ("lm_head.weight",)},
+)
+_DIALECT = {"d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"}
+_SUPPORTED = {"no_bias": True, "logit_scale": None, "tie_word_embeddings": True}
+_ATTENTION = {"attn_type": "multihead_attention", "clip_qkv": None, "softmax_scale": None, "prefix_lm": False,
+              "qk_ln": False, "attn_uses_sequence_id": False, "alibi": True, "alibi_bias_max": 8}
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    attention = {} if values.get("attn_config") is None else values["attn_config"]
+    if not isinstance(attention, dict):
+        raise WeightsError(f"attn_config must be an object, not {shown(attention)}")
+    refuse_variants(values, _SUPPORTED)
+    refuse_variants(attention, _ATTENTION)
+    values = merge_dialects(values, _DIALECT)
+    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 16)
+    config = ModelConfig(
+        family="mpt",
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 24),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=width * integer(values, "expansion_ratio", 4),
+        vocab_size=integer(values, "vocab_size", 50368),
+        max_positions=integer(values, "max_seq_len", 2048),
+        position_table=False,
+        embedding_norm=False,
+        norm_place="pre",
+        norm_bias=False,
+        norm_eps=number(values, "layer_norm_epsilon", 1e-5),
+        biases=(),
+        attention_bias="alibi",
+        attention_kinds=(AttentionKind(causal=True),),
+        logits="tied",
+    )
+    return Parts(None, Part(config, NAMES))

@@ -1,0 +1,29 @@
+"""OLMo (Groeneveld et al. 2024, arXiv 2402.00838): Llama's layers with LayerNorms that have no weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..model.config import ModelConfig
+from ..weights.parameters import expected_shapes
+from . import llama
+from .fields import refuse_variants
+from .parts import Part, Parts, Values, Weights
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"clip_qkv": None})
+    config = replace(llama.read_config(values, "olmo"), norm="layer", norm_bias=False, norm_eps=1e-5)
+    names = llama.TIED if config.logits == "tied" else llama.OWN_LOGITS
+    names = replace(names, embeddings={name: own for name, own in names.embeddings.items() if "norm" not in name},
+                    layer={name: own for name, own in names.layer.items() if "norm" not in name})
+    return Parts(None, Part(config, names, _with_norms))
+
+
+def _with_norms(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Return the weights with those of the norms, which are all 1 and share their memory."""
+    ones = np.ones(config.hidden_size, np.float32)
+    return config, weights | {name: ones for name in expected_shapes(config) if name.endswith("norm.weight")}

@@ -1,0 +1,66 @@
+"""OPT (Zhang et al. 2022, arXiv 2205.01068): pre-norm layers with ReLU, and learned positions from row 2 on."""
+
+from __future__ import annotations
+
+from ..base.errors import UnsupportedError, shown
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
+from .fields import activation, boolean, head_width, integer, refuse_variants
+from .names import Names
+from .parts import Part, Parts, Values
+
+_OFFSET = 2
+"""The row of the first position, in a table with as many rows more than max_position_embeddings."""
+
+NAMES = Names(
+    prefix=("model.decoder.", "decoder."),
+    embeddings={
+        "embed_tokens.weight": "embeddings.word",
+        "embed_positions.weight": "embeddings.position",
+        "final_layer_norm.weight": "final_norm.weight",
+        "final_layer_norm.bias": "final_norm.bias",
+    },
+    layers="layers.",
+    layer={
+        "self_attn_layer_norm": "attention.norm",
+        "self_attn.q_proj": "attention.query",
+        "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value",
+        "self_attn.out_proj": "attention.output",
+        "final_layer_norm": "ffn.norm",
+        "fc1": "ffn.up",
+        "fc2": "ffn.down",
+    },
+    left_out=("score.", "qa_outputs."),
+    copies={"embeddings.word": ("lm_head.weight",)},
+)
+_SUPPORTED = {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "layer_norm_elementwise_affine": True,
+              "tie_word_embeddings": True}
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, _SUPPORTED)
+    width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    if values.get("word_embed_proj_dim") not in (None, width):
+        raise UnsupportedError(f"word_embed_proj_dim = {shown(values['word_embed_proj_dim'])} is not supported; only "
+                               f"hidden_size, {width}, is: the engine has no map behind the last layer")
+    config = ModelConfig(
+        family="opt",
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=integer(values, "ffn_dim", 3072),
+        vocab_size=integer(values, "vocab_size", 50272),
+        max_positions=integer(values, "max_position_embeddings", 2048) + _OFFSET,
+        position_offset=_OFFSET,
+        embedding_norm=False,
+        norm_place="pre",
+        norm_eps=1e-5,
+        biases=LINEAR_MAPS if boolean(values, "enable_bias", True) else (),
+        activation=activation(values, "activation_function", "relu"),
+        attention_kinds=(AttentionKind(causal=True),),
+        logits="tied",
+    )
+    return Parts(None, Part(config, NAMES))

@@ -1,0 +1,76 @@
+"""Phi-3 (Abdin et al. 2024, arXiv 2404.14219), Phi-3.5 and Phi-4-mini: Llama's layers in tensors that join maps.
+
+Long contexts have LongRoPE (Ding et al. 2024, arXiv 2402.13753): a table of rotary positions up to the length of the
+training, and another one beyond it. Phi-4-mini rotates three quarters of each head.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..base.functions import log, power
+from ..model.config import ModelConfig
+from . import fields, llama
+from .names import JOINED_HEADS
+from .parts import Part, Parts, Values
+
+_LAYER = {name: own for name, own in llama.TIED.layer.items()
+          if name.startswith(("input", "post")) or own.endswith(("output", "down"))}
+TIED = replace(
+    llama.TIED,
+    layer={**_LAYER, "self_attn.qkv_proj": "attention.qkv", "mlp.gate_up_proj": "ffn.gate_up"},
+    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
+)
+OWN_LOGITS = replace(TIED, embeddings=llama.OWN_LOGITS.embeddings, copies={})
+
+_LONG = ("longrope", "su", "yarn")
+"""What files call LongRoPE: "su" and "yarn" are its first names in files of Phi-3."""
+_KEYS = {"type", "rope_type", "rope_theta", "short_factor", "long_factor", "original_max_position_embeddings", "factor",
+         "attention_factor"}  # fmt: skip
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    given = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    name = given.get("rope_type", given.get("type")) if isinstance(given, dict) else None
+    if name not in _LONG:
+        return Parts(None, _part(llama.read_config(values, "phi3")))
+    scaling: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if others := scaling.keys() - _KEYS - {"partial_rotary_factor"}:
+        raise UnsupportedError(f"{shown(min(others))} in the LongRoPE of rope_scaling or rope_parameters is not "
+                               "supported")
+    plain = {key: scaling[key] for key in ("rope_theta", "partial_rotary_factor") if key in scaling}
+    config = llama.read_config(values | {"rope_scaling": None, "rope_parameters": plain}, "phi3")
+    trained = fields.integer(values, "original_max_position_embeddings",
+                             fields.integer(scaling, "original_max_position_embeddings", 4096))
+    if not 2 <= trained <= config.max_positions:
+        raise WeightsError(f"original_max_position_embeddings must be from 2 to {config.max_positions}, the value of "
+                           f"max_position_embeddings, not {shown(trained)}")
+    short = _scaled(config, scaling, "short_factor", trained)
+    return Parts(None, _part(replace(short, max_positions=trained)),
+                 long_decoder=_part(_scaled(config, scaling, "long_factor", trained)))
+
+
+def _part(config: ModelConfig) -> Part:
+    return Part(config, TIED if config.logits == "tied" else OWN_LOGITS)
+
+
+def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int) -> ModelConfig:
+    """Return a configuration whose frequencies are divided by the numbers of one of the tables of LongRoPE."""
+    [kind] = config.attention_kinds
+    assert kind.rotary_theta is not None
+    width = kind.rotary_width or config.head_width
+    divisors = scaling.get(key)
+    if not (isinstance(divisors, list) and len(divisors) == width // 2
+            and all(type(value) in (int, float) and 1e-3 <= value <= 1e9 for value in divisors)):
+        raise WeightsError(f"{key} must be a list of {width // 2} numbers from 0.001 to 1e9, one for each pair of "
+                           f"columns that rotate, not {shown(divisors)}")
+    frequencies = [float(power(kind.rotary_theta, -2 * i / width)) / value for i, value in enumerate(divisors)]
+    longer = fields.number(scaling, "factor", config.max_positions / trained)
+    factor = math.sqrt(1 + float(log(longer)) / float(log(trained))) if longer > 1.0 else 1.0
+    own = replace(kind, rotary_frequencies=tuple(frequencies),
+                  rotary_factor=fields.number(scaling, "attention_factor", factor))
+    return replace(config, attention_kinds=(own,))

@@ -1,0 +1,324 @@
+"""How llama.cpp names the models of each family in a GGUF file: settings to the keys of a config.json, tensors to ours.
+
+The keys are those of docs/gguf.md of ggml, with the name of the architecture in front. They become the keys of a
+config.json, so that the families check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..families.fields import LAYER_TYPES
+from ..families.names import JOINED_HEADS, Names
+
+Own = Mapping[str, Any]
+"""The settings of a file that begin with the name of the architecture, without that name."""
+Shapes = Mapping[str, tuple[int, ...]]
+
+DIVISORS = "rotary_divisors"
+"""The tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; also the prefix of the
+names of the two tables of LongRoPE."""
+
+_NAMES = Names(
+    prefix="",
+    embeddings={
+        "token_embd.weight": "embeddings.word",
+        "position_embd.weight": "embeddings.position",
+        "token_types.weight": "embeddings.token_type",
+        "token_embd_norm.weight": "embeddings.norm.weight",
+        "token_embd_norm.bias": "embeddings.norm.bias",
+        "output_norm.weight": "final_norm.weight",
+        "output_norm.bias": "final_norm.bias",
+        "output.weight": "logits.weight",
+        "output.bias": "logits.bias",
+        "rope_freqs.weight": DIVISORS,
+        "rope_factors_short.weight": f"{DIVISORS} short",
+        "rope_factors_long.weight": f"{DIVISORS} long",
+    },
+    layers="blk.",
+    layer={
+        "attn_norm": "attention.norm",
+        "attn_q": "attention.query",
+        "attn_k": "attention.key",
+        "attn_v": "attention.value",
+        "attn_qkv": "attention.qkv",
+        "attn_output": "attention.output",
+        "attn_q_norm": "attention.query_norm",
+        "attn_k_norm": "attention.key_norm",
+        "ffn_norm": "ffn.norm",
+        "ffn_gate": "ffn.gate",
+        "ffn_up": "ffn.up",
+        "ffn_down": "ffn.down",
+        "post_attention_norm": "attention.post_norm",
+        "post_ffw_norm": "ffn.post_norm",
+    },
+    left_out=(),
+    joined=JOINED_HEADS,
+)
+_POST_NORM = replace(_NAMES, layer={
+    **_NAMES.layer, "attn_output_norm": "attention.norm", "layer_output_norm": "ffn.norm"})
+_PHI3 = replace(_NAMES, layer={**_NAMES.layer, "ffn_up": "ffn.gate_up"},
+                joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")})
+
+KEYS = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}
+"""The settings that every file has, and their keys in a config.json."""
+_OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+             "rope.freq_base": "rope_theta"}  # fmt: skip
+_RMS, _LAYER = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A value of general.architecture that is supported."""
+
+    model_type: str
+    """The family, by its value of model_type in a config.json."""
+    eps: tuple[str, str] | None = (_RMS, "rms_norm_eps")
+    """The setting of the epsilon of the norms, and its key; None for a family in which it is fixed."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Further settings that a file may have, and their keys."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Keys whose values no file states."""
+    change: Callable[[dict[str, Any], Own, Shapes], None] | None = None
+    """Adds keys that need more than a name."""
+    names: Names = _NAMES
+    neighbours: bool = False
+    """Whether the rows of queries and keys lie in another order: those that a rotation turns together are neighbours,
+    and not half a head apart."""
+    partial: str | None = None
+    """The key of the share of a head that rotates; None for a family that rotates all."""
+    finishes: bool = True
+    """Whether the family's own `Part.finish` applies to the tensors of a file."""
+    encodes: bool = False
+    """Whether the model gives vectors of tokens."""
+
+
+def _layer(key: str) -> tuple[str, str]:
+    return _LAYER, key
+
+
+def _gemma(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    """Add the scale of the scores, which files do not state: of the largest models it is that of the hidden size."""
+    whole = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
+    width, heads, head = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    if type(width) is int and type(heads) is int and heads > 0:
+        values["query_pre_attn_scalar"] = width // heads if whole or head is None else head
+
+
+_OF_THE_HIDDEN_SIZE = (46, 62)
+"""The layers of Gemma 2 27B and Gemma 3 27B."""
+
+
+def _windows(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    """Add which layers see a window, where the file says it."""
+    pattern = own.get("attention.sliding_window_pattern")
+    if pattern is None:
+        return
+    if not isinstance(pattern, np.ndarray) or pattern.dtype != bool:
+        raise UnsupportedError(f"attention.sliding_window_pattern = {shown(pattern)} is not supported; only true or "
+                               "false for each layer is")
+    values["layer_types"] = [LAYER_TYPES[int(one)] for one in pattern]
+
+
+def _gemma2(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    _gemma(values, own, shapes)
+    _windows(values, own, shapes)
+
+
+def _gemma3(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    _gemma2(values, own, shapes)
+    kind, factor = own.get("rope.scaling.type", "none"), own.get("rope.scaling.factor", 1.0)
+    if kind == "linear":
+        values["rope_scaling"] = {"rope_type": "linear", "factor": factor}
+
+
+def _granite(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    if own.get("rope.scaling.finetuned", True) is not True:
+        raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
+                               "not supported in a GGUF file")
+
+
+def _stablelm(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
+    values.pop("head_dim", None)
+
+
+def _olmo2(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    if own.get("attention.sliding_window"):
+        raise UnsupportedError("olmo2.attention.sliding_window is that of OLMo 3, which is not supported in a GGUF "
+                               "file; load the folder of the model")
+
+
+def _phi3(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    values["sliding_window"] = own.get("attention.sliding_window") or None
+
+
+def _bert(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    values["type_vocab_size"] = shapes.get("token_types.weight", (0,))[0]
+
+
+def _nomic(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    _bert(values, own, shapes)
+    values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
+
+
+def _mpt(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+    values["attn_config"] = {"alibi_bias_max": own.get("attention.max_alibi_bias", 8), "alibi": True,
+                             "clip_qkv": own.get("attention.clamp_kqv") or None}
+    values["expansion_ratio"] = _ratio(values)
+
+
+def _ratio(values: dict[str, Any]) -> int:
+    width, inner = values["hidden_size"], values.pop("intermediate_size")
+    if not (type(width) is type(inner) is int and width > 0 and inner % width == 0):
+        raise WeightsError(f"feed_forward_length {shown(inner)} must be a multiple of embedding_length {shown(width)}")
+    return inner // width
+
+
+_OF_GEMMA3 = {"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"}
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": Architecture("bert", _layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
+    "bloom": Architecture("bloom", _layer("layer_norm_epsilon")),
+    "cohere2": Architecture("cohere2", _layer("layer_norm_eps"), {
+        "logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}, change=_windows),
+    "ernie4_5": Architecture("ernie4_5"),
+    "falcon": Architecture("falcon", _layer("layer_norm_epsilon")),
+    "gemma": Architecture("gemma"),
+    "gemma-embedding": Architecture(
+        "gemma3_text", keys=_OF_GEMMA3,
+        values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
+    "gemma2": Architecture("gemma2", keys={
+        "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
+        "attention.sliding_window": "sliding_window"}, change=_gemma2),
+    "gemma3": Architecture("gemma3_text", keys=_OF_GEMMA3 | {"final_logit_softcapping": "final_logit_softcapping"},
+                           change=_gemma3),
+    "gpt2": Architecture("gpt2", _layer("layer_norm_epsilon"), finishes=False),
+    "gptneox": Architecture("gpt_neox", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
+                            partial="rotary_pct"),
+    "granite": Architecture("granite", keys={
+        "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
+        "embedding_scale": "embedding_multiplier", "attention.scale": "attention_multiplier"},
+        change=_granite, neighbours=True),
+    "llama": Architecture("llama", neighbours=True),
+    "mpt": Architecture("mpt", _layer("layer_norm_epsilon"), change=_mpt),
+    "nomic-bert": Architecture("nomic_bert", _layer("layer_norm_eps"), change=_nomic, names=_POST_NORM, encodes=True),
+    "olmo": Architecture("olmo", None, {"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
+    "olmo2": Architecture("olmo2", change=_olmo2),
+    "phi2": Architecture("phi", _layer("layer_norm_eps"), partial="partial_rotary_factor"),
+    "phi3": Architecture("phi3", change=_phi3, names=_PHI3, partial="partial_rotary_factor"),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "seed_oss": Architecture("seed_oss", names=replace(_NAMES, layer={
+        **_NAMES.layer, "post_attention_norm": "ffn.norm"})),
+    "smollm3": Architecture("smollm3", neighbours=True),
+    "stablelm": Architecture("stablelm", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
+                             change=_stablelm, partial="partial_rotary_factor"),
+    "starcoder": Architecture("gpt_bigcode", _layer("layer_norm_epsilon")),
+    "starcoder2": Architecture("starcoder2", _layer("norm_epsilon")),
+}
+"""The supported values of general.architecture."""
+
+
+_POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
+"""The poolings of llama.cpp by their numbers, under the names of sentence-transformers."""
+
+
+def pooled(settings: Own) -> str:
+    """Return the pooling of an embedder, by its name; "" for a language model.
+
+    Raises `UnsupportedError` for an encoder without a pooling, and for a reranker.
+    """
+    name = settings.get("general.architecture")
+    stated = settings.get(f"{name}.pooling_type", 0)
+    encodes = isinstance(name, str) and name in ARCHITECTURES and ARCHITECTURES[name].encodes
+    if stated == 0 and not encodes:
+        return ""
+    if type(stated) is not int or stated not in _POOLINGS:
+        raise UnsupportedError(f"{name}.pooling_type = {shown(stated)} is not supported; supported are "
+                               f"{', '.join(f'{number} ({own})' for number, own in _POOLINGS.items())}")
+    return _POOLINGS[stated]
+
+
+def describe(settings: Own, shapes: Shapes) -> tuple[Architecture, dict[str, Any], Own]:
+    """Return the architecture of a file, its contents as those of a config.json, and its own settings.
+
+    Raises `WeightsError` or `UnsupportedError`.
+    """
+    name = settings.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise UnsupportedError(f"general.architecture {shown(name)} is not supported; supported are "
+                               f"{', '.join(ARCHITECTURES)}")
+    kind = ARCHITECTURES[name]
+    own = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
+    eps = {} if kind.eps is None else dict([kind.eps])
+    _refuse(name, kind, own)
+    if missing := [key for key in (*KEYS, *eps) if key not in own]:
+        raise WeightsError(f"the settings lack {name}.{missing[0]}")
+    values = {"model_type": kind.model_type} | dict(kind.values)
+    values |= {key: own[old] for old, key in (KEYS | eps | _OPTIONAL | dict(kind.keys)).items() if old in own}
+    for key, value in values.items():
+        if hasattr(value, "__len__") and not isinstance(value, str):
+            raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
+    if kind.partial is not None and "rope.dimension_count" in own:
+        values[kind.partial] = _share(name, own)
+    words = shapes.get("token_embd.weight", ())
+    if len(words) != 2:
+        raise WeightsError("the file has no matrix token_embd.weight, the word table")
+    values["vocab_size"] = words[0]
+    if kind.change is not None:
+        kind.change(values, own, shapes)
+    return kind, values, own
+
+
+def _share(name: str, own: Own) -> float:
+    """Return a share of the columns of a head that gives the number of columns that rotate."""
+    width, columns = _width(own), own["rope.dimension_count"]
+    if type(columns) is not int or width is None or not 0 < columns <= width:
+        raise UnsupportedError(f"{name}.rope.dimension_count = {shown(columns)} is not supported; only a number of the "
+                               f"{shown(width)} columns of a head is")
+    return 1.0 if columns == width else (columns + 0.25) / width
+
+
+def _width(own: Own) -> int | None:
+    """Return the width of a head; None if the settings state no possible one."""
+    width, heads = own.get("embedding_length"), own.get("attention.head_count")
+    if type(width) is not int or type(heads) is not int or heads <= 0:
+        return None
+    head = own.get("attention.key_length", width // heads)
+    return head if type(head) is int else None
+
+
+def _refuse(name: str, kind: Architecture, own: Own) -> None:
+    """Raise `UnsupportedError` for settings that change the computation in a way that the engine does not support."""
+    plain = {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0,
+             "attention.clamp_kqv": 0, "attention.causal": not kind.encodes,
+             "rope.freq_base_swa": own.get("rope.freq_base", 10000.0)}
+    allowed = {"attention.sliding_window"} if kind.change in (_phi3, _olmo2) else set()
+    allowed |= {"rope.scaling.type"} if kind.change is _gemma3 else set()
+    for key, expected in plain.items():
+        if key not in kind.keys and key not in allowed and _differs(own.get(key, expected), expected):
+            raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only {expected!r} is")
+    if kind.change is _gemma3 and own.get("rope.scaling.type", "none") not in ("none", "linear"):
+        raise UnsupportedError(f"{name}.rope.scaling.type = {shown(own['rope.scaling.type'])} is not supported; only "
+                               "'none' and 'linear' are")
+    head = _width(own)
+    for key in ("rope.dimension_count", "attention.value_length"):
+        if kind.partial is None and head is not None and key in own and _differs(own[key], head):
+            raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only the width of a head, "
+                                   f"{shown(head)}, is")
+
+
+def _differs(value: Any, expected: Any) -> bool:
+    """Return whether a setting, which may be a list, has another value than the expected one."""
+    return (hasattr(value, "__len__") and not isinstance(value, str)) or value != expected
