@@ -40,7 +40,7 @@ from engine.files.reading import FormatError, parse_json
 from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
-from engine.generation.batching import generate
+from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.hub_guard import guard
@@ -451,7 +451,7 @@ PROBES: dict[str, Probe] = {
     "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(wav(n))),
     "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(wav(1).ljust(n, b"\0"))), 100),
     "speech/containers.py: _MAX_TAGS": Probe(tags),
-    "generation/batching.py: MOST_ROWS": Probe(
+    "generation/checks.py: MOST_ROWS": Probe(
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(
             num_return_sequences=n, do_sample=True, max_new_tokens=1))])),
     "model/generation_config.py: _LARGEST": Probe(lambda n, place: GenerationConfig(bos_token_id=n)),
