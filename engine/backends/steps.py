@@ -65,6 +65,8 @@ class Scores:
 
         Arrays are views.
         """
+        if len(parts) == 1:
+            return [self]
         found, row, line, chosen = [], 0, 0, 0
         for rows in parts:
             last_row = row + len(rows)

@@ -16,7 +16,6 @@ There is one difference: where the settings leave fewer than W candidates, trans
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from typing import cast
 
 import numpy as np
@@ -47,6 +46,10 @@ class BeamGroup(PathGroup):
             own = paths[begin : begin + count]
             new = own[0].length + 1 - len(work.prompt)
             full = own[0].length + 1 >= work.limit
+            if len(work.finished) < W <= len(columns[2]) and columns[2][W - 1] > -np.inf and not full and \
+                    work.ends_at.isdisjoint(columns[1][:W]):        # the first W candidates are the live beams
+                live += _continued(paths, begin, own, [*zip(*columns, strict=True)][:W], outcome)
+                continue
             found = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]
             ends = [full or token in work.ends_at for _, token, _ in found]
             for (row, token, total), end in zip(found[:W], ends, strict=False):
@@ -54,7 +57,7 @@ class BeamGroup(PathGroup):
                     _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty))
             beams = [each for each, end in zip(found, ends, strict=True) if not end][:W]
             if beams and not _is_over(work, beams[0][2], new):
-                live += _continued(paths, own, beams, outcome)
+                live += _continued(paths, begin, own, beams, outcome)
                 continue
             if not work.finished:  # every continuation is forbidden
                 work.finished = [*sorted((work.result(path) for path in own), key=_worst_last)]
@@ -99,7 +102,7 @@ class BeamGroup(PathGroup):
             removed = self.removed(ids)
             if removed is not None:
                 values[removed] = -np.inf
-        forced = [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
+        forced = self.must_end(paths)
         if forced:
             ids = ids.copy()
         for i in forced:
@@ -110,21 +113,22 @@ class BeamGroup(PathGroup):
         return values, ids
 
 
-def _continued(paths: list[Path], own: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
+def _continued(paths: list[Path], begin: int, own: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
                ) -> list[Path]:
-    """Return the live beams of a request. own: its old ones. beams: (row, token, sum) of each new one, best first.
+    """Return the live beams of a request. own: its old ones, from the row `begin` on.
+
+    beams: (row, token, sum) of each new one, best first.
 
     The last child of a beam goes on in its place, and each other one has a copy of its ids.
     """
-    left = Counter(row for row, _, _ in beams)
-    kept, children = {id(paths[row]) for row in left}, []
-    for row, token, total in beams:
-        left[row] -= 1
-        child = paths[row].fork() if left[row] else paths[row]
+    last, children = {row: i for i, (row, _, _) in enumerate(beams)}, []
+    for i, (row, token, total) in enumerate(beams):
+        child = paths[row] if last[row] == i else paths[row].fork()
         child.append(token)
         child.total = total
         children.append(child)
-    outcome.left += [path for path in own if id(path) not in kept]
+    if len(last) < len(own):
+        outcome.left += [path for row, path in enumerate(own, begin) if row not in last]
     return children
 
 

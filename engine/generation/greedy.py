@@ -64,6 +64,8 @@ class SingleGroup(PathGroup):
 
     def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
         """Return a hypothesis for each sample, and the row of its scores: a prompt that was read has all samples."""
+        if ALL not in [path.sample for path in paths]:      # as in most steps
+            return paths, np.arange(len(paths))
         children, rows = [], []
         for i, path in enumerate(paths):
             if path.sample != ALL:
@@ -113,8 +115,7 @@ class SingleGroup(PathGroup):
             chosen = scores.top.values[rows, (scores.top.ids[rows] == tokens[:, None]).argmax(axis=1)]
         log_p = chosen - log_total.astype(np.float64)[rows]
         dead = dead[rows]
-        forced = [i for i, child in enumerate(children) if cast(Generation, child.work).must_end(child)]
-        for i in forced:
+        for i in self.must_end(children):
             tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
         return tokens, log_p, dead
 

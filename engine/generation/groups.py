@@ -36,7 +36,7 @@ _RULES = ("no_repeat_ngram_size", "bad_words_ids", "eos_token_id", "min_new_toke
           "begin_suppress_tokens", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Path(Sequence):
     """A hypothesis of a generation."""
 
@@ -49,11 +49,9 @@ class Path(Sequence):
 
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
-        ids = np.empty(self.length + ROOM, np.int64)
-        ids[: self.length] = self.ids[: self.length]
         self.work.use(self.hypothesis)
-        return Path(self.work, ids, self.length, self.scored, self.best, self.read, self.hypothesis, self.sample,
-                    self.total)
+        return Path(self.work, self.ids.copy(), self.length, self.scored, self.best, self.read, self.hypothesis,
+                    self.sample, self.total)
 
 
 class Generation(Work):
@@ -191,22 +189,33 @@ class PathGroup(Group):
     def __init__(self, like: Generation, vocab_size: int) -> None:
         super().__init__()
         self.vocab_size, self.width, self.needs_logits = vocab_size, like.width, like.needs_logits
-        self._ruled = 0
-        """The number of requests with rules."""
+        self._ruled = self._forced = 0
+        """The number of requests with rules, and of those with a forced end token."""
         self._changes: list[tuple[list[int], list[Change]]] = []
         """The changes of the scores of this step, and the rows that have them."""
         self._prepared: list[Path] = []
 
     def enter(self, work: Work) -> None:
         """Let a request enter."""
-        self._ruled += bool(cast(Generation, work).rules)
+        self._count(work, 1)
         super().enter(work)
 
     def leave(self, work: Work) -> None:
         """Forget a request."""
         if work in self.works:
-            self._ruled -= bool(cast(Generation, work).rules)
+            self._count(work, -1)
         super().leave(work)
+
+    def _count(self, work: Work, change: int) -> None:
+        generation = cast(Generation, work)
+        self._ruled += change * bool(generation.rules)
+        self._forced += change * bool(generation.forced_ends)
+
+    def must_end(self, paths: List[Path]) -> list[int]:
+        """Return the places of the hypotheses whose next token is a forced end token."""
+        if not self._forced:
+            return []
+        return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
 
     def prepare(self, sequences: list[Sequence]) -> None:
         """Find the changes of the scores, and ask for as many best tokens as can be removed beside those wanted."""

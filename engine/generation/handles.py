@@ -27,8 +27,10 @@ class Handle:
 
     def __init__(self, session: Session, number: int):
         self.number, self._session = number, session
-        self._tokens: list[tuple[int, int]] = []
-        """(sample, id) of each new token so far."""
+        # Not pairs, which the garbage collector would have to look at.
+        self._samples: list[int] = []
+        self._ids: list[int] = []
+        """The sample, and the id, of each new token so far."""
         self.end: Done | Failed | None = None
         """The end of the request, if it has come."""
         self._waiters: deque[SimpleQueue[None]] = deque()
@@ -45,7 +47,7 @@ class Handle:
         """
         until = Stop.after(timeout)
         while self.end is None:
-            self.wait(len(self._tokens), until)
+            self.wait(len(self._ids), until)
         return self.outcome()
 
     def outcome(self) -> Any:
@@ -62,11 +64,14 @@ class Handle:
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
         """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
         end = None if most is None else begin + most
-        return [Token(self.number, sample, token) for sample, token in self._tokens[begin:end]]
+        ids = self._ids[begin:end]      # a sample is written before its id
+        return [Token(self.number, sample, token)
+                for sample, token in zip(self._samples[begin : begin + len(ids)], ids, strict=True)]
 
     def put(self, sample: int, token: int) -> None:
         """Add a new token; for the session."""
-        self._tokens.append((sample, token))
+        self._samples.append(sample)
+        self._ids.append(token)
         if self._waiters:
             self._wake()
 
@@ -82,7 +87,7 @@ class Handle:
         self._waiters.append(own)
         try:
             # The session sees from here on who waits, and something may have come before.
-            while self.end is None and len(self._tokens) <= tokens:
+            while self.end is None and len(self._ids) <= tokens:
                 self._session.check_waits()
                 until.check()
                 seconds = until.deadline - time.monotonic() if until.deadline else LOOK

@@ -70,11 +70,12 @@ def kept(
     x = scores / filters.temperature[:, None]
     some, least = filters.top_p < 1, filters.log_min_p > -np.inf
     for part in parts(*x.shape):
-        rows = np.arange(len(x))[part][some[part]]
-        if len(rows):
-            own = x[rows]
-            _filter_top_p(own, filters.top_p[rows])
-            x[rows] = own
+        if some[part].all():
+            _filter_top_p(x[part], filters.top_p[part])
+        elif some[part].any():
+            own = x[part][some[part]]
+            _filter_top_p(own, filters.top_p[part][some[part]])
+            x[part][some[part]] = own
         if least[part].any():
             top = x[part].max(axis=1, keepdims=True)
             x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf

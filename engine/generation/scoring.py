@@ -106,7 +106,7 @@ def check_continuation(prompt: int, ids: List[int], vocab_size: int, longest: in
     return found
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Prompt(Sequence):
     """One prompt of a request for last logits."""
 

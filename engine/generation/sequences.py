@@ -22,7 +22,7 @@ ROOM = 32
 """Ids by which the array of a sequence grows at least."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sequence:
     """One text of a request that is in a session."""
 
@@ -46,10 +46,10 @@ class Sequence:
 
     def row(self, n: int) -> Row:
         """Return the row of a step that reads the next n ids."""
-        read = self.read
+        read, first = self.read, self.scored
         end = read + n
-        scored = end - max(self.scored, read)
-        return Row(self.work.number, self.hypothesis, self.ids[read:end], max(0, scored), self.best)
+        scored = 0 if first >= end else end - (first if first > read else read)
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.best)
 
     def append(self, token: int) -> None:
         """Add an id, after which scores are wanted."""

@@ -315,12 +315,11 @@ class Session:
         numbers = iter(scores.hypotheses.tolist())
         for part in parts:
             for sequence, row in zip(part.sequences, part.rows, strict=True):
-                work, before, hypothesis = sequence.work, sequence.hypothesis, next(numbers)
+                before, hypothesis = sequence.hypothesis, next(numbers)
                 sequence.read += len(row.tokens)
                 sequence.hypothesis = hypothesis
-                work.use(hypothesis)
-                if work.drop(before):
-                    self._freed.append((work, before))  # type: ignore[arg-type]
+                if sequence.work.move(before, hypothesis):
+                    self._freed.append((sequence.work, before))  # type: ignore[arg-type]
 
     def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
         """End the requests of rows with NaN, and return the scores of the other rows, which stay in the parts."""

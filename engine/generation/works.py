@@ -109,6 +109,20 @@ class Work(ABC):
         if hypothesis is not None:
             self._users[hypothesis] = self._users.get(hypothesis, 0) + 1
 
+    def move(self, before: int | None, after: int) -> bool:
+        """Count that a sequence goes on to a new hypothesis, and return whether no sequence has the old one any more.
+
+        It is what `use` and `drop` do, in one call for each row of each step.
+        """
+        users = self._users
+        users[after] = 1
+        if before is None:
+            return False
+        left = users.pop(before) - 1
+        if left:
+            users[before] = left
+        return not left
+
     def drop(self, hypothesis: int | None) -> bool:
         """Count one less, and return whether no sequence has the hypothesis any more."""
         if hypothesis is None:

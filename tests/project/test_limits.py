@@ -86,7 +86,7 @@ FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
-    "generation/search.py: MOST_TOP": "above it all logits are given, and the result is the same",
+    "generation/groups.py: MOST_TOP": "above it all logits are given, and the result is the same",
     "weights/quantize.py: MOST_OFFSET": "a number of an algorithm",
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
     "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
