@@ -1,5 +1,12 @@
-"""`generator.session()`: texts in, pieces and results out, from any thread."""
+"""`generator.session()`: texts in, pieces and results out, from any thread.
 
+    ENGINE_LEFT_STREAMS=5000 ENGINE_INTERRUPTS=10000 python -m pytest tests/interface/test_session.py
+"""
+
+import gc
+import os
+import random
+import signal
 import threading
 import time
 
@@ -10,9 +17,12 @@ from engine import Generator
 from engine.base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 
 from ..tools.generators import SOURCES, language_model, translator
+from ..tools.interrupts import interruptible
 from ..tools.paths import ROOT
 from ..tools.tiny_text import tiny_text
 
+LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "200"))
+INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "100"))
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},
             {"do_sample": True, "top_k": 0, "top_p": 0.7}, {"no_repeat_ngram_size": 2, "max_new_tokens": 5})
 
@@ -164,3 +174,51 @@ def test_a_long_prompt_does_not_stop_the_others():
 
 def test_the_example_is_short():
     assert len((ROOT / "examples" / "many_users.py").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_submissions_that_are_left_in_cycles_keep_no_cell():
+    generator, collected = Generator(language_model(), threads=1), gc.get_threshold()
+    expected = generator.generate([[5, 6]], max_new_tokens=3)[0]
+
+    def leave(session, i):
+        cycle = [session.submit([1 + i % 9, 2, 3], max_new_tokens=80)]
+        cycle.append(cycle)
+
+    gc.set_threshold(50)
+    try:
+        with generator.session() as session:
+            for i in range(LEFT):
+                leave(session, i)
+                if i % 20 == 0:
+                    assert session.submit([5, 6], max_new_tokens=3).result(60) == expected
+            gc.collect()
+            assert session.submit([5, 6], max_new_tokens=3).result(60) == expected
+            statistics = generator.statistics()
+            assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
+            assert session.statistics().waiting == 0
+    finally:
+        gc.set_threshold(*collected)
+
+
+def test_interrupts_of_steps_arrive_and_keep_nothing():
+    """The thread that steps is the main thread, which gets the interrupts."""
+    generator, rng, arrived = Generator(language_model(), threads=1), random.Random(1), 0
+    expected = generator.generate(SOURCES, max_new_tokens=6)
+    with interruptible():
+        while arrived < INTERRUPTS:
+            session = generator.session()
+            answers = [session.submit(source, max_new_tokens=6) for source in SOURCES]
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, 0.01))
+                while session.step():
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                arrived += 1
+                session.close()
+                continue
+            assert [answer.result() for answer in answers] == expected
+    del session, answers
+    gc.collect()
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
