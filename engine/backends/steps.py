@@ -65,6 +65,8 @@ class Scores:
 
         Arrays are views.
         """
+        if len(parts) == 1:
+            return [self]
         found, row, line, chosen = [], 0, 0, 0
         for rows in parts:
             last_row = row + len(rows)
@@ -76,6 +78,15 @@ class Scores:
                                 top))
             row, line, chosen = last_row, last_line, last_chosen
         return found
+
+
+    def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
+        """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
+        kept, lines = np.array(stays), np.array([row.scored for row in rows])
+        whole = np.array([row.best is None for row in rows])
+        written, chosen = (np.repeat(kept[kind], lines[kind]) for kind in (whole, ~whole))
+        top = Top(self.top.values[chosen], self.top.ids[chosen], self.top.log_sum_exp[chosen])
+        return Scores(self.hypotheses[kept], self.finite[kept], self.logits[written], top)
 
 
 @dataclass(frozen=True)

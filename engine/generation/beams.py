@@ -16,78 +16,63 @@ There is one difference: where the settings leave fewer than W candidates, trans
 from __future__ import annotations
 
 from bisect import insort
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Scores
-from ..model.generation_config import GenerationConfig
-from .paths import Children
+from .groups import Generation, Path, PathGroup
 from .results import Generated, score_of
-from .search import Outcome, Search
 from .top_k import best, log_sum_exp
+from .works import Outcome
 
 
-class BeamSearch(Search):
-    """The beam search of all requests with one `GenerationConfig`."""
+class BeamGroup(PathGroup):
+    """Beam searches with equally many beams and candidates."""
 
-    def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
-        self.candidates = max(2, 1 + len(set(config.eos_token_id))) * config.num_beams
-        """The number of candidates of a request; each of its rows has up to V of them."""
-        super().__init__(config, vocab_size, self.candidates)
-        if config.renormalize_logits and self.processors:
-            self.needs_logits = True
-        self.finished: dict[int, list[Generated]] = {}
-        """The best finished results of each request, best first."""
+    def __init__(self, like: Generation, vocab_size: int) -> None:
+        super().__init__(like, vocab_size)
+        self.beams, self.candidates = like.beams, like.candidates
 
-    def keep(self, rows: NDArray[np.intp]) -> None:
-        """Keep these rows alone, which are all rows of some requests, and forget the other requests."""
-        super().keep(rows)
-        live = {*self.paths.owners.tolist()}
-        self.finished = {owner: results for owner, results in self.finished.items() if owner in live}
-
-    def choose(self, scores: Scores, outcome: Outcome) -> Children:
+    def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the live beams after this step."""
-        W, paths = self.config.num_beams, self.paths
-        owners, first, counts = _requests(paths.owners)
-        sums, rows, tokens = self._candidates(scores, first, counts)
-        new = paths.lengths[first] + 1 - paths.prompts[first]
-        full = paths.lengths[first] + 1 >= paths.limits[first]
-        ends = self.ends[tokens] | full[:, None]
-        waits = np.array([len(self.finished.get(owner, ())) < W for owner in owners])
-        # Nothing ends, and there are W candidates: they are the live beams.
-        plain = waits & (sums[:, :W] > -np.inf).all(axis=1) & ~ends[:, :W].any(axis=1) & (sums.shape[1] >= W)
-        live = [(rows[plain, :W].ravel(), tokens[plain, :W].ravel(), sums[plain, :W].ravel())]
-        for b in np.flatnonzero(~plain).tolist():
-            found = [*zip(rows[b].tolist(), tokens[b].tolist(), sums[b].tolist(), strict=True)]
-            found = found[: int((sums[b] > -np.inf).sum())]
-            finished = self.finished.setdefault(owners[b], [])
-            for (row, token, total), end in zip(found[:W], ends[b].tolist(), strict=False):
-                if end:
-                    self._finish(finished, row, token, score_of(total, int(new[b]), self.config.length_penalty))
-            beams = [candidate for candidate, end in zip(found, ends[b].tolist(), strict=False) if not end][:W]
-            most = int(paths.limits[first[b]] - paths.prompts[first[b]])
-            if beams and not self._is_over(finished, beams[0][2], int(new[b]), most):
-                at, ids, totals = zip(*beams, strict=True)
-                live.append((np.array(at), np.array(ids), np.array(totals)))
+        runs, W = _runs(paths), self.beams
+        first = np.array([begin for _, begin, _ in runs])
+        counts = np.array([count for _, _, count in runs])
+        sums, rows, tokens = self._candidates(paths, scores, first, counts)
+        live: list[Path] = []
+        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
+            own = paths[begin : begin + count]
+            new = own[0].length + 1 - len(work.prompt)
+            full = own[0].length + 1 >= work.limit
+            if len(work.finished) < W <= len(columns[2]) and columns[2][W - 1] > -np.inf and not full and \
+                    work.ends_at.isdisjoint(columns[1][:W]):        # the first W candidates are the live beams
+                live += _continued(paths, begin, own, [*zip(*columns, strict=True)][:W], outcome)
                 continue
-            if not finished:  # every continuation is forbidden
-                ended = [self.result(row) for row in range(first[b], first[b] + counts[b])]
-                finished = sorted(ended, key=lambda result: -result.score)
-            results = outcome.done[owners[b]] = finished[: self.config.num_return_sequences]
-            outcome.tokens += [(owners[b], i, token) for i, result in enumerate(results) for token in result.ids]
-            del self.finished[owners[b]]
-        return Children(*(np.concatenate(columns) for columns in zip(*live, strict=True)))
+            found = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]
+            ends = [full or token in work.ends_at for _, token, _ in found]
+            for (row, token, total), end in zip(found[:W], ends, strict=False):
+                if end:
+                    _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty))
+            beams = [each for each, end in zip(found, ends, strict=True) if not end][:W]
+            if beams and not _is_over(work, beams[0][2], new):
+                live += _continued(paths, begin, own, beams, outcome)
+                continue
+            if not work.finished:  # every continuation is forbidden
+                work.finished = [*sorted((work.result(path) for path in own), key=_worst_last)]
+            results = outcome.done[work] = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
+            outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
+        return live
 
-    def _candidates(
-        self, scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
-    ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64]]:
+    def _candidates(self, paths: list[Path], scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
+                    ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64]]:
         """Return the sums, rows and tokens of the best candidates of each request, best first: [requests, candidates].
 
         first, counts: the first row of each request, and the number of its rows. A sum of -inf stands for no candidate.
         """
-        values, ids = self._log_probabilities(scores)
-        sums = values + self.paths.totals[:, None]
+        values, ids = self._log_probabilities(paths, scores)
+        sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
         if len(first) * beams > R:  # some requests have fewer beams
@@ -100,15 +85,15 @@ class BeamSearch(Search):
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 
-    def _log_probabilities(self, scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _log_probabilities(self, paths: list[Path], scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
-            changed = scores.logits - log_sum_exp(scores.logits)[:, None]
-            for change in self.changes:
-                change.apply(changed)
+            changed = self.changed(scores.logits - log_sum_exp(scores.logits)[:, None])
             # Also where nothing changed: other requests of the batch decide whether there are changes.
-            if self.config.renormalize_logits and self.processors:
-                changed -= log_sum_exp(changed)[:, None]
+            rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
+            if rows:
+                own = changed[rows]
+                changed[rows] = own - log_sum_exp(own)[:, None]
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:
@@ -117,38 +102,68 @@ class BeamSearch(Search):
             removed = self.removed(ids)
             if removed is not None:
                 values[removed] = -np.inf
-        ends = self.forced_ends()
-        if ends is not None:
-            eos = sorted(set(self.config.forced_eos_token_id))[: values.shape[1]]
+        forced = self.must_end(paths)
+        if forced:
             ids = ids.copy()
-            values[ends] = -np.inf
-            values[ends, : len(eos)] = 0
-            ids[ends, : len(eos)] = eos
+        for i in forced:
+            ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
+            values[i] = -np.inf
+            values[i, : len(ends)] = 0
+            ids[i, : len(ends)] = ends
         return values, ids
 
-    def _finish(self, finished: list[Generated], row: int, token: int, score: float) -> None:
-        """Put a finished result among the best ones, if it is one of them."""
-        if len(finished) == self.config.num_beams:
-            if score <= finished[-1].score:
-                return
-            del finished[-1]
-        insort(finished, self.result(row, token, score), key=lambda result: -result.score)
 
-    def _is_over(self, finished: list[Generated], total: float, new: int, most: int) -> bool:
-        """Return whether a request ends whose best live beam has this sum, and `new` of its `most` new tokens."""
-        if len(finished) < self.config.num_beams:
-            return False
-        if self.config.early_stopping is True:
-            return True
-        penalty = self.config.length_penalty
-        length = most if self.config.early_stopping == "never" and penalty > 0 else new
-        return score_of(total, length, penalty) <= finished[-1].score
+def _continued(paths: list[Path], begin: int, own: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
+               ) -> list[Path]:
+    """Return the live beams of a request. own: its old ones, from the row `begin` on.
+
+    beams: (row, token, sum) of each new one, best first.
+
+    The last child of a beam goes on in its place, and each other one has a copy of its ids.
+    """
+    last, children = {row: i for i, (row, _, _) in enumerate(beams)}, []
+    for i, (row, token, total) in enumerate(beams):
+        child = paths[row] if last[row] == i else paths[row].fork()
+        child.append(token)
+        child.total = total
+        children.append(child)
+    if len(last) < len(own):
+        outcome.left += [path for row, path in enumerate(own, begin) if row not in last]
+    return children
 
 
-def _requests(owners: NDArray[np.int64]) -> tuple[list[int], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the numbers of the requests, the first row of each, and the number of its rows."""
-    ends = np.append(np.flatnonzero(owners[1:] != owners[:-1]) + 1, len(owners))
-    counts = ends.copy()
-    counts[1:] -= ends[:-1]
-    first = ends - counts
-    return owners[first].tolist(), first, counts
+def _finish(work: Generation, path: Path, token: int, score: float) -> None:
+    """Put a finished result among the best ones, if it is one of them."""
+    finished = cast(list[Generated], work.finished)
+    if len(finished) == work.beams:
+        if score <= finished[-1].score:
+            return
+        del finished[-1]
+    insort(finished, work.result(path, token, score), key=_worst_last)
+
+
+def _worst_last(result: Generated) -> float:
+    return -result.score
+
+
+def _is_over(work: Generation, total: float, new: int) -> bool:
+    """Return whether a request ends whose best live beam has this sum, and `new` new tokens."""
+    config, finished = work.config, cast(list[Generated], work.finished)
+    if len(finished) < work.beams:
+        return False
+    if config.early_stopping is True:
+        return True
+    penalty = config.length_penalty
+    length = work.limit - len(work.prompt) if config.early_stopping == "never" and penalty > 0 else new
+    return score_of(total, length, penalty) <= finished[-1].score
+
+
+def _runs(paths: list[Path]) -> list[tuple[Generation, int, int]]:
+    """Return the requests of rows, the first row of each, and the number of its rows."""
+    found: list[tuple[Generation, int, int]] = []
+    for i, path in enumerate(paths):
+        if found and found[-1][0] is path.work:
+            found[-1] = found[-1][0], found[-1][1], found[-1][2] + 1
+        else:
+            found.append((cast(Generation, path.work), i, 1))
+    return found

@@ -1,4 +1,4 @@
-"""`SourceStepper`: the steps of one call, over the plans of a decoder and of an encoder that reads sources."""
+"""`SourceStepper`: the steps of one session, over the plans of a decoder and of an encoder that reads sources."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..programs.observe import Head
 
 
 class SourceStepper:
-    """The requests of one call, and their steps; other calls may use the plans meanwhile.
+    """The requests of one session, and their steps; other calls may use the plans meanwhile.
 
-    All sources that came since the last step are encoded together, when a row first needs one of them.
+    A source is encoded in the first step that has a row of its request, together with the other sources of that step.
     """
 
     def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None,
                  stop: Stop = NEVER):
         """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration.
 
-        stop: when the call has to stop. The requests end when this object dies.
+        stop: when all requests have to stop. They end when this object dies.
         """
         self._decoder, self._encoder, self._config, self._stop = decoder, encoder, config, stop
         self._waiting: dict[int, Batch] = {}
@@ -51,15 +51,14 @@ class SourceStepper:
             raise InputError("this model has an encoder, so a request needs a source of at least one token")
         return None if self._config is None else pack(self._config, [source])[0]
 
-    def open(self, source: Any, tokens: int = 0, waits: bool = True) -> int | None:
+    def open(self, source: Any, tokens: int = 0, stop: Stop | None = None) -> int | None:
         """Begin a request and return its number.
 
-        source: what `packed` returned. The next step with a row of this request encodes it, together with the sources
-        of other new requests. tokens: the most tokens of its hypotheses together. waits: whether to wait while there is
-        no room for them; if False, the result is None then. A caller that has requests open must not wait, because
-        other callers may wait for these.
+        source: what `packed` returned. tokens: the most tokens of its hypotheses together. stop: wait until there is
+        room for them; without it, the result is None while there is none. A caller that has requests open must not
+        wait, because other callers may wait for these.
         """
-        request = self._decoder.open(self, tokens, self._stop if waits else None)
+        request = self._decoder.open(self, tokens, stop)
         if request is not None and source is not None:
             self._waiting[request] = source
         return request
@@ -83,14 +82,16 @@ class SourceStepper:
         self._decoder.close(request)
 
     def _encode(self, rows: Sequence[Row]) -> None:
-        if not self._waiting or not any(row.request in self._waiting for row in rows):
-            return
+        if self._waiting:
+            needed = {row.request: self._waiting[row.request] for row in rows if row.request in self._waiting}
+            if needed:
+                self._cache_sources(needed)
+                for request in needed:
+                    del self._waiting[request]
+
+    def _cache_sources(self, sources: dict[int, Any]) -> None:
+        """Let the encoder read the sources of requests, and the decoder keep their keys and values."""
         assert self._encoder is not None
-        waiting, self._waiting = self._waiting, {}
-        try:
-            batch = joined([*waiting.values()])
-            vectors = self._encoder.forward(batch, self._stop)
-            self._decoder.cache_sources([*waiting], vectors, batch.cu_seqlens, self._stop)
-        except BaseException:
-            self._waiting = waiting
-            raise
+        batch = joined([*sources.values()])
+        vectors = self._encoder.forward(batch, self._stop)
+        self._decoder.cache_sources([*sources], vectors, batch.cu_seqlens, self._stop)

@@ -2,105 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Scores
-from ..base.errors import InputError, shown
-from ..model.generation_config import GREEDY_BELOW, GenerationConfig
-from .paths import Children
-from .results import Generated, Request, score_of
+from ..base.errors import InputError
+from .groups import ALL, Generation, Path, PathGroup, Slots
+from .results import Generated, score_of
 from .sampling import draw, kept, stream_of_numbers
-from .search import Outcome, Search
 from .top_k import best, log_sum_exp, without
-
-ALL = -1
-"""Stands for all samples of a request."""
+from .works import Outcome, Work
 
 
-class SingleSearch(Search):
-    """Greedy search of, or sampling for, all requests with one `GenerationConfig`.
+class SingleGroup(PathGroup):
+    """Greedy search of requests, or sampling for them.
 
     The samples of a request share its prompt: the first step has one row for all of them.
     """
 
-    def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
-        self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
-        """Whether tokens are drawn; otherwise every sample takes the best token."""
-        super().__init__(config, vocab_size, config.top_k if self.draws else 1)
-        self.samples = np.zeros(0, np.int64)
-        """int64 [R]: the sample of each row; ALL for a prompt that the model has not read, and so for all samples."""
-        self.numbers: dict[tuple[int, int], Callable[[], float]] = {}
-        """The uniform numbers of each live sample, by (number of the request, sample)."""
-        self.results: dict[int, list[Generated | None]] = {}
-        """The results of each request so far."""
+    def __init__(self, like: Generation, vocab_size: int) -> None:
+        super().__init__(like, vocab_size)
+        self.draws, self.slots = like.draws, Slots()
 
-    def add(self, request: Request, owner: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64],
-            limit: int) -> None:  # fmt: skip
-        """Begin a request, all samples of it."""
-        n = self.config.num_return_sequences
-        if self.draws:
-            for sample in range(n):
-                if request.uniforms is None:
-                    self.numbers[owner, sample] = stream_of_numbers(self.config.seed, source, prompt, sample).random
-                else:
-                    self.numbers[owner, sample] = _given(request.uniforms, n, sample).__next__
-        self.samples = np.append(self.samples, ALL)
-        self.results[owner] = [None] * n
-        super().add(request, owner, source, prompt, limit)
+    def enter(self, work: Work) -> None:
+        """Let a request enter."""
+        super().enter(work)
+        self.slots.enter(work, cast(Generation, work).config)
 
-    def keep(self, rows: NDArray[np.intp]) -> None:
-        """Keep these rows alone, which are all rows of some requests, and forget the other requests."""
-        super().keep(rows)
-        live, self.samples = {*self.paths.owners.tolist()}, self.samples[rows]
-        self.results = {owner: results for owner, results in self.results.items() if owner in live}
-        self.numbers = {pair: numbers for pair, numbers in self.numbers.items() if pair[0] in live}
+    def leave(self, work: Work) -> None:
+        """Forget a request."""
+        if work in self.works:
+            self.slots.leave(work)
+        super().leave(work)
 
-    def choose(self, scores: Scores, outcome: Outcome) -> Children:
-        """Return the live rows after this step."""
-        paths, rows, samples = self.paths, np.arange(len(self.paths)), self.samples
-        new = samples == ALL
-        if new.any():
-            n = self.config.num_return_sequences
-            rows = np.repeat(rows, np.where(new, n, 1))
-            samples = np.where(new[rows], np.arange(len(rows)) - np.searchsorted(rows, rows), samples[rows])
-        ids, log_p, dead = self._next(scores, rows, samples)
-        totals = paths.totals[rows] + log_p
-        ended = dead | self.ends[ids]
-        over = ended | (paths.lengths + 1 >= paths.limits)[rows]
-        children = zip(paths.owners[rows].tolist(), samples.tolist(), ids.tolist(), ended.tolist(), strict=True)
-        outcome.tokens += [(owner, sample, token) for owner, sample, token, last in children if not last]
-        if not over.any():      # as after most steps
-            self.samples = samples
-            return Children(rows, ids, totals)
-        for i in np.flatnonzero(over).tolist():
-            row = int(rows[i])
-            if dead[i]:
-                result = self.result(row)
+    def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
+        """Return the hypotheses that go on after this step."""
+        children, rows = self._children(paths)
+        tokens, log_p, dead = self._next([path.work for path in paths], children, rows, scores, outcome)
+        live = []
+        for path, token, own, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(), strict=True):
+            work = cast(Generation, path.work)
+            if work in outcome.failed:
+                continue
+            ended, total = is_dead or token in work.ends_at, path.total + own
+            if not ended:
+                outcome.tokens.append((work, path.sample, token))
+                if path.length + 1 < work.limit:
+                    path.append(token)
+                    path.total = total
+                    live.append(path)
+                    continue
+            if is_dead:
+                result = work.result(path)
             else:
-                length = int(paths.lengths[row] + 1 - paths.prompts[row])
-                result = self.result(row, int(ids[i]), score_of(float(totals[i]), length, self.config.length_penalty))
-            self._end(int(paths.owners[row]), int(samples[i]), result, outcome)
-        live = ~over
-        self.samples = samples[live]
-        return Children(rows[live], ids[live], totals[live])
+                new = path.length + 1 - len(work.prompt)
+                result = work.result(path, token, score_of(total, new, work.config.length_penalty))
+            _end(path, result, outcome)
+        return live
 
-    def _next(
-        self, scores: Scores, rows: NDArray[np.intp], samples: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    def _children(self, paths: list[Path]) -> tuple[list[Path], NDArray[np.intp]]:
+        """Return a hypothesis for each sample, and the row of its scores: a prompt that was read has all samples."""
+        if ALL not in [path.sample for path in paths]:      # as in most steps
+            return paths, np.arange(len(paths))
+        children, rows = [], []
+        for i, path in enumerate(paths):
+            if path.sample != ALL:
+                children.append(path)
+                rows.append(i)
+                continue
+            work = cast(Generation, path.work)
+            own = [path, *(path.fork() for _ in range(work.samples - 1))]
+            for sample, child in enumerate(own):
+                child.sample = sample
+                if self.draws:
+                    child.numbers = (
+                        iter(work.uniforms[sample].tolist()).__next__ if work.uniforms is not None else
+                        stream_of_numbers(work.config.seed, work.source_ids, work.prompt, sample).random)
+            children += own
+            rows += [i] * len(own)
+        return children, np.array(rows, np.intp)
+
+    def _next(self, works: list[Work], children: list[Path], rows: NDArray[np.intp], scores: Scores, outcome: Outcome
+              ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
-        rows, samples: [children]: the row and the sample of each child.
+        works: the request of each row of the scores. rows: [children]: the row of each child.
         """
         ids: NDArray[np.int64] | None = None
         if self.needs_logits:
-            values, log_total = scores.logits, log_sum_exp(scores.logits)
-            if self.changes:
-                values = scores.logits.copy()
-                for change in self.changes:
-                    change.apply(values)
+            values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits)
             if self.width:
                 values, ids = best(values, self.width)
         else:
@@ -108,10 +100,13 @@ class SingleSearch(Search):
             removed = self.removed(ids)
             if removed is not None:
                 values, ids = without(values, ids, removed, self.width)
+            elif values.shape[1] > self.width:
+                values, ids = values[:, : self.width], ids[:, : self.width]
         dead = values.max(axis=1) == -np.inf
         if dead.any():
             values = np.where(dead[:, None], np.float32(0), values)
-        tokens = self._drawn(values, ids, rows, samples) if ids is None or self.draws else ids[rows, 0]
+        tokens = (ids[rows, 0] if ids is not None and not self.draws
+                  else self._drawn(values, ids, works, children, rows, outcome))
         if self.needs_logits:
             chosen = scores.logits[rows, tokens]
         elif not self.draws:
@@ -119,42 +114,34 @@ class SingleSearch(Search):
         else:
             chosen = scores.top.values[rows, (scores.top.ids[rows] == tokens[:, None]).argmax(axis=1)]
         log_p = chosen - log_total.astype(np.float64)[rows]
-        ends = self.forced_ends()
-        if ends is not None:
-            tokens = np.where(ends[rows], min(self.config.forced_eos_token_id), tokens)
-            log_p[ends[rows]] = 0
-            dead = dead & ~ends
-        return tokens, log_p, dead[rows]
+        dead = dead[rows]
+        for i in self.must_end(children):
+            tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
+        return tokens, log_p, dead
 
-    def _drawn(
-        self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, rows: NDArray[np.intp],
-        samples: NDArray[np.int64],
-    ) -> NDArray[np.int64]:  # fmt: skip
-        """Return a token for each child, drawn with the next number of its sample."""
-        x, ids = kept(values, self.config, ids)
-        owners = self.paths.owners[rows].tolist()
-        u = np.array([self.numbers[pair]() for pair in zip(owners, samples.tolist(), strict=True)])
-        columns = draw(x if len(rows) == len(x) else x[rows], u)
+    def _drawn(self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, works: list[Work],
+               children: list[Path], rows: NDArray[np.intp], outcome: Outcome) -> NDArray[np.int64]:  # fmt: skip
+        """Return a token for each child, drawn with the next number of its sample; the others are as in `_next`."""
+        x, ids = kept(values, self.slots.of(works), ids)
+        numbers = []
+        for child in children:
+            assert child.numbers is not None
+            try:
+                numbers.append(child.numbers())
+            except StopIteration:
+                work = cast(Generation, child.work)
+                assert work.uniforms is not None
+                outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
+                                                  f"{work.uniforms.shape[1]}")
+                numbers.append(0.0)
+        columns = draw(x if len(rows) == len(x) else x[rows], np.array(numbers))
         return columns if ids is None else ids[rows, columns]
 
-    def _end(self, owner: int, sample: int, result: Generated, outcome: Outcome) -> None:
-        """Keep the result of a sample; the request is done with the last one."""
-        results = self.results[owner]
-        results[sample] = result
-        self.numbers.pop((owner, sample), None)
-        complete = [r for r in results if r is not None]
-        if len(complete) == len(results):
-            outcome.done[owner] = complete
-            del self.results[owner]
 
-
-def _given(uniforms: object, samples: int, sample: int) -> Iterator[float]:
-    """Yield the numbers of a sample that the request gives."""
-    try:
-        array = np.asarray(uniforms, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"uniforms must be numbers, a row for each sample: {error}") from error
-    if array.ndim != 2 or len(array) != samples or not ((array >= 0) & (array < 1)).all():
-        raise InputError(f"uniforms must be {samples} rows of numbers in [0, 1), not {shown(uniforms)}")
-    yield from array[sample].tolist()
-    raise InputError(f"uniforms must have a number for each token, but its rows have only {array.shape[1]}")
+def _end(path: Path, result: Generated, outcome: Outcome) -> None:
+    """Keep the result of a sample; the request is done with the last one."""
+    work = cast(Generation, path.work)
+    work.finished[path.sample] = result
+    outcome.left.append(path)
+    if all(one is not None for one in work.finished):
+        outcome.done[work] = list(work.finished)

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..model.config import ModelConfig
-from ..model.generation_config import check_length
-from .batching import decoder_ids
-from .results import Request
-from .scoring import check_continuation, chunk_of
-from .search import forced_first
+from ..model.generation_config import GenerationConfig, check_length
+from .results import Request, decoder_ids, forced_first
+from .scoring import check_continuation
 
 _PADS_HAVE_NO_POSITION = ("m2m_100",)
 """Families whose decoder numbers the tokens that are no padding."""
@@ -29,7 +27,7 @@ class Bound:
     positions: int | None
     """The most tokens by the model's positions; None if they set no limit."""
     together: int | None = None
-    """max_batch_tokens, for a part that is read in one step; None for a part that is read in chunks."""
+    """max_batch_tokens, for a part of which the model has to see all tokens in one step; None for any other one."""
     verb: str = "reads"
     """What the model does with the part."""
 
@@ -52,39 +50,34 @@ class Lengths:
 
     def __init__(self, decoder: ModelConfig, encoder: ModelConfig | None, longest: int | None, together: int):
         """longest: the most tokens of a hypothesis, as the decoder's plan says. together: max_batch_tokens."""
-        self._encoder, self._longest, self._together, self._vocab_size = encoder, longest, together, decoder.vocab_size
-        self.prompt = Bound("the prompt", decoder.longest_sequence, together)
+        self._encoder, self._longest, self._vocab_size = encoder, longest, decoder.vocab_size
+        # Biases of distances have a table, which ends at max_batch_tokens.
+        table = None if longest == decoder.longest_sequence else longest
+        self.prompt = Bound("the prompt", decoder.longest_sequence, table)
         self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)
         self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
         """Of a text that is scored from its second token on. The model does not read the last token."""
         self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
         self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None
 
-    def check(self, request: Request) -> None:
-        """Raise `InputError` for a request to generate that is too long or has no prompt."""
-        prompt = self._check_source(request)
-        self.prompt.check(prompt + len(forced_first(request.config, prompt)))      # both are read in the first step
-        request.config.limit(prompt, self._longest)
+    def check(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], config: GenerationConfig) -> None:
+        """Raise `InputError` for the source or the prompt of a request to generate that is too long."""
+        self._check_source(source, prompt)
+        self.prompt.check(len(prompt) + len(forced_first(config, len(prompt))))
 
     def check_scored(self, request: Request, continuation: Sequence[int]) -> None:
         """Raise `InputError` for a request whose continuation cannot be scored."""
-        prompt = self._check_source(request)
-        self.prompt.check(prompt)
-        ids = check_continuation(prompt, continuation, self._vocab_size, self._longest)
-        self._check_pads("a target", ids[:-1])      # the model does not read the last token
-        step = min(chunk_of(self._vocab_size), len(continuation) - 1)
-        if step > self._together:
-            raise InputError(f"a target of {len(continuation):,} tokens is read {step} tokens at a time, but "
-                             f"max_batch_tokens={self._together} bounds what is read together; load the model with "
-                             "a larger max_batch_tokens")
-
-    def _check_source(self, request: Request) -> int:
-        """Check the source of a request, and return the number of tokens of its prompt, the prefix included."""
         source, prompt = decoder_ids(request)
+        self._check_source(source, prompt)
+        self.prompt.check(len(prompt))
+        ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest)
+        self._check_pads("a target", ids[:-1])      # the model does not read the last token
+
+    def _check_source(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64]) -> None:
+        """Check the source of a request, and whether its prompt has a token without a position."""
         if self._encoder is not None and source is not None and len(source):
             self.source.check(len(source))
         self._check_pads("a prompt", prompt)
-        return len(prompt)
 
     def _check_pads(self, what: str, ids: NDArray[np.int64]) -> None:
         """Raise `InputError` for the pad token in a text of a family that gives it no position of its own.

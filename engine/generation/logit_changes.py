@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .paths import Paths
+from .sequences import Texts
 
 
 class Change(ABC):
@@ -43,5 +43,5 @@ class Processor(Protocol):
     def removes_only(self) -> bool:
         """Return whether each of its changes is a `Removal`."""
 
-    def change(self, paths: Paths) -> Change | None:
+    def change(self, texts: Texts) -> Change | None:
         """Return the change for these rows, or None if it changes no row."""

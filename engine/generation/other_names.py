@@ -147,10 +147,16 @@ POSITIONAL |= {
     "score": "score(inputs, targets)",
 }
 
+_ONE = {**{name: row for name, row in GENERATE.items() if name != "prompt"}, "inputs": same("source"),
+        "input_ids": same("source")}
+"""The arguments of the methods that take one input."""
+
 register({
     "generate": GENERATE,
-    "stream": {**{name: row for name, row in GENERATE.items() if name != "prompt"}, "inputs": same("source"),
-               "input_ids": same("source"), "stream": instead(_STREAM, True)},
+    "stream": {**_ONE, "stream": instead(_STREAM, True)},
+    "submit": {**_ONE, "stream": instead("the object that submit returns yields the pieces", True, False),
+               "timeout": instead("deadline=time.monotonic() + seconds ends a request, and result(timeout) a wait"),
+               "user": same("owner")},
     "results": GENERATE,
     "translate": {
         **GENERATE, "inputs": same("texts"), "source": same("texts"), "src_lang": same("source_language"),

@@ -18,11 +18,15 @@ from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .batching import Budget, Checked, Ends, Events, Traffic, checked, generate, in_order, stream
+from .calls import Ends, Events, Task, in_order, run_tasks, score, stream
+from .checks import checked
 from .encoder_decoder import SourceStepper
+from .groups import Generation
 from .lengths import Lengths
 from .results import Generated, Request
-from .scoring import score
+from .schedule import Budget
+from .traffic import Traffic
+from .works import Work
 
 if TYPE_CHECKING:
     from ..weights.model import Model
@@ -74,26 +78,17 @@ class PreparedModel:
         self._tokenizers: dict[int, Tokenizer] = {}
         self.traffic = Traffic()
 
-    def checked(self, request: Request, stepper: SourceStepper) -> Checked:
+    def checked(self, request: Request, stepper: SourceStepper) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one."""
-        return checked(stepper, request, self.budget)
+        return checked(stepper, request, self.budget, self.lengths)
 
-    def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None,
-                 places: Sequence[str] | None = None) -> list[list[Generated]]:
-        """Return the results of each request; stepper: for requests that do not read the sources of `stepper`.
-
-        places: what a message calls each request.
-        """
-        return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic,
-                        places=places)
-
-    def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Ends:
+    def results(self, works: Iterable[Work], stop: Stop, stepper: SourceStepper) -> Ends:
         """Yield the end of each request that `checked` has returned for a stepper, in their order."""
-        return in_order(stepper, requests, budget=self.budget, stop=stop, traffic=self.traffic)
+        return in_order(stepper, works, budget=self.budget, stop=stop, traffic=self.traffic)
 
-    def stream(self, requests: Iterable[Request], stop: Stop) -> Events:
-        """Return the events of requests as they come."""
-        return stream(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+    def stream(self, work: Work, stop: Stop, stepper: SourceStepper) -> Events:
+        """Return the events of a request that `checked` has returned for a stepper, as they come."""
+        return stream(stepper, [work], budget=self.budget, stop=stop, traffic=self.traffic)
 
     def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop, **options: Any
               ) -> list[list[float]]:
@@ -101,8 +96,12 @@ class PreparedModel:
         return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic,
                      **options)
 
+    def run_tasks(self, tasks: Iterable[Task], stop: Stop, stepper: SourceStepper) -> None:
+        """Run tasks side by side, whose requests read the sources of a stepper."""
+        run_tasks(stepper, tasks, budget=self.budget, stop=stop, traffic=self.traffic)
+
     def stepper(self, stop: Stop) -> SourceStepper:
-        """Return a stepper for the requests of one call, which stops when `stop` says so."""
+        """Return a stepper for the requests of one session, which stops when `stop` says so."""
         return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:

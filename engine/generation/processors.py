@@ -1,7 +1,7 @@
 """Change the scores of the next token, as the logits processors of transformers do, for many rows at once.
 
 `processors_of` lists the processors in the order
-of transformers. Its forced tokens are not among them, because they need no scores (search.py); they win over a removal.
+of transformers. Its forced tokens are not among them, because they need no scores (results.py); they win over a removal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
-from .paths import Paths
+from .sequences import Texts
 from .timestamps import Timestamps
 
 
@@ -64,24 +64,26 @@ class RepetitionPenalty:
 
     removes_only = False
 
-    def __init__(self, penalty: float, vocab_size: int) -> None:
-        self.penalty, self.vocab_size = np.float32(penalty), vocab_size
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
 
-    def change(self, paths: Paths) -> Change:
-        tokens = paths.tokens[:, : paths.lengths.max()]
-        here = (np.arange(tokens.shape[1]) < paths.lengths[:, None]) & (tokens < self.vocab_size)
-        return _Penalty(np.nonzero(here)[0], tokens[here], self.penalty)
+    def change(self, texts: Texts) -> Change:
+        tokens = texts.tokens[:, : texts.lengths.max()]
+        here = (np.arange(tokens.shape[1]) < texts.lengths[:, None]) & (tokens < self.vocab_size)
+        rows = np.nonzero(here)[0]
+        return _Penalty(rows, tokens[here], texts.penalties[rows])
 
 
 @dataclass(frozen=True)
 class _Penalty(Change):
     rows: NDArray[np.intp]
     ids: NDArray[np.int64]
-    penalty: np.float32
+    penalties: NDArray[np.float32]
+    """The penalty of each pair of a row and an id."""
 
     def apply(self, scores: NDArray[np.float32]) -> None:
         found = scores[self.rows, self.ids]  # all are read before one is written, so that a repeated id counts once
-        scores[self.rows, self.ids] = np.where(found < 0, found * self.penalty, found / self.penalty)
+        scores[self.rows, self.ids] = np.where(found < 0, found * self.penalties, found / self.penalties)
 
 
 class NoRepeatNGram:
@@ -92,8 +94,8 @@ class NoRepeatNGram:
     def __init__(self, size: int, vocab_size: int) -> None:
         self.size, self.vocab_size = size, vocab_size
 
-    def change(self, paths: Paths) -> Removal | None:
-        n, lengths = self.size, paths.lengths
+    def change(self, texts: Texts) -> Removal | None:
+        n, lengths = self.size, texts.lengths
         windows = int(lengths.max()) + 1 - n
         if windows <= 0:
             return None
@@ -101,41 +103,30 @@ class NoRepeatNGram:
         match = np.arange(windows) + n <= lengths[:, None]
         rows = np.arange(len(lengths))
         for i in range(n - 1):
-            suffix = paths.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
-            match &= paths.tokens[:, i : i + windows] == suffix[:, None]
+            suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
+            match &= texts.tokens[:, i : i + windows] == suffix[:, None]
         found, window = np.nonzero(match)
-        return pair_removal(found, paths.tokens[found, window + n - 1], self.vocab_size)
+        return pair_removal(found, texts.tokens[found, window + n - 1], self.vocab_size)
 
 
 class NoRepeatOfSource:
-    """Remove each token with which the last n tokens of the row would be n tokens of its source, or of its prompt in a
-    model without an encoder."""
+    """Remove each token with which the last n tokens of the row would be n tokens of the source of its request, which
+    is the prompt in a model without an encoder. It belongs to one request."""
 
     removes_only = True
 
-    def __init__(self, size: int, vocab_size: int) -> None:
+    def __init__(self, size: int, source: NDArray[np.int64], vocab_size: int) -> None:
         self.size, self.vocab_size = size, vocab_size
-        self._followers: dict[int, dict[tuple[int, ...], list[int]]] = {}
-
-    def add(self, owner: int, source: NDArray[np.int64]) -> None:
-        """Note the source of a request; owner: as in `Paths.owners`."""
-        followers = self._followers[owner] = {}
+        self._followers: dict[tuple[int, ...], list[int]] = {}
         ids = source.tolist()
-        for i in range(len(ids) + 1 - self.size):
-            followers.setdefault(tuple(ids[i : i + self.size - 1]), []).append(ids[i + self.size - 1])
+        for i in range(len(ids) + 1 - size):
+            self._followers.setdefault(tuple(ids[i : i + size - 1]), []).append(ids[i + size - 1])
 
-    @property
-    def sources(self) -> int:
-        """The number of requests whose sources are known."""
-        return len(self._followers)
-
-    def change(self, paths: Paths) -> Removal | None:
-        owners, n = paths.owners.tolist(), self.size
-        self._followers = {owner: self._followers[owner] for owner in {*owners}}
-        rows, found = [], []
-        for row, (owner, length) in enumerate(zip(owners, paths.lengths.tolist(), strict=True)):
+    def change(self, texts: Texts) -> Removal | None:
+        n, rows, found = self.size, [], []
+        for row, length in enumerate(texts.lengths.tolist()):
             if length >= n - 1:
-                following = self._followers[owner].get(tuple(paths.tokens[row, length + 1 - n : length].tolist()), [])
+                following = self._followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
                 rows += [row] * len(following)
                 found += following
         return pair_removal(np.array(rows, np.intp), np.array(found, np.int64), self.vocab_size)
@@ -152,13 +143,13 @@ class BadWords:
     def __init__(self, words: tuple[tuple[int, ...], ...], vocab_size: int) -> None:
         self.words, self.vocab_size = words, vocab_size
 
-    def change(self, paths: Paths) -> Removal | None:
-        rows = np.arange(len(paths))
-        found = np.zeros((len(paths), len(self.words)), bool)
+    def change(self, texts: Texts) -> Removal | None:
+        rows = np.arange(len(texts))
+        found = np.zeros((len(texts), len(self.words)), bool)
         for w, word in enumerate(self.words):
-            match = paths.lengths >= len(word) - 1
+            match = texts.lengths >= len(word) - 1
             for i, token in enumerate(word[:-1]):
-                match &= paths.tokens[rows, np.maximum(paths.lengths + 1 - len(word) + i, 0)] == token
+                match &= texts.tokens[rows, np.maximum(texts.lengths + 1 - len(word) + i, 0)] == token
             found[:, w] = match
         where, which = np.nonzero(found)
         return pair_removal(where, np.array([word[-1] for word in self.words], np.int64)[which], self.vocab_size)
@@ -174,12 +165,12 @@ class Suppressed:
         self.table[list(ids)] = True
         self.most = int(self.table.sum())
 
-    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+    def rows(self, texts: Texts) -> NDArray[np.bool_]:
         """Return the rows from which the tokens are removed."""
-        return np.ones(len(paths), bool)
+        return np.ones(len(texts), bool)
 
-    def change(self, paths: Paths) -> Removal | None:
-        rows = self.rows(paths)
+    def change(self, texts: Texts) -> Removal | None:
+        rows = self.rows(texts)
         return TableRemoval(self.most, rows, self.table) if rows.any() else None
 
 
@@ -190,9 +181,9 @@ class MinimumLength(Suppressed):
         super().__init__(eos, vocab_size)
         self.new, self.whole = new, whole
 
-    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+    def rows(self, texts: Texts) -> NDArray[np.bool_]:
         """Return the rows that are too short to end."""
-        return (paths.lengths < self.whole) | (paths.lengths - paths.prompts < self.new)
+        return (texts.lengths < self.whole) | (texts.lengths - texts.prompts < self.new)
 
 
 class SuppressedAtBegin(Suppressed):
@@ -202,20 +193,25 @@ class SuppressedAtBegin(Suppressed):
         super().__init__(ids, vocab_size)
         self.forced = forced
 
-    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+    def rows(self, texts: Texts) -> NDArray[np.bool_]:
         """Return the rows that choose their first free token."""
-        return paths.lengths == paths.prompts + (paths.prompts == 1) * self.forced
+        return texts.lengths == texts.prompts + (texts.prompts == 1) * self.forced
 
 
-def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
-    """Return the processors that the settings ask for, in the order of transformers."""
+def processors_of(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64] | None = None
+                  ) -> list[Processor]:
+    """Return the processors that the settings ask for, in the order of transformers.
+
+    source: ids of the request's source, or of its prompt without one, for `encoder_no_repeat_ngram_size`.
+    """
     found: list[Processor] = []
     if config.repetition_penalty != 1:
-        found.append(RepetitionPenalty(config.repetition_penalty, vocab_size))
+        found.append(RepetitionPenalty(vocab_size))
     if config.no_repeat_ngram_size:
         found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
     if config.encoder_no_repeat_ngram_size:
-        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
+        assert source is not None
+        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, source, vocab_size))
     words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
     single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
     if single:

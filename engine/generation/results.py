@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import EngineError, WeightsError
 from ..base.functions import power
-from ..model.generation_config import GenerationConfig
+from ..model.generation_config import GenerationConfig, ids_array
 from ..programs.observe import Head
 
 
@@ -28,6 +28,19 @@ class Request:
     each token that is drawn."""
     heads: tuple[Head, ...] = ()
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
+
+
+def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Return the source of a request, if it has one, and the first tokens of its decoder: int64 [S] and [P]."""
+    source = None if request.source is None else ids_array("source", request.source)
+    prompt = None if request.prompt is None else ids_array("prompt", request.prompt)
+    return source, request.config.prompt(prompt, source is not None)
+
+
+def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
+    """Return the tokens that follow a prompt of this number of tokens without a choice, and that no result shows."""
+    first = config.forced_bos_token_id
+    return [first] if first is not None and prompt == 1 else []
 
 
 @dataclass(frozen=True)

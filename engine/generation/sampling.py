@@ -14,13 +14,16 @@ source and prompt, and the counter is (1 + step // 4, 0, 0, sample).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.functions import log
 from ..model.generation_config import GenerationConfig
-from .top_k import best, parts
+from .top_k import parts
 
 
 def stream_of_numbers(
@@ -33,8 +36,30 @@ def stream_of_numbers(
     return np.random.Generator(np.random.Philox(key=key, counter=sample << 192))
 
 
+@dataclass(frozen=True)
+class Filters:
+    """How tokens are drawn in each of R rows."""
+
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float64]
+    log_min_p: NDArray[np.float32]
+    """-inf for none."""
+
+    @classmethod
+    def of(cls, configs: Iterable[GenerationConfig]) -> Filters:
+        """Return the filters of rows with these settings."""
+        rows = [(config.temperature, config.top_p, float(log(config.min_p)) if config.min_p else -np.inf)
+                for config in configs]
+        temperature, top_p, log_min_p = (np.array(column) for column in zip(*rows, strict=True))
+        return cls(temperature.astype(np.float32), top_p.astype(np.float64), log_min_p.astype(np.float32))
+
+    def __getitem__(self, rows: Any) -> Filters:
+        """Return the filters of some of the rows."""
+        return Filters(self.temperature[rows], self.top_p[rows], self.log_min_p[rows])
+
+
 def kept(
-    scores: NDArray[np.float32], config: GenerationConfig, ids: NDArray[np.int64] | None = None
+    scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
     """Return x = logit / temperature of the tokens that the filters keep, and -inf for others: [R, n].
 
@@ -42,15 +67,18 @@ def kept(
     without ids they are the scores of all V tokens. Also returns the ids [R, n], ascending in each row where x is
     above -inf, or None if n is V and x[r, i] belongs to token i.
     """
-    if ids is None and config.top_k:
-        scores, ids = best(scores, min(config.top_k, scores.shape[1]))
-    x = scores / np.float32(config.temperature)
+    x = scores / filters.temperature[:, None]
+    some, least = filters.top_p < 1, filters.log_min_p > -np.inf
     for part in parts(*x.shape):
-        if config.top_p < 1:
-            _filter_top_p(x[part], config.top_p)
-        if config.min_p:
+        if some[part].all():
+            _filter_top_p(x[part], filters.top_p[part])
+        elif some[part].any():
+            own = x[part][some[part]]
+            _filter_top_p(own, filters.top_p[part][some[part]])
+            x[part][some[part]] = own
+        if least[part].any():
             top = x[part].max(axis=1, keepdims=True)
-            x[part][x[part] < top + np.float32(log(config.min_p))] = -np.inf
+            x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf
     if ids is not None:
         order = np.argsort(ids, axis=1, kind="stable")
         x, ids = np.take_along_axis(x, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -69,12 +97,12 @@ def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
     return columns
 
 
-def _filter_top_p(x: NDArray[np.float32], top_p: float) -> None:
-    """Set the tokens that top_p removes to -inf in x [R, n]; the best token always stays, the first among equals."""
+def _filter_top_p(x: NDArray[np.float32], top_p: NDArray[np.float64]) -> None:
+    """Set the tokens that top_p [R] removes to -inf in x [R, n]; the best token stays, the first among equals."""
     values = -np.sort(-x, axis=1)
     with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
         cumulative = np.cumsum(np.exp(values - values[:, :1]), axis=1, dtype=np.float64)
-    count = 1 + (cumulative[:, :-1] < top_p * cumulative[:, -1:]).sum(axis=1, keepdims=True)
+    count = 1 + (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)
     last = np.take_along_axis(values, count - 1, axis=1)
     count -= (x > last).sum(axis=1, keepdims=True)
     equal = x == last

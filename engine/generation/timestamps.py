@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .logit_changes import Change
-from .paths import Paths
+from .sequences import Texts
 from .top_k import log_sum_exp
 
 
@@ -31,16 +31,16 @@ class Timestamps:
         """no_timestamps, end: ids of these tokens; latest_first: the greatest number of the first time, or None."""
         self.no_timestamps, self.end, self.latest_first = no_timestamps, end, latest_first
 
-    def change(self, paths: Paths) -> Change:
-        begin, rows = self.no_timestamps + 1, np.arange(len(paths))
-        columns = np.arange(paths.tokens.shape[1])
-        new = (columns >= paths.prompts[:, None]) & (columns < paths.lengths[:, None])
-        count = paths.lengths - paths.prompts
-        times = new & (paths.tokens >= begin)
-        last = times[rows, paths.lengths - 1]
-        after_time = (count < 2) | times[rows, np.maximum(paths.lengths - 2, 0)]
+    def change(self, texts: Texts) -> Change:
+        begin, rows = self.no_timestamps + 1, np.arange(len(texts))
+        columns = np.arange(texts.tokens.shape[1])
+        new = (columns >= texts.prompts[:, None]) & (columns < texts.lengths[:, None])
+        count = texts.lengths - texts.prompts
+        times = new & (texts.tokens >= begin)
+        last = times[rows, texts.lengths - 1]
+        after_time = (count < 2) | times[rows, np.maximum(texts.lengths - 2, 0)]
         closes = last & ~after_time
-        latest = np.where(times, paths.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
+        latest = np.where(times, texts.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
         first = latest + ~closes
         return _Rules(begin, self.end, first, closes, last & after_time, count == 0, self.latest_first)
 

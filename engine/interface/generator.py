@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +19,18 @@ from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..chat import ChatMethods
 from ..encoding.outputs import read_heads
-from ..generation.batching import Ends
+from ..generation.calls import Ends
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
 from ..generation.results import Failed, Request, Scored
+from ..generation.schedule import Pace
 from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
 from ..text.sentences import check_order, check_sentences, check_texts
 from .loaded import Loaded
+from .session import Session
 from .stream import Stream
 from .translation import choose_languages, language_ids
 
@@ -101,7 +104,8 @@ class Generator(ChatMethods, Loaded):
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, memory: as in `Engine.load`.
-        max_batch_tokens: the most tokens that are computed together. A longer prompt or source is refused.
+        max_batch_tokens: the most tokens that are computed together. A longer prompt is read in parts, and a longer
+            source is refused.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
         cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
@@ -167,13 +171,12 @@ class Generator(ChatMethods, Loaded):
                  ) -> Iterator[Any]:
         config = settings_of_call(self.generation, settings)
         asked = self._heads(output_attentions)
-        heads, stepper, requests = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
+        heads, stepper, works = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
         special = flag("add_special_tokens", add_special_tokens)
         for i, request in enumerate(self._requests(inputs, prompts, config, stop, places, special)):
             with located(place_of(i, places)):
-                self._model.lengths.check(request)
-                requests.append(self._model.checked(replace(request, heads=heads), stepper))
-        ends = self._model.results(requests, stop, stepper)
+                works.append(self._model.checked(replace(request, heads=heads), stepper))
+        ends = self._model.results(works, stop, stepper)
         return self._run(ends, asked, config.num_return_sequences > 1, places)
 
     def _run(self, ends: Ends, asked: dict[Head, Head], several: bool,
@@ -257,17 +260,32 @@ class Generator(ChatMethods, Loaded):
 
     def _stream(self, source: Any, stop: Stop, *, prompt: Any = None, add_special_tokens: bool = True, **settings: Any
                 ) -> Stream:
-        if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
-            raise InputError(f"stream takes one text, not {len(source)} in a list; call stream(text) for each, as many "
-                             "at once as you like, or results(texts), which yields the whole result of each text")
-        config = settings_of_call(self.generation, settings)
-        if config.num_return_sequences > 1:
+        request = self._one_request("stream", source, prompt, flag("add_special_tokens", add_special_tokens), settings,
+                                    stop)
+        if request.config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
-        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, None,
-                                   flag("add_special_tokens", add_special_tokens))
+        stepper = self._model.stepper(stop)
         with located(place_of(0, None)):
-            self._model.lengths.check(request)
-        return Stream(self._model, request, stop)
+            return Stream(self._model, self._model.checked(request, stepper), stop, stepper)
+
+    def _one_request(self, method: str, source: Any, prompt: Any, special: bool, settings: dict[str, Any],
+                     stop: Stop = NEVER) -> Request:
+        """Return the request of one input. method: whose input it is, for messages. special: as in `own_tokens`."""
+        if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
+            raise InputError(f"{method} takes one text, not {len(source)} in a list; call {method}(text) for each, as "
+                             "many at once as you like, or results(texts), which yields the whole result of each text")
+        config = settings_of_call(self.generation, settings)
+        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, None, special)
+        return request
+
+    def session(self, *, step_seconds: float = Pace.step_seconds, idle_seconds: float = Pace.idle_seconds) -> Session:
+        """Return a session, which takes requests of any number of threads at any time, and computes them together.
+
+        step_seconds: how much longer a step may take for parts of prompts than without them, while somebody waits for a
+            next token. idle_seconds: how long a step may take while nobody does. At least 16 tokens of a prompt are
+            read in a step, so that every prompt goes on.
+        """
+        return Session(self._model, partial(self._one_request, "submit"), Pace(step_seconds, idle_seconds))
 
     @renamed_arguments
     def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None, add_special_tokens: bool = True,

@@ -28,8 +28,8 @@ from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
 from ..base.stop import NEVER, Stop
+from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
-from ..generation.scoring import last_logits
 from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads

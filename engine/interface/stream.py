@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError
 from ..base.stop import Stop
-from ..generation.batching import Event
+from ..generation.calls import Event
+from ..generation.encoder_decoder import SourceStepper
 from ..generation.prepared import PreparedModel
-from ..generation.results import Failed, Request, Token
+from ..generation.results import Failed, Token
+from ..generation.works import Work
 
 
 @dataclass(frozen=True)
@@ -24,28 +27,22 @@ class Piece:
     character, whose U+FFFD the last piece has."""
 
 
-class Stream(Iterator[Piece]):
-    """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
+class Pieces(Iterator[Piece]):
+    """The new tokens of one result with their texts."""
 
-    def __init__(self, model: PreparedModel, request: Request, stop: Stop):
-        """Take a request, which the first `next` begins, and when it has to stop."""
-        self._model, self._stop = model, stop
-        self._events = model.stream([request], stop)
-        self._turn = new_turn()
+    def __init__(self, model: PreparedModel, event: Callable[[], Event | EngineError | None]):
+        """event: returns the next token, or what follows the last one: the result, an error, or None."""
+        self._event = event
         self._text = None if model.text is None else model.tokenizer(model.text).incremental()
         self._ahead: Event | EngineError | None = None
         """The next event, where it was looked at before its turn."""
 
-    def __next__(self) -> Piece:
-        with self._turn.take_if_free() as taken:
-            if not taken:
-                raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
-                                 "a stream of its own")
-            return self._next()
-
-    def _next(self) -> Piece:
-        event = self._ahead if self._ahead and not self._stop.cancelled else self._event()
+    def forget(self) -> None:
+        """Forget what was looked at before its turn."""
         self._ahead = None
+
+    def __next__(self) -> Piece:
+        event, self._ahead = self._ahead or self._event(), None
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, EngineError):
@@ -61,14 +58,24 @@ class Stream(Iterator[Piece]):
                 text += self._text.end()
         return Piece(event.id, text)
 
-    def _event(self) -> Event | EngineError | None:
-        """Return the next token, or what follows the last one: the result, an error, or None after a cancellation."""
-        try:
-            return next(self._events, None)
-        except Cancelled:
-            return None
-        except EngineError as error:
-            return error
+
+class Stream(Iterator[Piece]):
+    """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
+
+    def __init__(self, model: PreparedModel, work: Work, stop: Stop, stepper: SourceStepper):
+        """Take a request that is checked for a stepper, which the first `next` begins, and when it has to stop."""
+        self._stop, self._events = stop, model.stream(work, stop, stepper)
+        self._turn = new_turn()
+        self._pieces = Pieces(model, partial(_event, self._events))
+
+    def __next__(self) -> Piece:
+        with self._turn.take_if_free() as taken:
+            if not taken:
+                raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
+                                 "a stream of its own")
+            if self._stop.cancelled:
+                self._pieces.forget()
+            return next(self._pieces)
 
     def cancel(self) -> None:
         """End the stream and free its memory, also while another thread waits for the next token.
@@ -85,3 +92,13 @@ class Stream(Iterator[Piece]):
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
+
+
+def _event(events: Iterator[Event]) -> Event | EngineError | None:
+    """Return the next event of a stream; None after a cancellation, and after the last one."""
+    try:
+        return next(events, None)
+    except Cancelled:
+        return None
+    except EngineError as error:
+        return error

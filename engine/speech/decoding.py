@@ -1,38 +1,42 @@
-"""Decode the text of recordings that are encoded already."""
+"""Decode the text of recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.interfaces import Decoder
-from ..backends.steps import Row
-from ..base.errors import located
 from ..base.stop import NEVER, Stop
 from ..generation.encoder_decoder import SourceStepper
-from ..generation.results import logits_error
+from ..generation.scoring import LastLogits
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut
 
 
 class AudioStepper(SourceStepper):
-    """The steps of requests whose sources are the numbers of recordings that are encoded already."""
+    """The steps of requests whose sources are the numbers of windows of recordings.
 
-    def __init__(self, decoder: Decoder, vectors: Sequence[np.ndarray], places: Sequence[str], keep: bool = False,
+    Several requests may read a window one after the other. Its keys and values stay until `forget`.
+    """
+
+    def __init__(self, decoder: Decoder, vectors: Callable[[np.ndarray], np.ndarray], positions: int,
                  stop: Stop = NEVER):
-        """Take the vectors of recordings, and what a message calls each.
+        """vectors: returns the vectors of the encoder [S, D] for the features of a window. positions: their number S.
 
-        keep: whether `times` will be called, after the requests are closed. stop: when the call has to stop.
+        stop: when all requests have to stop.
         """
         super().__init__(decoder, stop=stop)
-        self._vectors, self._keep, self.places = vectors, keep, places
+        self._vectors, self._positions = vectors, positions
+        self._features: list[Callable[[], np.ndarray]] = []
+        """Return the features of each window, which the encoder reads once."""
         self._numbers: dict[int, int] = {}
-        """The number of the recording of each open request."""
+        """The window of each open request."""
         self._ready: dict[int, int] = {}
-        """The request of each recording whose cross-attention keys and values are kept, by its number."""
+        """The request of each window whose cross-attention keys and values are kept, by its number."""
 
     def __enter__(self) -> AudioStepper:
         return self
@@ -41,49 +45,50 @@ class AudioStepper(SourceStepper):
         for request in self._ready.values():
             self._decoder.close(request)
 
-    def first_logits(self, start: int) -> np.ndarray:
-        """Return the logits after the start token [recordings, V], and keep the cross-attention keys and values."""
-        for number in range(len(self._vectors)):
-            self._begin(number)
-        scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
-                                    self._stop)
-        for place, finite in zip(self.places, scores.finite.tolist(), strict=True):
-            with located(place):
-                if not finite:
-                    raise logits_error()
-        return scores.logits
+    def add(self, features: Callable[[], np.ndarray]) -> int:
+        """Return the number of a new window. features: returns those of the window, [channels, 3000]."""
+        self._features.append(features)
+        return len(self._features) - 1
+
+    def first_logits(self, number: int, start: int) -> LastLogits:
+        """Return the request for all logits [1,V] after the start token, the first request for a window."""
+        return LastLogits([np.array([start])], slice(None), np.array([number]), self._positions)
 
     def packed(self, source: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         """Return a source, which is a number and needs no packing."""
         return source
 
-    def open(self, source: NDArray[np.int64] | None, tokens: int = 0, waits: bool = True) -> int:
-        """Begin a request for the recording whose number is in `source`."""
-        assert source is not None
+    def open(self, source: Any, tokens: int = 0, stop: Stop | None = None) -> int | None:
+        """Begin a request for the window whose number is in `source`."""
         number = int(source[0])
-        if number not in self._ready:
-            self._begin(number)
-        request = self._ready.pop(number)
+        request = self._ready.pop(number, None)
+        if request is None:
+            request = super().open(number, 0, stop)
+            assert request is not None      # a transcriber has no bound of the cache
         self._numbers[request] = number
         return request
 
-    def _begin(self, number: int) -> None:
-        request, vectors = self._decoder.open(self), self._vectors[number]
-        assert request is not None
-        self._ready[number] = request       # at once, so that it ends with this object where the next line fails
-        self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), self._stop)
+    def _cache_sources(self, sources: dict[int, Any]) -> None:
+        """Let the encoder read windows one by one, and the decoder keep their keys and values."""
+        for request, number in sources.items():
+            vectors = self._vectors(self._features[number]())
+            self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), self._stop)
 
     def close(self, request: int) -> None:
-        """End a request; if `times` will be called, keep its cross-attention keys and values."""
+        """End a request, and keep the cross-attention keys and values of its window."""
         number = self._numbers.pop(request, None)
-        if self._keep and number is not None:
+        if number is not None and request not in self._waiting:
             self._ready[number] = request
         else:
-            self._decoder.close(request)
+            super().close(request)
+
+    def forget(self, number: int) -> None:
+        """Free the cross-attention keys and values of a window, which no request reads any more."""
+        self._decoder.close(self._ready.pop(number))
 
     def times(self, number: int, prompt: list[int], cuts: list[Cut], config: GenerationConfig,
               positions: int) -> np.ndarray:
-        """Return the positions at which the tokens of a recording's segments begin, and at which the last one ends.
+        """Return the positions at which the tokens of a window's segments begin, and at which the last one ends.
 
         prompt: the tokens before the text, up to the token that asks for no timestamps. positions: the number of the
         encoder's positions that are audio; the silence of the padding follows them.

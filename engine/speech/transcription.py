@@ -11,12 +11,14 @@ import numpy as np
 
 from ..backends import get_backend
 from ..backends.reference.formulas import softmax
-from ..base.errors import InputError, UnsupportedError, WeightsError
+from ..base.errors import InputError, UnsupportedError, WeightsError, located
 from ..base.progress import growing_progress
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
+from ..generation.calls import Task
 from ..generation.prepared import PreparedModel
-from ..generation.results import Generated, Request
+from ..generation.results import Request
+from ..generation.works import Work
 from ..model.generation_config import GenerationConfig
 from ..weights.input_layers import Frames
 from .alignment import UNSPACED, split_words
@@ -77,9 +79,22 @@ class Transcription:
 
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
-        window = Recording(0, Spectrogram(recording_samples(item), self._channels), None).window()
-        with AudioStepper(self._decoder, [self._vectors(window, NEVER)], _places([0])) as stepper:
-            return self._language_of(stepper.first_logits(self._tokens.start)[0])
+        recording = Recording(0, Spectrogram(recording_samples(item), self._channels), None)
+        found: list[tuple[str, float]] = []
+
+        def hear(stepper: AudioStepper) -> Task:
+            with located("recording 0"):
+                [logits] = yield stepper.first_logits(stepper.add(recording.window), self._tokens.start)
+            found.append(self._language_of(logits))
+
+        self._run([hear], NEVER)
+        return found[0]
+
+    def _run(self, tasks: Iterable[Callable[[AudioStepper], Task]], stop: Stop) -> None:
+        """Run tasks side by side, each of which takes the stepper with the windows of all."""
+        positions = len(self._stem.positions)
+        with AudioStepper(self._decoder, lambda features: self._vectors(features, stop), positions, stop) as stepper:
+            self._model.run_tasks([task(stepper) for task in tasks], stop, stepper)
 
     @property
     def _channels(self) -> int:
@@ -135,81 +150,78 @@ class Transcription:
 
         recordings: their samples.
         """
-        vectors = [self._vectors(log_mel(samples, self._channels), order.stop) for samples in recordings.values()]
-        config = order.config
-        with AudioStepper(self._decoder, vectors, _places(recordings), stop=order.stop) as stepper:
-            logits = None
+        found: dict[int, Any] = {}
+        self._run([partial(self._short_task, found, number, samples, order)
+                   for number, samples in recordings.items()], order.stop)
+        return found
+
+    def _short_task(self, found: dict[int, Any], number: int, samples: np.ndarray, order: Order,
+                    stepper: AudioStepper) -> Task:
+        """Put the text of a recording of up to 30 s, or its texts, into `found`."""
+        config, spoken, no_speech = order.config, order.language, 0.0
+        with located(f"recording {number}"):
+            window = stepper.add(partial(log_mel, samples, self._channels))
             if self._tokens.no_speech is not None or (order.language is None and self._languages):
-                logits = stepper.first_logits(self._tokens.start)
-            spoken = [order.language if order.language or not self._languages or logits is None
-                      else self._language_of(logits[i])[0] for i in range(len(vectors))]
-            requests = [Request([i], self._tokens.prompt(each, order.task, False), config)
-                        for i, each in enumerate(spoken)]
-            found = self._model.generate(requests, order.stop, stepper, stepper.places)
-            silent = {i for i, samples in enumerate(recordings.values()) if len(samples) < RATE // FRAMES}
-            if logits is not None:
-                silent |= self._silent(stepper, [self._no_speech(row) for row in logits], found, spoken, order)
-        texts = [["" if i in silent else self._model.with_text(result).text for result in results]
-                 for i, results in enumerate(found)]
-        several = config.num_return_sequences > 1
-        return {number: each if several else each[0] for number, each in zip(recordings, texts, strict=True)}
+                [logits] = yield stepper.first_logits(window, self._tokens.start)
+                no_speech = self._no_speech(logits)
+                if order.language is None and self._languages:
+                    spoken = self._language_of(logits)[0]
+            results = yield self._work(window, spoken, order, False, config, stepper)
+            silent = len(samples) < RATE // FRAMES
+            if not silent and no_speech > NO_SPEECH:
+                silent = is_silent(no_speech, results[0], config.length_penalty)
+                if not silent and self._tokens.has_times:
+                    # The text without timestamps of a silent recording may be probable, so that with them counts, too.
+                    timed = self._timed(config).changed(num_return_sequences=1)
+                    [again] = yield self._work(window, spoken, order, True, timed, stepper)
+                    silent = is_silent(no_speech, again, config.length_penalty)
+            stepper.forget(window)
+        texts = ["" if silent else self._model.with_text(result).text for result in results]
+        found[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _silent(self, stepper: AudioStepper, no_speech: list[float], found: list[list[Generated]],
-                spoken: list[str | None], order: Order) -> set[int]:
-        """Return the places of the recordings in which nobody speaks, with timestamps or without.
-
-        no_speech: the probability of the token for it; found: what the model writes of each; spoken: its language. The
-        text without timestamps of a silent recording may be probable, so the text with timestamps counts as well.
-        """
-        penalty = order.config.length_penalty
-        doubted = [i for i, probability in enumerate(no_speech) if probability > NO_SPEECH]
-        silent = {i for i in doubted if is_silent(no_speech[i], found[i][0], penalty)}
-        asked = [i for i in doubted if i not in silent] if self._tokens.has_times else []
-        timed = self._timed(order.config).changed(num_return_sequences=1)
-        requests = [Request([i], self._tokens.prompt(spoken[i], order.task, True), timed) for i in asked]
-        again = self._model.generate(requests, order.stop, stepper, [stepper.places[i] for i in asked])
-        return silent | {i for i, [result] in zip(asked, again, strict=True)
-                         if is_silent(no_speech[i], result, penalty)}
+    def _work(self, window: int, language: str | None, order: Order, timestamps: bool, config: GenerationConfig,
+              stepper: AudioStepper) -> Work:
+        """Return the request for the text of a window, with timestamps or without."""
+        prompt = self._tokens.prompt(language, order.task, timestamps)
+        return self._model.checked(Request([window], prompt, config), stepper)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
         """Return the settings with which the model writes timestamps."""
         return config.changed(return_timestamps=True, no_timestamps_token_id=self._tokens.no_times)
 
     def _windows(self, batch: dict[int, np.ndarray], order: Order, heard: Callable[[float], object]) -> dict[int, Any]:
-        """Transcribe recordings to their ends, in each round the next window of each; return the results by number.
+        """Transcribe recordings to their ends, window by window; return the results by number.
 
-        heard: is called with the number of seconds that were transcribed since the call before.
+        No recording waits for another one. heard: is called with the number of seconds that were transcribed since the
+        call before.
         """
         language = order.language if self._languages else "en"
         recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop), language)
                       for number, samples in batch.items()]
-        while active := [recording for recording in recordings if recording.left > 0]:
-            self._next_windows(active, order, heard)
+        self._run([partial(self._windows_task, recording, order, heard) for recording in recordings], order.stop)
         found = {recording.number: recording.transcript() for recording in recordings}
         return {number: each if order.timestamps else each.text for number, each in found.items()}
 
-    def _next_windows(self, active: list[Recording], order: Order, heard: Callable[[float], object]) -> None:
-        """Transcribe the next window of each recording."""
+    def _windows_task(self, recording: Recording, order: Order, heard: Callable[[float], object],
+                      stepper: AudioStepper) -> Task:
+        """Transcribe one recording to its end."""
         first_time, config = self._tokens.no_times + 1, self._timed(order.config)
         decode = self._model.tokenizer(self._model.text).decode
-        vectors = [self._vectors(recording.window(), order.stop) for recording in active]
-        places = _places(recording.number for recording in active)
-        with AudioStepper(self._decoder, vectors, places, keep=order.by_word, stop=order.stop) as stepper:
-            logits = stepper.first_logits(self._tokens.start)
-            for recording, row in zip(active, logits, strict=True):
-                recording.language = recording.language or self._language_of(row)[0]
-            requests = [Request([i], self._tokens.prompt(recording.language, order.task, True), config)
-                        for i, recording in enumerate(active)]
-            found = self._model.generate(requests, order.stop, stepper, places)
-            for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
-                silent = is_silent(self._no_speech(row), result, config.length_penalty)
+        with located(f"recording {recording.number}"):
+            while recording.left > 0:
+                window = stepper.add(recording.window)
+                [logits] = yield stepper.first_logits(window, self._tokens.start)
+                recording.language = recording.language or self._language_of(logits)[0]
+                [result] = yield self._work(window, recording.language, order, True, config, stepper)
+                silent = is_silent(self._no_speech(logits), result, config.length_penalty)
                 before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
                 cuts = recording.take(result, silent, first_time, decode)
                 if order.by_word and cuts:
                     tokens = self._tokens.prompt(recording.language, order.task, False)
-                    times = stepper.times(i, tokens, cuts, config, positions)
+                    times = stepper.times(window, tokens, cuts, config, positions)
                     spaced = recording.language not in UNSPACED
                     recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
+                stepper.forget(window)
                 heard(seconds(min(recording.seek, recording.frames) - before))
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
@@ -231,11 +243,6 @@ class Transcription:
         rows = self._stem.embed(features, get_backend(self._model.backend).ops(self._model.threads))
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
         return self._model.encoder.forward(batch, stop)
-
-
-def _places(numbers: Iterable[int]) -> list[str]:
-    """Return what a message calls recordings."""
-    return [f"recording {number}" for number in numbers]
 
 
 def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:

@@ -32,6 +32,18 @@ def test_a_chat_remembers(path, capsys):
     assert capsys.readouterr().out == f"> Hello\n{first.text}\n> And now?\n{second.text}\n"
 
 
+def test_many_users_of_one_model(path, capsys):
+    functions = example("many_users")
+    functions["main"](path)
+    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [int(user) for user, _ in printed] == [*range(functions["THREADS"])]
+    with engine.load(path, threads=1) as model:
+        for user in (0, 7):
+            alone = [model.chat([{"role": "user", "content": question}], **functions["settings_of"](user)).text
+                     for question in functions["QUESTIONS"]]
+            assert printed[user][1] == " | ".join(" ".join(text.split()) for text in alone)
+
+
 def test_fifty_conversations_in_one_call(path, tmp_path, capsys):
     functions = example("many_chats")
     lines = [f"line {i}" for i in range(50)]

@@ -24,7 +24,7 @@ class TableStepper:
     def packed(self, source):
         return source
 
-    def open(self, source, tokens, waits):
+    def open(self, source, tokens, stop=None):
         assert source is None or (source.dtype == np.int64 and source.ndim == 1)
         self.opened += 1
         self.sources[self.opened * 7] = source

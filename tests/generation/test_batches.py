@@ -13,8 +13,9 @@ from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores
 from engine.base.errors import InputError, TimedOut, WeightsError
 from engine.base.stop import Stop
-from engine.generation.batching import Budget, generate, stream
+from engine.generation.calls import generate, stream
 from engine.generation.results import Done, Failed, Request, Token
+from engine.generation.schedule import Budget
 from engine.model.generation_config import GenerationConfig
 
 from .table_stepper import TableStepper
@@ -143,7 +144,7 @@ class Interrupting(TableStepper):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_call_closes_its_requests(at, error):
     stepper = Interrupting(at, error)
-    other = stepper.open(None, 1, True)
+    other = stepper.open(None, 1)
     requests = [Request([4, 4], [5 + i], config) for i, config in enumerate(CONFIGS)]
     with pytest.raises(error):
         generate(stepper, requests, budget=Budget(12))

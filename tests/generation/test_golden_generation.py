@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from engine.generation.batching import Budget, generate
+from engine.generation.calls import generate
 from engine.generation.results import Request
-from engine.generation.sampling import kept
+from engine.generation.sampling import Filters, kept
+from engine.generation.schedule import Budget
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
@@ -61,7 +62,8 @@ def test_filtered_probabilities(golden):
     config, V = GenerationConfig(do_sample=True, **golden["config"]), golden["vocab_size"]
     logits = table_logits(golden["prompt"], V, {})[None]
     expected = pytest.approx(np.array(golden["probabilities"]), abs=1e-6)
-    assert probabilities(*kept(logits, config), V) == expected
-    if config.top_k:  # the same from the best tokens alone, as the model lists them
+    filters, ids = Filters.of([config]), None
+    if config.top_k:
         ids = np.argsort(-logits, axis=1, kind="stable")[:, : config.top_k]
-        assert probabilities(*kept(np.take_along_axis(logits, ids, axis=1), config, ids), V) == expected
+        logits = np.take_along_axis(logits, ids, axis=1)
+    assert probabilities(*kept(logits, filters, ids), V) == expected

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.paths import Paths
 from engine.generation.processors import BadWords, NoRepeatNGram, NoRepeatOfSource, RepetitionPenalty, processors_of
+from engine.generation.sequences import Texts
 from engine.model.generation_config import GenerationConfig
 
 V = 9
@@ -25,12 +25,9 @@ ROWS = st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(0, V + 2), min
                 max_size=6)  # fmt: skip
 
 
-def paths_of(rows):
-    """Return paths with these (tokens of the prompt, ids)."""
-    paths = Paths()
-    for prompt, ids in rows:
-        paths.add(0, np.array(ids), prompt, 99)
-    return paths
+def texts_of(rows, penalty=1.0):
+    """Return texts with these (tokens of the prompt, ids)."""
+    return Texts.of((np.array(ids), len(ids), prompt, penalty) for prompt, ids in rows)
 
 
 def simple(config, prompt, ids, scores):
@@ -64,7 +61,7 @@ def test_each_row_is_changed_as_its_formula_says(config, rows, seed):
     changed, removed = scores.copy(), np.zeros(scores.shape, bool)
     processors = processors_of(config, V)
     for processor in processors:
-        change = processor.change(paths_of(rows))
+        change = processor.change(texts_of(rows, config.repetition_penalty))
         if change is not None:
             change.apply(changed)
             if processor.removes_only:
@@ -89,17 +86,17 @@ def test_the_order_is_that_of_transformers():
 
 @pytest.mark.parametrize("processor", [NoRepeatNGram(3, V), BadWords(((3, 4),), V)])
 def test_nothing_is_changed_where_nothing_matches(processor):
-    assert processor.change(paths_of([(1, [5, 6])])) is None
+    assert processor.change(texts_of([(1, [5, 6])])) is None
 
 
 def test_a_token_counts_once_for_the_penalty():
     scores = np.full((1, V), 3.0, np.float32)
-    RepetitionPenalty(2.0, V).change(paths_of([(1, [5, 5, 5])])).apply(scores)
+    RepetitionPenalty(V).change(texts_of([(1, [5, 5, 5])], 2.0)).apply(scores)
     assert scores.tolist() == [[3, 3, 3, 3, 3, 1.5, 3, 3, 3]]
 
 
 def test_a_token_that_many_windows_remove_counts_once():
-    change = NoRepeatNGram(3, V).change(paths_of([(1, [7] * 50), (1, [1, 2, 3, 1, 2]), (1, [5])]))
+    change = NoRepeatNGram(3, V).change(texts_of([(1, [7] * 50), (1, [1, 2, 3, 1, 2]), (1, [5])]))
     assert change.most == 1
     assert change.removes(np.array([[3, 7], [3, 7], [3, 7]])).tolist() == [[False, True], [True, False], [False, False]]
 
@@ -107,7 +104,7 @@ def test_a_token_that_many_windows_remove_counts_once():
 def test_a_long_prompt_without_repetitions_takes_little_memory():
     """It took an array [rows, tokens, tokens]: 64 prompts of 8,000 tokens would have been 4 GB."""
     tokens = np.random.default_rng(0).permutation(4000)
-    change = NoRepeatNGram(1, 5000).change(paths_of([(4000, tokens), (4000, tokens)]))
+    change = NoRepeatNGram(1, 5000).change(texts_of([(4000, tokens), (4000, tokens)]))
     ids = np.tile(np.arange(4001), (2, 1))
     tracemalloc.start()
     try:
@@ -118,18 +115,12 @@ def test_a_long_prompt_without_repetitions_takes_little_memory():
     assert (removed == (ids < 4000)).all()
 
 
-def test_runs_of_the_source_that_do_not_come_again():
+@pytest.mark.parametrize(("source", "rows", "removed"), [
+    ([1, 2, 3, 4, 1, 2, 5], [[0, 1, 2], [3, 4], [2]], [[3, 5], [1], []]), ([7, 7, 7, 7], [[7, 7]], [[7]]),
+])  # fmt: skip
+def test_runs_of_the_source_that_do_not_come_again(source, rows, removed):
     """As EncoderNoRepeatNGramLogitsProcessor: each token that would end a run of 3 tokens of the source."""
-    processor = NoRepeatOfSource(3, V)
-    sources = {0: [1, 2, 3, 4, 1, 2, 5], 1: [7, 7, 7, 7], 2: [1, 2]}
-    for owner, source in sources.items():
-        processor.add(owner, np.array(source))
-    paths = Paths()
-    rows = [(0, [0, 1, 2]), (0, [3, 4]), (1, [7, 7]), (2, [1, 2]), (0, [2])]
-    for owner, ids in rows:
-        paths.add(owner, np.array(ids), 1, 99)
-    change = processor.change(paths)
-    removed = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
-    assert [np.flatnonzero(row).tolist() for row in removed] == [[3, 5], [1], [7], [], []]
-    assert processor.change(paths_of([(1, [3, 3])])) is None
-    assert processor.sources == 1, "requests that ended are forgotten"
+    change = NoRepeatOfSource(3, np.array(source), V).change(texts_of([(1, ids) for ids in rows]))
+    found = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
+    assert [np.flatnonzero(row).tolist() for row in found] == removed
+    assert NoRepeatOfSource(3, np.array([1, 2]), V).change(texts_of([(1, [1, 2])])) is None

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.sampling import draw, kept, stream_of_numbers
+from engine.generation.sampling import Filters, draw, kept, stream_of_numbers
 from engine.generation.top_k import best, log_sum_exp, without
 from engine.model.generation_config import GenerationConfig
 
@@ -69,7 +69,7 @@ def test_top_p_looks_at_one_row(seed, V, top_p, spread):
     config = GenerationConfig(do_sample=True, top_k=0, top_p=top_p)
 
     def tokens(rows):
-        x, ids = kept(rows, config)
+        x, ids = kept(rows, Filters.of([config] * len(rows)))
         assert ids is None
         return [{i: row[i] for i in np.flatnonzero(row > -np.inf).tolist()} for row in x]
 
@@ -86,7 +86,7 @@ def test_top_p_keeps_the_lowest_ids_among_equals():
     scores = np.array([[1, 2, 1, 2, 1, 2], [0] * 6], np.float32)
     for top_p, first, second in ((0.0, [1], [0]), (0.2, [1], [0, 1]), (0.5, [1, 3, 5], [0, 1, 2]),
                                  (0.75, [0, 1, 3, 5], [0, 1, 2, 3, 4]), (0.99, [*range(6)], [*range(6)])):  # fmt: skip
-        x, _ = kept(scores, GenerationConfig(do_sample=True, top_k=0, top_p=top_p))
+        x, _ = kept(scores, Filters.of([GenerationConfig(do_sample=True, top_k=0, top_p=top_p)] * 2))
         assert [np.flatnonzero(row > -np.inf).tolist() for row in x] == [first, second], top_p
 
 

@@ -223,7 +223,7 @@ class Events:
 def stream_of(ids, end, text=None):
     """Return a stream of these ids, and its events."""
     generator, events = Generator(language_model(text or bytes_text())), Events(ids, end)
-    generator._model.stream = lambda requests, stop: events
+    generator._model.stream = lambda *_: events
     return generator.stream([1]), events
 
 

@@ -3,11 +3,15 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from engine import Generator, InputError, calibrate
+from engine import GenerationConfig, Generator, InputError, Model, Transformer, calibrate
+from engine.generation.lengths import Lengths
 from engine.text.tokenizer import Tokenizer
 
+from ..tools.decoders import DECODERS as DECODER_CONFIGS
+from ..tools.decoders import make_weights
 from ..tools.generators import SETTINGS, language_model, translator
 from ..tools.limited import outcome
 from ..tools.paths import DECODERS
@@ -55,13 +59,28 @@ SOURCES = {
 @pytest.mark.parametrize("name", PROMPTS)
 def test_a_long_prompt(name):
     place = "input 0" if name == "stream" else "input 1"
-    for options, most, limit in (({}, POSITIONS, f"the model reads at most {POSITIONS}; shorten it"),
-                                 ({"max_batch_tokens": 10}, 10, "max_batch_tokens=10 bounds it; shorten it, or load "
-                                                                "the model with a larger max_batch_tokens")):
+    for options in ({}, {"max_batch_tokens": 10}):
         language = generator(language_model, **options)
-        expected = f"{place}: the prompt has {most + 1} tokens, but {limit}"
-        assert refusal(lambda g=language, n=most: PROMPTS[name](g, words(n + 1))) == expected
-        assert refusal(lambda g=language, n=most: PROMPTS[name](g, ids(n + 1))) == expected
+        expected = f"{place}: the prompt has 91 tokens, but the model reads at most {POSITIONS}; shorten it"
+        assert refusal(lambda g=language: PROMPTS[name](g, words(POSITIONS + 1))) == expected
+        assert refusal(lambda g=language: PROMPTS[name](g, ids(POSITIONS + 1))) == expected
+
+
+def test_a_prompt_longer_than_a_table_of_biases():
+    """The biases by distance are there for max_batch_tokens, which a model without positions is bounded by."""
+    config = DECODER_CONFIGS["sandwich, ALiBi"]
+    model = Model(decoder=Transformer(config, make_weights(config), TEXT), generation=SETTINGS)
+    language = generator(lambda text: model, max_batch_tokens=10)
+    assert refusal(lambda: language.generate([words(11)])) == (
+        "input 0: the prompt has 11 tokens, but max_batch_tokens=10 bounds it; shorten it, or load the model with a "
+        "larger max_batch_tokens")
+
+
+def test_a_prompt_longer_than_a_batch_is_read_in_parts():
+    whole, parts = (Generator(language_model(TEXT), threads=1, max_batch_tokens=n) for n in (POSITIONS, 7))
+    for call in (lambda g: g.generate([words(60), words(20)]), lambda g: g.generate([words(60)], num_beams=3),
+                 lambda g: g.score([words(60)], [words(20)])[0].log_probabilities.tolist()):
+        assert call(parts) == call(whole)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -94,10 +113,6 @@ def test_long_texts_to_score(as_item):
         "input 1: the target has 91 tokens, but the model scores at most 90; shorten it")
     assert refusal(lambda: language.score([[4], words(50)], [words(4), as_item(42)])).startswith(
         "input 1: the prompt with its continuation has 92 tokens, but the model scores")
-    few = generator(language_model, max_batch_tokens=8)
-    assert refusal(lambda: few.score([words(4), as_item(11)])) == (
-        "input 1: a target of 10 tokens is read 9 tokens at a time, but max_batch_tokens=8 bounds what is read "
-        "together; load the model with a larger max_batch_tokens")
 
 
 def test_the_longest_that_fit_are_read_whole():
@@ -114,13 +129,12 @@ def test_the_longest_that_fit_are_read_whole():
 
 
 def test_the_prefix_and_the_forced_token_count():
-    for settings, options, tokens in (({"prefix": [5] * 89}, {}, 91), ({"prefix": [5] * 2}, {"max_batch_tokens": 3}, 4),
-                                      ({"forced_bos_token_id": 5}, {"max_batch_tokens": 1}, 2)):
-        model = translator if "forced_bos_token_id" in settings else language_model
-        found = Generator(replace(model(TEXT), generation=SETTINGS.changed(**settings)), threads=1, **options)
-        item = [4] if model is translator else [4, 4]
-        assert f"the prompt has {tokens} tokens" in refusal(lambda g=found, item=item: g.generate([item]))
-        assert found.statistics().tokens_in == 0
+    found = Generator(replace(language_model(TEXT), generation=SETTINGS.changed(prefix=[5] * 89)), threads=1)
+    assert "the prompt has 91 tokens" in refusal(lambda: found.generate([[4, 4]]))
+    assert found.statistics().tokens_in == 0
+    bound = Lengths(replace(DECODER_CONFIGS["Llama"], max_positions=1), None, 1, 8)
+    with pytest.raises(InputError, match="the prompt has 2 tokens"):
+        bound.check(None, np.array([4]), GenerationConfig(forced_bos_token_id=5))
 
 
 def test_a_text_of_100_mb_is_refused_in_little_memory():

@@ -40,7 +40,7 @@ from engine.files.reading import FormatError, parse_json
 from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
-from engine.generation.batching import generate
+from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.hub_guard import guard
@@ -86,7 +86,7 @@ FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
-    "generation/search.py: MOST_TOP": "above it all logits are given, and the result is the same",
+    "generation/groups.py: MOST_TOP": "above it all logits are given, and the result is the same",
     "weights/quantize.py: MOST_OFFSET": "a number of an algorithm",
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
     "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
@@ -451,7 +451,7 @@ PROBES: dict[str, Probe] = {
     "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(wav(n))),
     "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(wav(1).ljust(n, b"\0"))), 100),
     "speech/containers.py: _MAX_TAGS": Probe(tags),
-    "generation/batching.py: MOST_ROWS": Probe(
+    "generation/checks.py: MOST_ROWS": Probe(
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(
             num_return_sequences=n, do_sample=True, max_new_tokens=1))])),
     "model/generation_config.py: _LARGEST": Probe(lambda n, place: GenerationConfig(bos_token_id=n)),

@@ -51,6 +51,23 @@ class Generation:
             kept = [stream]
             kept.append(kept)
 
+    def session(self, rng: random.Random) -> None:
+        """Submit sources with all settings to a session, and leave or cancel some of them."""
+        generator, expected = rng.choice(self._generators)
+        with generator.session() as session:
+            kept = []
+            for _ in range(rng.randrange(1, 20)):
+                source, which = rng.randrange(len(SOURCES)), rng.randrange(len(SETTINGS))
+                answer = session.submit(SOURCES[source], owner=rng.choice("ab"), priority=rng.randrange(2),
+                                        **SETTINGS[which])
+                if rng.random() < 0.7:
+                    kept.append((answer, expected[which][source]))
+                elif rng.random() < 0.5:
+                    answer.cancel()
+            for answer, result in kept:
+                if answer.result() != result:
+                    raise AssertionError(f"a session of {generator} gives {answer.result()}, and alone {result}")
+
     def run(self, rng: random.Random) -> None:
         """Generate from some of the sources, and compare the tokens and the scores, bit for bit."""
         generator, expected = rng.choice(self._generators)

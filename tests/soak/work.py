@@ -128,8 +128,8 @@ class Worker:
         self._world, self._engines, self._rng = world, engines, rng
         self.actions: dict[Callable[[], None], int] = {
             self.forward: 30, self.padded: 6, self.encode: 12, self.single: 12, self.plan: 3, self.load: 8,
-            self.generate: 12, self.stream: 6, self.transcribe: 1, self.unpickle: 2, self.convert: 2, self.time_out: 5,
-            self.refuse: 3, self.fork: 1,
+            self.generate: 12, self.stream: 6, self.session: 4, self.transcribe: 1, self.unpickle: 2, self.convert: 2,
+            self.time_out: 5, self.refuse: 3, self.fork: 1,
         }  # fmt: skip
 
     def step(self) -> str:
@@ -177,6 +177,9 @@ class Worker:
 
     def stream(self) -> None:
         self._world.generation.stream(self._rng)
+
+    def session(self) -> None:
+        self._world.generation.session(self._rng)
 
     def transcribe(self) -> None:
         self._world.speech.run(self._rng)

@@ -293,3 +293,24 @@ def test_the_words_of_faster_whisper():
         words = [word for segment in transcript.segments for word in segment.words]
         assert [[round(w.start, 2), round(w.end, 2), w.text] for w in words] == expected[name], name
         assert transcript.text == "".join(word.text for word in words)
+
+
+def test_no_recording_waits_for_the_window_of_another_one(monkeypatch):
+    """The second window of a recording is read while the first window of another one still has steps to go."""
+    transcriber = Transcriber(timed(), backend="cython", threads=1)
+    inner, decoder = transcriber._transcription, transcriber._model.decoder
+    work, step, steps = inner._work, decoder.step, []
+
+    def lengthened(window, language, order, timestamps, config, stepper):
+        config = config.changed(max_new_tokens=40 if window == 0 else 3)
+        return work(window, language, order, timestamps, config, stepper)
+
+    def seen(rows, *args):
+        steps.append({row.request for row in rows})
+        return step(rows, *args)
+
+    monkeypatch.setattr(inner, "_work", lengthened)
+    monkeypatch.setattr(decoder, "step", seen)
+    transcriber.transcribe([recording(31), recording(65, 1), recording(45, 2)], timestamps=True)
+    first = min(request for step in steps for request in step)
+    assert max(request for step in steps if first in step for request in step) >= first + 4

@@ -8,7 +8,7 @@ from engine import Model
 from engine.backends.reference import ReferenceBackend
 from engine.backends.steps import Row
 from engine.encoding.packing import pack
-from engine.generation.batching import generate
+from engine.generation.calls import generate
 from engine.generation.encoder_decoder import SourceStepper
 from engine.generation.results import Request
 from engine.model.run_config import RunConfig

@@ -1,0 +1,57 @@
+"""Check a request to generate, once, before it enters a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, shown
+from .beams import BeamGroup
+from .encoder_decoder import SourceStepper
+from .greedy import SingleGroup
+from .groups import Generation
+from .results import Request, decoder_ids
+from .schedule import Budget
+
+if TYPE_CHECKING:
+    from .lengths import Lengths
+
+MOST_ROWS = 1024
+"""The most beams or samples of one request, unless `Budget.rows` is larger: they are set up before the first step."""
+
+
+def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None) -> Generation:
+    """Return a request that the model can compute; raises an `EngineError` for any other one.
+
+    lengths: the bounds of a model that is ready to run; None for those of the stepper alone.
+    """
+    if not isinstance(request, Request):
+        raise InputError(f"requests must be Request objects, not {shown(request)}")
+    config, vocab_size = request.config, stepper.vocab_size
+    config.check_together(vocab_size)
+    source, prompt = decoder_ids(request)
+    if lengths is not None:
+        lengths.check(source, prompt, config)
+    limit = config.limit(len(prompt), stepper.longest)
+    rows = config.num_return_sequences if config.do_sample else config.num_beams
+    if rows > (most := max(budget.rows, MOST_ROWS)):
+        raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
+                         "larger max_rows for more")
+    packed, uniforms = stepper.packed(source), _uniforms(request.uniforms, rows)
+    make = BeamGroup if config.num_beams > 1 else SingleGroup
+    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms)
+
+
+def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:
+    """Return the numbers to draw with that a request gives."""
+    if uniforms is None:
+        return None
+    try:
+        array = np.asarray(uniforms, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"uniforms must be numbers, a row for each sample: {error}") from error
+    if array.ndim != 2 or len(array) != samples or not ((array >= 0) & (array < 1)).all():
+        raise InputError(f"uniforms must be {samples} rows of numbers in [0, 1), not {shown(uniforms)}")
+    return array

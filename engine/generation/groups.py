@@ -1,0 +1,305 @@
+"""Generations, and the groups of them whose rows compute alike, whatever else their settings are.
+
+A group has one search, greedy or with beams, one number of best tokens to look at, and needs all logits or does not.
+All other settings belong to a row: temperature, filters, seeds, penalties, end tokens and limits. No row is padded to
+more best tokens than it asks for, because NumPy's sums over more columns have other bits.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Sequence as List
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.steps import Row, Scores
+from ..model.generation_config import GREEDY_BELOW, GenerationConfig
+from .encoder_decoder import SourceStepper
+from .logit_changes import Change, Processor, Removal
+from .processors import processors_of
+from .results import Generated, Request, forced_first, score_of
+from .sampling import Filters
+from .sequences import ROOM, Sequence, Texts
+from .works import Group, Outcome, Work
+
+MOST_TOP = 128
+"""The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
+above it, it asks for all logits."""
+ALL = -1
+"""Stands for all samples of a request, which share the prompt."""
+_RULES = ("no_repeat_ngram_size", "bad_words_ids", "eos_token_id", "min_new_tokens", "min_length", "suppress_tokens",
+          "begin_suppress_tokens", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
+
+
+@dataclass(eq=False, slots=True)
+class Path(Sequence):
+    """A hypothesis of a generation."""
+
+    sample: int = ALL
+    """The sample that it belongs to; ALL before the model has read the prompt."""
+    total: float = 0.0
+    """The sum of the log probabilities of its new tokens."""
+    numbers: Callable[[], float] | None = None
+    """Returns the next uniform number of a sample that is drawn."""
+
+    def fork(self) -> Path:
+        """Return a hypothesis with the same ids, of which the model has read the same."""
+        self.work.use(self.hypothesis)
+        return Path(self.work, self.ids.copy(), self.length, self.scored, self.best, self.read, self.hypothesis,
+                    self.sample, self.total)
+
+
+class Generation(Work):
+    """A request to generate that the model can compute."""
+
+    def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
+                 limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
+                 uniforms: NDArray[np.float64] | None = None) -> None:  # fmt: skip
+        """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
+
+        limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
+        it. uniforms: the numbers to draw with, [samples, n].
+        """
+        super().__init__()
+        self._make = make
+        self.request, self.config = request, request.config
+        self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
+        self.uniforms = uniforms
+        config = self.config
+        self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
+        self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
+        """Whether tokens are drawn; otherwise every sample takes the best token."""
+        self.ends_at = frozenset(config.eos_token_id)
+        self.forced_ends = sorted(set(config.forced_eos_token_id))
+        self.first = len(prompt) + len(forced_first(config, len(prompt)))
+        """Ids before the first one that a result shows."""
+        self.rules = _rules(config, vocab_size, prompt if source is None else source)
+        self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
+        wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
+        self.width = min(wanted, vocab_size)
+        """The number of best tokens of a row that the search looks at; 0 is all of them."""
+        always = sum(getattr(rule, "most", 0) for rule in self.rules)
+        only_removals = all(rule.removes_only for rule in self.rules)
+        self.needs_logits = (self.renormalizes or not only_removals or not self.width
+                             or self.width + always > MOST_TOP)
+        """True if a step must give all logits; it does not change, whatever else is in the batch."""
+        self.finished: list[Generated | None] = [None] * self.samples if self.beams == 1 else []
+        """The result of each sample, or the best finished results of a beam search, best first."""
+        self.source = 0 if source is None else len(source)
+        self.tokens_in = self.source + len(prompt)
+        self.cached = len(prompt) + self.rows * (limit - len(prompt)) + (limit if request.heads else 0)
+
+    @property
+    def candidates(self) -> int:
+        """Return the number of candidates of a beam search; each of its rows has up to V of them."""
+        return max(2, 1 + len(self.ends_at)) * self.beams
+
+    @property
+    def rows(self) -> int:
+        """Return the most hypotheses."""
+        return max(self.beams, self.samples)
+
+    @property
+    def key(self) -> Hashable:
+        """Return the search, and what it looks at."""
+        return self.beams, self.draws, self.width, self.candidates if self.beams > 1 else 0, self.needs_logits
+
+    def group(self, vocab_size: int) -> Group:
+        """Return a new group of this search."""
+        return self._make(self, vocab_size)
+
+    def begin(self) -> list[Sequence]:
+        """Return the prompt with the forced first token, which all hypotheses share."""
+        ids = np.empty(self.first + ROOM, np.int64)
+        ids[: len(self.prompt)] = self.prompt
+        ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
+        return [Path(self, ids, self.first, self.first - 1, None if self.needs_logits else self.width)]
+
+    def completed(self, results: Any, stepper: SourceStepper) -> Any:
+        """Return the results with the weights of cross-attention, if the request wants them."""
+        heads, found = self.request.heads, []
+        if not heads:
+            return results
+        before = [*self.prompt.tolist(), *forced_first(self.config, len(self.prompt))]
+        for result in results:
+            # The model does not read the last token: its own row would have the weights of a token after it.
+            tokens = np.array([*before, *result.ids[:-1]], np.int64)
+            weights = stepper.attention_weights(self.number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
+            found.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
+        return found
+
+    def ends(self, results: Any) -> int:
+        """Return how many of the results ended with an end token."""
+        return sum(result.ended for result in results)
+
+    def made(self, results: Any) -> int:
+        """Return the new tokens of the results; none of a request that failed."""
+        return sum(len(result.ids) for result in results or ())
+
+    def result(self, path: Path, last: int | None = None, score: float | None = None) -> Generated:
+        """Return a hypothesis as a result. last: its last token, if it is new; score: of both, with a new token."""
+        if score is None:
+            score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
+        ids = path.ids[self.first : path.length].tolist()
+        ended = last in self.ends_at
+        return Generated(ids if last is None or ended else [*ids, last], score, ended)
+
+    def must_end(self, path: Path) -> bool:
+        """Return whether the next token is a forced end token."""
+        return bool(self.forced_ends) and path.length == self.limit - 1
+
+
+class Slots:
+    """The filters of requests in arrays. Each request has a slot, which is reused after its end."""
+
+    def __init__(self) -> None:
+        self._filters = Filters.of([GenerationConfig()])
+        self._free = [0]
+        self._places: dict[Work, int] = {}
+
+    def enter(self, work: Work, config: GenerationConfig) -> None:
+        """Write the settings of a request into a free slot."""
+        every = self._filters
+        if not self._free:
+            size = len(every.top_p)
+            self._filters = every = every[np.arange(2 * size) % size]
+            self._free = [*range(2 * size - 1, size - 1, -1)]
+        slot = self._places[work] = self._free.pop()
+        for name, value in vars(Filters.of([config])).items():
+            getattr(every, name)[slot] = value[0]
+
+    def leave(self, work: Work) -> None:
+        """Free the slot of a request."""
+        self._free.append(self._places.pop(work))
+
+    def of(self, works: Iterable[Work]) -> Filters:
+        """Return the filters of rows of these requests."""
+        places = self._places
+        return self._filters[np.array([places[work] for work in works], np.intp)]
+
+
+class PathGroup(Group):
+    """A group of generations. A subclass says which tokens follow."""
+
+    def __init__(self, like: Generation, vocab_size: int) -> None:
+        super().__init__()
+        self.vocab_size, self.width, self.needs_logits = vocab_size, like.width, like.needs_logits
+        self._ruled = self._forced = 0
+        """The number of requests with rules, and of those with a forced end token."""
+        self._changes: list[tuple[list[int], list[Change]]] = []
+        """The changes of the scores of this step, and the rows that have them."""
+        self._prepared: list[Path] = []
+
+    def enter(self, work: Work) -> None:
+        """Let a request enter."""
+        self._count(work, 1)
+        super().enter(work)
+
+    def leave(self, work: Work) -> None:
+        """Forget a request."""
+        if work in self.works:
+            self._count(work, -1)
+        super().leave(work)
+
+    def _count(self, work: Work, change: int) -> None:
+        generation = cast(Generation, work)
+        self._ruled += change * bool(generation.rules)
+        self._forced += change * bool(generation.forced_ends)
+
+    def must_end(self, paths: List[Path]) -> list[int]:
+        """Return the places of the hypotheses whose next token is a forced end token."""
+        if not self._forced:
+            return []
+        return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
+
+    def prepare(self, sequences: list[Sequence]) -> None:
+        """Find the changes of the scores, and ask for as many best tokens as can be removed beside those wanted."""
+        paths = cast(list[Path], sequences)
+        self._prepared, self._changes = paths, self._changes_of(paths) if self._ruled else []
+        if self._ruled and not self.needs_logits:
+            for path in paths:
+                path.best = self.width
+            for rows, changes in self._changes:
+                most = min(self.width + sum(cast(Removal, change).most for change in changes), self.vocab_size)
+                for row in rows:
+                    paths[row].best = most
+
+    def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
+        """Continue hypotheses with the scores of their last tokens."""
+        paths = cast(list[Path], sequences)
+        if paths is not self._prepared:     # hypotheses with NaN have left
+            self._changes = self._changes_of(paths) if self._ruled else []
+        self.live = cast(list[Sequence], self.choose(paths, scores, outcome))
+
+    @abstractmethod
+    def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
+        """Return the hypotheses that go on, those of a request side by side; put tokens and results into outcome."""
+
+    def changed(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores [R,V] of all tokens with the changes of this step."""
+        for i, (rows, changes) in enumerate(self._changes):
+            if len(rows) == len(scores):
+                scores = scores.copy()
+                for change in changes:
+                    change.apply(scores)
+                continue
+            if not i:
+                scores = scores.copy()
+            own = scores[rows]
+            for change in changes:
+                change.apply(own)
+            scores[rows] = own
+        return scores
+
+    def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Return which of these tokens [R,k] are removed; None if there is no removal."""
+        if not self._changes:
+            return None
+        found = np.zeros(ids.shape, bool)
+        for rows, changes in self._changes:
+            own = ids[rows]
+            found[rows] = np.logical_or.reduce([cast(Removal, change).removes(own) for change in changes])
+        return found
+
+    def _changes_of(self, paths: list[Path]) -> list[tuple[list[int], list[Change]]]:
+        """Return the changes of the scores of hypotheses, and the rows of those with equal rules."""
+        by_rules: dict[tuple[Processor, ...], list[int]] = {}
+        for i, path in enumerate(paths):
+            rules = cast(Generation, path.work).rules
+            if rules:
+                by_rules.setdefault(rules, []).append(i)
+        found = []
+        for rules, rows in by_rules.items():
+            texts = Texts.of((path.ids, path.length, len(work.prompt), work.config.repetition_penalty)
+                             for path, work in ((paths[i], cast(Generation, paths[i].work)) for i in rows))
+            changes = [change for change in (rule.change(texts) for rule in rules) if change is not None]
+            if changes:
+                found.append((rows, changes))
+        return found
+
+
+def _rules(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64]) -> tuple[Processor, ...]:
+    """Return the processors of the settings; equal settings have the same ones. A penalty belongs to a row.
+
+    A request whose source says what is removed has its own.
+    """
+    if config.encoder_no_repeat_ngram_size:
+        return tuple(processors_of(config, vocab_size, source))
+    own = {name: getattr(config, name) for name in _RULES}
+    if not (own["min_new_tokens"] or own["min_length"] or own["bad_words_ids"] or own["return_timestamps"]):
+        own["eos_token_id"] = ()        # only these rules look at it
+    forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None
+    return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(own.items()))
+
+
+@lru_cache(64)
+def _shared_rules(penalty: bool, forced: bool, vocab_size: int, own: tuple[tuple[str, Any], ...]
+                  ) -> tuple[Processor, ...]:
+    config = GenerationConfig(**dict(own), repetition_penalty=2.0 if penalty else 1.0,
+                              forced_bos_token_id=0 if forced else None)
+    return tuple(processors_of(config, vocab_size))

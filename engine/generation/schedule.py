@@ -1,0 +1,182 @@
+"""Choose what a step reads: first one token of every sequence that decodes, then parts of prompts.
+
+Prompts come by priority, in turns of their owners, then by arrival. In a session that others submit to, the size of the
+parts follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here looks
+at a clock: the caller measures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..base.arguments import positive_int
+from ..base.errors import InputError, shown
+from .sequences import Sequence
+from .works import Entry, Work
+
+BLOCK = 16
+"""The fewest tokens of a part: a cell of the cache."""
+CHUNK = 64
+"""The most tokens of a continuation whose scores are wanted in one step. It changes no bit."""
+LOGITS = 2**24
+"""The most logits of the prompts and continuations of one step (64 MiB), unless one token alone has more."""
+FRESH = 64
+"""Steps after which the time of a step without a prompt is measured again."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is in the batch at once. It changes the speed and the memory, and no result.
+
+    A request that is larger than the budget runs alone.
+    """
+
+    rows: int = 64
+    """The most hypotheses: num_beams, or num_return_sequences of a sampling, for each request."""
+    tokens: int = 4096
+    """The most tokens that the model reads in one step: parts of prompts, sources, and one for each other row."""
+
+    def __post_init__(self) -> None:
+        positive_int("rows", self.rows)
+        positive_int("tokens", self.tokens)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the steps of a session may take that many users wait for."""
+
+    step_seconds: float = 0.05
+    """A step may take this much longer than one that reads no prompt."""
+    idle_seconds: float = 0.25
+    """A step may take so long while nobody waits for a next token."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+                raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
+
+
+class Schedule:
+    """The order of the requests of a session, and the sizes of the parts of their prompts."""
+
+    def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
+        """pace: None reads as many tokens in a step as the budget allows."""
+        self.budget, self.pace = budget, pace
+        self._lines = max(1, LOGITS // vocab_size)
+        self._owners: dict[str, list[int]] = {}
+        """For each owner, how many requests it has, and how many tokens were read for it."""
+        self._queues: dict[tuple[int, str], deque[Work]] = {}
+        """The requests that wait, by priority and owner, each in the order in which they came."""
+        self._entered: set[Work] = set()
+        self._size = BLOCK
+        self._cost: float | None = None
+        """Seconds for a token of a prompt."""
+        self._bases: dict[int, tuple[float, int]] = {}
+        """Seconds of a step without a prompt, by about how many rows it has, and the step that measured it."""
+        self._steps = 0
+
+    def wait(self, work: Work) -> None:
+        """Let a request wait; a new owner begins with as many tokens as the one for whom the fewest were read."""
+        owner = work.entry.owner
+        if owner not in self._owners:
+            self._owners[owner] = [0, min((read for _, read in self._owners.values()), default=0)]
+        self._owners[owner][0] += 1
+        self._queues.setdefault((work.entry.priority, owner), deque()).append(work)
+        work.waits = True
+
+    def first(self) -> Work | None:
+        """Return the request that enters next; None if none waits."""
+        heads = (queue[0] for queue in self._queues.values())
+        return min(heads, key=lambda work: self._place(work.entry), default=None)
+
+    def admit(self, work: Work) -> None:
+        """Let a request wait no longer, because it enters."""
+        key = work.entry.priority, work.entry.owner
+        queue = self._queues[key]
+        queue.remove(work)
+        if not queue:
+            del self._queues[key]
+        work.waits = False
+        self._entered.add(work)
+
+    def leave(self, work: Work, tokens: int) -> None:
+        """Count the end of a request, and its new tokens; one that never came is left alone."""
+        if work.waits:
+            self.admit(work)
+        if work in self._entered:
+            self._entered.discard(work)
+            counts = self._owners[work.entry.owner]
+            counts[0] -= 1
+            counts[1] += tokens
+            if not counts[0]:
+                del self._owners[work.entry.owner]
+
+    def plan(self, decoding: int, sequences: Iterable[Sequence]) -> list[tuple[Sequence, int]]:
+        """Return which sequences a step reads beside those that decode, and how many tokens of each.
+
+        decoding: the number of rows that read one token each.
+        """
+        size = min(self.size(decoding), max(1, self.budget.tokens - decoding))
+        if not size:
+            return []
+        rows, lines = max(1, self.budget.rows - decoding), self._lines
+        waits = self.pace is not None and decoding > 0      # somebody waits for the next token
+        found: list[tuple[Sequence, int]] = []
+        sources = 0
+        for sequence in sorted(sequences, key=lambda each: self._place(each.work.entry)):
+            source = sequence.work.source if not sequence.read else 0
+            if source and sources and (waits or source >= size):
+                continue
+            before = max(0, sequence.scored - sequence.read)        # tokens without scores
+            n = min(sequence.unread, size, before + min(CHUNK, lines))
+            if n <= 0 or not rows:
+                continue
+            found.append((sequence, n))
+            size, rows, lines = max(0, size - n - source), rows - 1, lines - max(0, n - before)
+            sources += source
+            self._owners[sequence.work.entry.owner][1] += n + source
+        return found
+
+    def size(self, decoding: int) -> int:
+        """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them."""
+        if self.pace is None:
+            return self.budget.tokens
+        if decoding and self._base(decoding) is None:
+            return 0        # this step shows how long the others take
+        if self._cost is None:
+            return BLOCK
+        seconds = self.pace.step_seconds if decoding else self.pace.idle_seconds
+        return max(BLOCK, min(self._size, int(seconds / self._cost)) // BLOCK * BLOCK)
+
+    def measured(self, decoding: int, read: int, seconds: float) -> None:
+        """Take the time of a step. read: its tokens of prompts and sources, beside those of the rows that decode."""
+        if self.pace is None:
+            return
+        self._steps += 1
+        base = self._base(decoding) if decoding else 0.0
+        if not read:
+            self._bases[_kind(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps
+            return
+        if base is None:
+            return
+        # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
+        cost = max(seconds - base, seconds / 16) / read
+        self._cost = cost if self._cost is None else (self._cost + cost) / 2
+        if read >= self._size:
+            self._size = min(2 * self._size, self.budget.tokens)
+
+    def _base(self, decoding: int) -> float | None:
+        """Return the seconds of a step of so many rows without a prompt; None if they were not measured lately."""
+        base, step = self._bases.get(_kind(decoding), (None, 0))
+        return base if self._steps - step < FRESH else None
+
+    def _place(self, entry: Entry) -> tuple[int, int, int]:
+        return -entry.priority, self._owners[entry.owner][1], entry.number
+
+
+def _kind(decoding: int) -> int:
+    """Return one number for numbers of rows that differ by less than a fifth."""
+    return round(4 * math.log2(decoding))

@@ -1,0 +1,86 @@
+"""A sequence: all ids of one text so far, how many of them the model has read, and the hypothesis of those.
+
+A step reads the next n unread ids of some sequences, and asks for scores after none, the last or the last m of them.
+A part of a prompt, the next token, and a continuation to score are the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.steps import Row
+
+if TYPE_CHECKING:
+    from .works import Work
+
+ROOM = 32
+"""Ids by which the array of a sequence grows at least."""
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One text of a request that is in a session."""
+
+    work: Work
+    ids: NDArray[np.int64]
+    """[at least length]: all ids so far; any value after the length."""
+    length: int
+    scored: int
+    """The place of the first id after which scores are wanted; `length` if there is none."""
+    best: int | None = None
+    """How many of the best logits are wanted, as in `Row`; None for all."""
+    read: int = 0
+    """How many ids the model has read."""
+    hypothesis: int | None = None
+    """The model's number of the ids that it has read; None for none."""
+
+    @property
+    def unread(self) -> int:
+        """Return how many ids the model has not read."""
+        return self.length - self.read
+
+    def row(self, n: int) -> Row:
+        """Return the row of a step that reads the next n ids."""
+        read, first = self.read, self.scored
+        end = read + n
+        scored = 0 if first >= end else end - (first if first > read else read)
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.best)
+
+    def append(self, token: int) -> None:
+        """Add an id, after which scores are wanted."""
+        length = self.length
+        if length == len(self.ids):
+            self.ids = np.concatenate([self.ids, np.empty(max(length, ROOM), np.int64)])
+        self.ids[length] = token
+        self.scored, self.length = length, length + 1
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The ids of R sequences for the processors of their scores."""
+
+    tokens: NDArray[np.int64]
+    """int64 [R, T]: the ids of each, prompt included; any value after its length."""
+    lengths: NDArray[np.int64]
+    """int64 [R]: ids of each, prompt included."""
+    prompts: NDArray[np.int64]
+    """int64 [R]: ids of the prompt."""
+    penalties: NDArray[np.float32]
+    """float32 [R]: the repetition penalty."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[NDArray[np.int64], int, int, float]]) -> Texts:
+        """Return the texts of rows (ids, length, ids of the prompt, repetition penalty)."""
+        ids, lengths, prompts, penalties = zip(*rows, strict=True)
+        tokens = np.zeros((len(ids), max(lengths)), np.int64)
+        for row, own, length in zip(tokens, ids, lengths, strict=True):
+            row[:length] = own[:length]
+        return cls(tokens, np.array(lengths), np.array(prompts), np.array(penalties, np.float32))

@@ -1,0 +1,422 @@
+"""`Session`: takes requests at any time, and computes all of them together, step by step.
+
+    submit   a request goes into a deque, from any thread
+    step     ends what was cancelled; lets requests enter while there is room; asks the schedule what to read; computes
+             one step of the model; hands each group its scores; and gives tokens and results to the handles
+
+Each request goes through the same numbers alone and beside any others, because a row of a step has the same bits in any
+step (backends/steps.py), and because no request looks at another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ..backends.steps import Row, Scores
+from ..base.errors import Cancelled, EngineError, InputError, TimedOut, shown
+from ..base.stop import NEVER, Stop
+from .checks import checked
+from .encoder_decoder import SourceStepper
+from .handles import Handle
+from .results import Done, Failed, Request
+from .schedule import Budget, Pace, Schedule
+from .sequences import Sequence
+from .traffic import Traffic
+from .works import Entry, Group, Holder, Outcome, Work
+
+
+@dataclass(frozen=True)
+class SessionStatistics:
+    """What a session does at the moment."""
+
+    rows: int
+    """Sequences of which each step reads the next token."""
+    waiting: int
+    """Requests that wait until they enter."""
+    prompt_tokens: int
+    """Tokens of the prompts of the requests that have entered, which the model has not read yet."""
+    step_seconds: float
+    """How long the last step took."""
+
+
+@dataclass
+class _Part:
+    """What a step reads for one group; without a group, parts of prompts after which no scores are wanted."""
+
+    group: Group | None
+    sequences: list[Sequence]
+    rows: list[Row]
+
+
+class Session:
+    """Requests to one model that are computed together.
+
+    Any thread may call `submit`, and the methods of handles, at any time: they take no lock. `step` and `close` belong
+    to one thread.
+    """
+
+    def __init__(self, stepper: SourceStepper, budget: Budget | None = None, *, stop: Stop = NEVER,
+                 traffic: Traffic | None = None, pace: Pace | None = None, schedule: Schedule | None = None):
+        """Take the steps of the model.
+
+        stop: when all requests have to stop, with `TimedOut` or `Cancelled` out of `step`. traffic: counts the tokens.
+        pace: for a session that several threads use: how long its steps may take. Its `step` and `close` are for the
+        thread that makes it, or that calls `adopt`. Without a pace, it is the session of one call, which looks at
+        neither time nor threads. schedule: in place of one with these budget and pace.
+        """
+        self.budget = budget or Budget()
+        self._stepper, self._stop, self._traffic = stepper, stop, traffic or Traffic()
+        self.shared = pace is not None
+        self._schedule = schedule or Schedule(self.budget, stepper.vocab_size, pace)
+        self._numbers = itertools.count()
+        self._works: dict[int, Work] = {}
+        """All requests that have not ended, by number."""
+        self._arrived: deque[Work] = deque()
+        self._ended: deque[int | Holder] = deque()
+        self._active: set[Work] = set()
+        """The requests that have entered."""
+        self._groups: dict[Any, Group] = {}
+        self._reading: list[Sequence] = []
+        """The sequences that have more unread ids than the next token."""
+        self._freed: list[tuple[Work, int]] = []
+        """Hypotheses that no sequence has any more."""
+        self._step_seconds = 0.0
+        self._deadlines: list[tuple[float, int]] = []
+        """A heap of the deadlines of requests, with their numbers."""
+        self._closed = ""
+        """Why the session takes no more requests; empty for one that is open."""
+        self._process = os.getpid()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._sleeps = False
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Let the calling thread be the one that steps."""
+        self._thread = threading.get_ident()
+
+    def submit(self, request: Request | Work, priority: int = 0, owner: str = "", deadline: float | None = None
+               ) -> Handle:
+        """Let a request wait until it enters, and return its handle at once.
+
+        request: it is checked here, unless it is checked already.
+        priority: a request of a higher one enters and is read first. owner: whose request it is; owners have equal
+        shares of the tokens that are read. deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
+        Raises `InputError` for wrong arguments, for a session that is closed, and in a forked child, and whatever
+        `checked` raises.
+        """
+        self._check_process()
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InputError(f"priority must be an int, not {shown(priority)}")
+        if not isinstance(owner, str):
+            raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
+        own = self.shared or deadline is not None
+        stop = Stop(_checked_deadline(deadline)) if own else self._stop
+        work = request if isinstance(request, Work) else checked(self._stepper, request, self.budget)
+        number = next(self._numbers)
+        handle = Handle(self, number)
+        holder = Holder(handle, self._ended.append)
+        holder.number = number
+        work.entry = Entry(number, priority, owner, stop, holder)
+        self._works[number] = work
+        if self._closed and self._works.pop(number, None) is not None:
+            raise self.refusal()
+        self._arrived.append(work)
+        if self._sleeps:
+            self._bell.put(None)
+        return handle
+
+    def end(self, number: int) -> None:
+        """Say that a request is cancelled, from any thread; one that has ended is left alone."""
+        work = self._works.get(number)
+        if work is not None and work.entry.stop is not self._stop:
+            work.entry.stop.cancelled = True        # for a step that waits for room in the cache
+        self._ended.append(number)
+        if self._sleeps:
+            self._bell.put(None)
+
+    @property
+    def room(self) -> int:
+        """Return how many more hypotheses may enter; 0 or less if requests should wait."""
+        works = list(self._works.values())
+        return min(self.budget.rows, self.budget.tokens) - sum(work.rows for work in works) if works else 1
+
+    def step(self) -> bool:
+        """Compute one step, and return whether anything is left to do.
+
+        Raises what the model raises, and what stops the session. The session and all its requests have ended then.
+        """
+        self._check_thread("step")
+        if self._closed:
+            raise self.refusal()
+        try:
+            self._collect()
+            self._admit()
+            if self._active:
+                self._stop.check()
+                self._compute()
+        except BaseException as error:
+            self._shut(f"its step raised {type(error).__name__}: {error}",
+                       error if isinstance(error, EngineError) else None)
+            raise
+        return bool(self._works)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until there may be something to do, at most so many seconds; for the thread that steps."""
+        self._sleeps = True
+        if not self._arrived and not self._ended and not self._closed:
+            with suppress(Empty):
+                self._bell.get(timeout=seconds)
+        self._sleeps = False
+        while not self._bell.empty():
+            self._bell.get()
+
+    def close(self) -> None:
+        """End all requests with `Cancelled`, and take no more. A session that is closed is left alone."""
+        self._check_thread("close")
+        self._shut("it was closed", Cancelled())
+
+    def end_all(self) -> None:
+        """Say that all requests are cancelled, from any thread."""
+        for number in list(self._works):
+            self.end(number)
+
+    def wake(self) -> None:
+        """End a `sleep`, from any thread."""
+        self._bell.put(None)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session takes no more requests."""
+        return bool(self._closed)
+
+    def check_waits(self) -> None:
+        """Raise `InputError` where a thread that waits for a result would wait for ever."""
+        self._check_process()
+        if self.shared and self._thread == threading.get_ident():
+            raise InputError("this thread steps the session, so that it would wait for itself; let another thread "
+                             "wait, or call step until there is a result")
+
+    def statistics(self) -> SessionStatistics:
+        """Count what is in the session; any thread may call it."""
+        groups, reading = list(self._groups.values()), list(self._reading)
+        return SessionStatistics(sum(len(group.live) for group in groups), len(self._works) - len(self._active),
+                                 sum(sequence.unread for sequence in reading), self._step_seconds)
+
+    def _collect(self) -> None:
+        """Let requests wait that have come, and end those that were cancelled or whose deadline has come."""
+        # Each stays in its deque until all is done for it, so that no interrupt can lose it.
+        while self._arrived:
+            work = self._arrived[0]
+            if not work.ended:
+                self._schedule.wait(work)
+                if work.entry.stop is not self._stop and work.entry.stop.deadline:
+                    heappush(self._deadlines, (work.entry.stop.deadline, work.entry.number))
+            self._arrived.popleft()
+        while self._ended:
+            one = self._ended[0]
+            self._stop_one(one.number if isinstance(one, Holder) else one, Cancelled())
+            self._ended.popleft()
+        while self._deadlines and self._deadlines[0][0] < time.monotonic():
+            self._stop_one(heappop(self._deadlines)[1], TimedOut())
+
+    def _stop_one(self, number: int, error: EngineError) -> None:
+        """End a request with an error, if it has not ended."""
+        work = self._works.get(number)
+        if work is not None:
+            self._finish(work, error=error)
+
+    def _admit(self) -> None:
+        """Let requests enter while there is room."""
+        most = min(self.budget.rows, self.budget.tokens)
+        while (work := self._schedule.first()) is not None:
+            rows = sum(active.rows for active in self._active)
+            if self._active and rows + work.rows > most:
+                return
+            if work.is_empty:
+                self._finish(work, work.results())
+                continue
+            try:
+                number = self._stepper.open(work.packed, work.cached, None if self._active else work.entry.stop)
+            except (Cancelled, TimedOut) as error:
+                if work.entry.stop is self._stop:
+                    raise
+                self._finish(work, error=error)
+                continue
+            except InputError as error:     # it can never fit
+                self._finish(work, error=error)
+                continue
+            if number is None:
+                return
+            work.number = number
+            self._active.add(work)
+            self._schedule.admit(work)
+            if work.key not in self._groups:
+                self._groups[work.key] = work.group(self._stepper.vocab_size)
+            self._groups[work.key].enter(work)
+            self._reading += work.begin()
+            self._traffic.add(work.tokens_in)
+
+    def _compute(self) -> None:
+        """Read what the schedule says, and hand the scores to the groups."""
+        decoding = sum(len(group.live) for group in self._groups.values())
+        chosen = self._schedule.plan(decoding, self._reading) if self._reading else []
+        read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
+        parts = self._parts(chosen)
+        begun = time.perf_counter()
+        scores = self._stepper.step([row for part in parts for row in part.rows])
+        self._step_seconds = time.perf_counter() - begun
+        self._schedule.measured(decoding, read, self._step_seconds)
+        self._note_hypotheses(parts, scores)
+        if chosen:
+            self._reading = [sequence for sequence in self._reading if sequence.unread]
+        if not scores.finite.all():
+            scores = self._without_failed(parts, scores)
+        outcome = Outcome()
+        for part, own in zip(parts, scores.split([part.rows for part in parts]), strict=True):
+            if part.group is not None and part.sequences:
+                part.group.advance(part.sequences, part.rows, own, outcome)
+        self._take(outcome)
+        self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.ended])
+        self._freed = []
+
+    def _parts(self, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+        """Return what the step reads: one token of each live sequence, and these parts of others."""
+        whole: dict[Any, list[tuple[Sequence, int]]] = {}
+        silent = _Part(None, [], [])
+        for sequence, n in chosen:
+            if sequence.read + n > sequence.scored or n == sequence.unread:
+                whole.setdefault(sequence.work.key, []).append((sequence, n))
+            else:
+                silent.sequences.append(sequence)
+                silent.rows.append(sequence.row(n))
+        parts = []
+        for key, group in self._groups.items():
+            own = whole.get(key, [])
+            if not own and not group.live:
+                continue
+            sequences = [*group.live, *(sequence for sequence, _ in own)] if own else group.live
+            group.prepare(sequences)
+            rows = [sequence.row(1) for sequence in group.live]
+            rows += [sequence.row(n) for sequence, n in own]
+            parts.append(_Part(group, sequences, rows))
+        return [*parts, silent] if silent.rows else parts
+
+    def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
+        """Note how much the model has read of each sequence, and which hypothesis that is."""
+        numbers = iter(scores.hypotheses.tolist())
+        for part in parts:
+            for sequence, row in zip(part.sequences, part.rows, strict=True):
+                before, hypothesis = sequence.hypothesis, next(numbers)
+                sequence.read += len(row.tokens)
+                sequence.hypothesis = hypothesis
+                if sequence.work.move(before, hypothesis):
+                    self._freed.append((sequence.work, before))  # type: ignore[arg-type]
+
+    def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
+        """End the requests of rows with NaN, and return the scores of the other rows, which stay in the parts."""
+        sequences = [sequence for part in parts for sequence in part.sequences]
+        rows = [row for part in parts for row in part.rows]
+        for sequence, finite in zip(sequences, scores.finite.tolist(), strict=True):
+            if not finite and not sequence.work.ended:
+                self._finish(sequence.work, error=sequence.work.failure(sequence))
+        stays = [not sequence.work.ended for sequence in sequences]
+        for part in parts:
+            pairs = [(sequence, row) for sequence, row in zip(part.sequences, part.rows, strict=True)
+                     if not sequence.work.ended]
+            part.sequences, part.rows = [sequence for sequence, _ in pairs], [row for _, row in pairs]
+        return scores.of(rows, stays)
+
+    def _take(self, outcome: Outcome) -> None:
+        """Give the tokens and the results of a step to the handles, and end the requests that are done."""
+        for work, sample, token in outcome.tokens:
+            handle = work.entry.holder()
+            if handle is not None:
+                handle.put(sample, token)
+        made = len(outcome.tokens)
+        for work, results in outcome.done.items():
+            try:
+                found = work.completed(results, self._stepper)
+            except InputError as wrong:
+                self._finish(work, error=wrong)
+                continue
+            made += work.ends(found)
+            self._finish(work, found)
+        for work, error in outcome.failed.items():
+            self._finish(work, error=error)
+        for sequence in outcome.left:
+            if not sequence.work.ended and sequence.work.drop(sequence.hypothesis):
+                assert sequence.hypothesis is not None
+                self._freed.append((sequence.work, sequence.hypothesis))
+        self._reading += outcome.begun
+        if made:
+            self._traffic.add(0, made)
+
+    def _finish(self, work: Work, results: Any = None, *, error: EngineError | None = None) -> None:
+        """End a request, free its rows, and give its end to its handle."""
+        number = work.entry.number
+        if work in self._active:
+            group = self._groups[work.key]
+            group.leave(work)
+            if not group.works:
+                del self._groups[work.key]
+            if self._reading:
+                self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            self._active.discard(work)
+            self._stepper.close(work.number)
+        self._schedule.leave(work, work.made(results))
+        self._end_one(work, Done(number, results) if error is None else Failed(number, error))
+
+    def _end_one(self, work: Work, end: Done | Failed) -> None:
+        work.ended = True
+        self._works.pop(work.entry.number, None)
+        handle = work.entry.holder()
+        if handle is not None:
+            handle.finish(end)
+
+    def _shut(self, reason: str, error: EngineError | None) -> None:
+        """End all requests with an error, and take no more. It makes no use of what an interrupt may have left torn."""
+        self._closed = self._closed or reason
+        for work in list(self._works.values()):
+            if work.number >= 0:
+                self._stepper.close(work.number)
+            self._end_one(work, Failed(work.entry.number, error or EngineError(f"the session has ended: {reason}")))
+        self._active, self._groups, self._reading = set(), {}, []
+        if self._sleeps:
+            self._bell.put(None)
+
+    def refusal(self) -> EngineError:
+        """Return the error of a call of a session that has ended."""
+        return InputError(f"the session has ended, and takes no more requests: {self._closed}; make a new one")
+
+    def _check_process(self) -> None:
+        if self.shared and os.getpid() != self._process:
+            raise InputError("a session does not go on in a forked child, which has none of its parent's threads; make "
+                             "a session of its own in the child")
+
+    def _check_thread(self, method: str) -> None:
+        self._check_process()
+        if self.shared and threading.get_ident() != self._thread:
+            raise InputError(f"{method} of a session belongs to one thread, and another one called it; call submit "
+                             "from any thread, and let one thread step")
+
+
+def _checked_deadline(deadline: Any) -> float:
+    """Return the deadline of a request, 0 for None; raises `InputError`."""
+    if deadline is None:
+        return 0.0
+    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
+        raise InputError(f"deadline must be a number, a time of time.monotonic(), not {shown(deadline)}")
+    now = time.monotonic()
+    if not deadline > now:
+        raise InputError(f"deadline={deadline:,.3f} has passed: time.monotonic() is {now:,.3f} now; give "
+                         "time.monotonic() and the seconds that you can wait")
+    return float(deadline)

@@ -1,0 +1,173 @@
+"""What a step reads, by arrival, priority, owner and time, without a model and without a clock."""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from engine.base.errors import InputError
+from engine.base.stop import Stop
+from engine.generation.schedule import BLOCK, CHUNK, FRESH, Budget, Pace, Schedule
+from engine.generation.sequences import Sequence
+from engine.generation.works import Entry
+
+STEP, IDLE = Pace().step_seconds, Pace().idle_seconds
+
+
+@dataclass(eq=False)
+class Request:
+    """What a schedule knows of a request."""
+
+    source: int
+    entry: Entry
+    waits: bool = False
+
+
+def prompt(number, length, *, priority=0, owner="", source=0, scored=None):
+    """Return an unread sequence of a request."""
+    work = Request(source, Entry(number, priority, owner, Stop(), None))
+    return Sequence(work, np.zeros(length, np.int64), length, length - 1 if scored is None else scored)
+
+
+def schedule_of(sequences, *, pace=None, rows=64, tokens=4096, vocab_size=1000):
+    schedule = Schedule(Budget(rows, tokens), vocab_size, pace)
+    for sequence in sequences:
+        schedule.wait(sequence.work)
+        schedule.admit(sequence.work)
+    return schedule
+
+
+def read(schedule, decoding, sequences):
+    """Return (number, tokens) of each sequence that the next step reads, and let it be read."""
+    found = schedule.plan(decoding, [sequence for sequence in sequences if sequence.unread])
+    for sequence, n in found:
+        sequence.read += n
+    return [(sequence.work.entry.number, n) for sequence, n in found]
+
+
+def test_a_call_of_its_own_reads_all_that_fits():
+    sequences = [prompt(0, 30), prompt(1, 50), prompt(2, 100)]
+    schedule = schedule_of(sequences, tokens=100)
+    assert read(schedule, 10, sequences) == [(0, 30), (1, 50), (2, 10)]
+    assert read(schedule, 12, sequences) == [(2, 88)]
+    assert read(schedule, 12, sequences) == [(2, 2)]
+    assert read(schedule, 12, sequences) == []
+
+
+def test_something_is_always_read():
+    """A prompt goes on by a token at least, whatever else fills the step."""
+    sequences = [prompt(0, 30)]
+    assert read(schedule_of(sequences, tokens=1, rows=1), 5, sequences) == [(0, 1)]
+    paced = schedule_of(sequences, pace=Pace())
+    paced.measured(5, 0, 1.0)
+    for _ in range(3):
+        paced.measured(5, 16, 100.0)
+    assert paced.size(5) == BLOCK
+
+
+def test_priority_comes_before_arrival():
+    sequences = [prompt(0, 10), prompt(1, 10, priority=5), prompt(2, 10, priority=-1), prompt(3, 10, priority=5)]
+    schedule = schedule_of(sequences, tokens=25)
+    assert read(schedule, 0, sequences) == [(1, 10), (3, 10), (0, 5)]
+
+
+def test_owners_take_turns():
+    sequences = [*(prompt(i, 100, owner="a") for i in range(3)), prompt(3, 100, owner="b"), prompt(4, 50, owner="c")]
+    schedule = schedule_of(sequences, tokens=50)
+    order = [read(schedule, 0, sequences)[0][0] for _ in range(9)]
+    assert order == [0, 3, 4, 0, 3, 1, 1, 2, 2]
+    # An owner who comes later does not make up for what he did not ask for.
+    late = prompt(9, 100, owner="d").work
+    schedule.wait(late)
+    assert schedule._owners["d"][1] == min(schedule._owners[name][1] for name in "abc")
+    schedule.leave(late, 0)
+    assert "d" not in schedule._owners
+    assert schedule.first() is None
+
+
+def test_requests_enter_in_the_same_order():
+    works = [prompt(number, 5, priority=priority, owner=owner).work
+             for number, (priority, owner) in enumerate([(0, "a"), (0, "a"), (0, "b"), (1, "a")])]
+    schedule = Schedule(Budget(), 1000)
+    for work in works:
+        schedule.wait(work)
+    order = []
+    while (first := schedule.first()) is not None:
+        schedule.admit(first)
+        schedule.leave(first, 10)
+        order.append(first.entry.number)
+    assert order == [3, 2, 0, 1]
+
+
+@pytest.mark.parametrize("cost", [1e-4, 5e-4, 2e-3, 1e-2])
+@pytest.mark.parametrize("decoding", [0, 1, 16, 60])
+def test_a_step_takes_no_longer_than_the_pace_allows(cost, decoding):
+    """A machine of a given cost for a token: the steps come near the pace from below, and change with the cost."""
+    base, allowed = 0.01 + 0.001 * decoding if decoding else 0.0, STEP if decoding else IDLE
+    sequences = [prompt(0, 10**9)]
+    schedule, rng = schedule_of(sequences, pace=Pace(), tokens=8192), random.Random(1)
+    if decoding:
+        schedule.measured(decoding, 0, base)
+    sizes = []
+    for step in range(400):
+        token = cost * (1 if step < 200 else 4)
+        n = sum(n for _, n in read(schedule, decoding, sequences))
+        assert n >= BLOCK or (decoding and not n)
+        assert n % BLOCK == 0
+        if step > 30 and not 200 <= step < 220 and n > BLOCK:
+            assert n * token < allowed * 1.25
+        sizes.append(n)
+        schedule.measured(decoding, n, (base + n * token) * rng.uniform(0.95, 1.05))
+    for tokens, sized in ((cost, sizes[100:200]), (4 * cost, sizes[300:])):
+        most = allowed / tokens
+        assert sorted(sized)[len(sized) // 2] > min(0.7 * most - BLOCK, 4000)
+
+
+def test_steps_without_a_prompt_are_measured_anew():
+    """While prompts come without a pause, a step without them shows from time to time how long the others take."""
+    sequences = [prompt(0, 10**9)]
+    schedule = schedule_of(sequences, pace=Pace())
+    sizes = []
+    for step in range(6 * FRESH):
+        base = 0.02 if step < 3 * FRESH else 0.08
+        n = sum(n for _, n in read(schedule, 20, sequences))
+        sizes.append(n)
+        schedule.measured(20, n, base + n * 1e-3)
+    assert sizes.count(0) == 6
+    for part in (sizes[2 * FRESH : 3 * FRESH], sizes[-FRESH:]):
+        assert sorted(part)[FRESH // 2] == 48, "the others take longer, and a token takes no longer"
+
+
+def test_one_source_starts_in_a_step_while_others_wait_for_a_token():
+    def sources():
+        return [prompt(i, 2, source=30) for i in range(4)]
+
+    sequences = sources()
+    schedule = schedule_of(sequences, pace=Pace())
+    schedule.measured(3, 0, 0.01)
+    assert [read(schedule, 3, sequences) for _ in range(5)] == [[(0, 2)], [(1, 2)], [(2, 2)], [(3, 2)], []]
+    sequences = sources()
+    assert read(schedule_of(sequences), 3, sequences) == [(0, 2), (1, 2), (2, 2), (3, 2)]
+    sequences = [*sources(), prompt(4, 200)]
+    assert read(schedule_of(sequences, tokens=70), 3, sequences) == [(0, 2), (1, 2), (4, 3)]
+    sequences = [prompt(0, 2, source=500)]
+    assert read(schedule_of(sequences, tokens=70), 3, sequences) == [(0, 2)], "a long source starts alone"
+
+
+def test_rows_and_logits_are_bounded():
+    sequences = [prompt(i, 200, scored=10) for i in range(5)]
+    schedule = schedule_of(sequences, vocab_size=2**24 // 100)
+    found = read(schedule, 0, sequences)
+    assert found == [(0, 10 + CHUNK), (1, 10 + 100 - CHUNK), (2, 10), (3, 10), (4, 10)]
+    assert read(schedule, 0, sequences)[0] == (0, CHUNK)
+    sequences = [prompt(i, 5) for i in range(9)]
+    assert len(read(schedule_of(sequences, rows=6), 4, sequences)) == 2
+    assert len(read(schedule_of(sequences, rows=6), 6, sequences)) == 1
+
+
+@pytest.mark.parametrize("options", [{"step_seconds": 0}, {"idle_seconds": -1.0}, {"step_seconds": True},
+                                     {"step_seconds": "1"}, {"idle_seconds": float("nan")}])
+def test_a_wrong_pace(options):
+    with pytest.raises(InputError, match=f"{next(iter(options))} must be a number of seconds above 0, not"):
+        Pace(**options)

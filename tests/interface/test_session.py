@@ -1,0 +1,224 @@
+"""`generator.session()`: texts in, pieces and results out, from any thread.
+
+    ENGINE_LEFT_STREAMS=5000 ENGINE_INTERRUPTS=10000 python -m pytest tests/interface/test_session.py
+"""
+
+import gc
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine import Generator
+from engine.base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
+
+from ..tools.generators import SOURCES, language_model, translator
+from ..tools.interrupts import interruptible
+from ..tools.paths import ROOT
+from ..tools.tiny_text import tiny_text
+
+LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "200"))
+INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "100"))
+SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},
+            {"do_sample": True, "top_k": 0, "top_p": 0.7}, {"no_repeat_ngram_size": 2, "max_new_tokens": 5})
+
+
+@pytest.mark.parametrize("model", [language_model, translator])
+def test_results_of_many_threads_are_those_of_generate(model):
+    generator, found, wrong = Generator(model(tiny_text()), threads=2), {}, []
+    expected = {(i, j): generator.generate([source], **settings)[0]
+                for i, source in enumerate(SOURCES) for j, settings in enumerate(SETTINGS)}
+
+    def use(session, i):
+        for j, settings in enumerate(SETTINGS):
+            answer = session.submit(SOURCES[i], owner=str(i), **settings)
+            pieces = [*answer]
+            found[i, j] = answer.result(60)
+            if "".join(piece.text for piece in pieces) != found[i, j].text or answer.done is not True:
+                wrong.append((i, j))
+
+    with generator.session() as session:
+        threads = [threading.Thread(target=use, args=(session, i)) for i in range(len(SOURCES))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == expected
+    assert not wrong
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
+
+
+def test_a_text_and_several_results():
+    generator = Generator(language_model(tiny_text()))
+    options = {"num_return_sequences": 3, "do_sample": True, "max_new_tokens": 4}
+    with generator.session() as session:
+        answer = session.submit("the cat", **options)
+        assert answer.result() == generator.generate("the cat", **options)
+        with pytest.raises(InputError, match="num_return_sequences above 1 has no order"):
+            iter(answer)
+
+
+def test_the_caller_steps():
+    generator = Generator(language_model())
+    session = generator.session(step_seconds=0.001)
+    answers = [session.submit(source, max_new_tokens=4) for source in SOURCES]
+    assert session.statistics().waiting == len(SOURCES)
+    with pytest.raises(InputError, match="call step until there is a result"):
+        answers[0].result()
+    while session.step():
+        pass
+    assert [answer.result() for answer in answers] == generator.generate(SOURCES, max_new_tokens=4)
+    last = session.submit([1, 2])
+    session.close()
+    with pytest.raises(Cancelled):
+        last.result()
+    with pytest.raises(InputError, match="it was closed; make a new one"):
+        session.submit([1])
+
+
+def test_the_end_of_the_block_cancels_what_is_open():
+    generator = Generator(language_model())
+    with generator.session() as session:
+        waiting = [session.submit([1, 2], max_new_tokens=80) for _ in range(100)]
+        with pytest.raises(InputError, match="a thread already"), session:
+            pass
+        with pytest.raises(InputError, match="belongs to one thread"):
+            session.step()
+    assert generator.statistics().open_requests == 0
+    errors = [getattr(answer._handle.end, "error", None) for answer in waiting]
+    assert {type(error) for error in errors} <= {Cancelled, type(None)}
+    assert Cancelled in {type(error) for error in errors}
+
+
+def test_what_is_wrong_with_a_request_is_raised_to_its_submitter():
+    generator = Generator(language_model(tiny_text()), cache_tokens=60)
+    with generator.session() as session:
+        for call, error, match in (
+            (lambda: session.submit([1] * 91), InputError, "the prompt has 91 tokens, but the model reads at most 90"),
+            (lambda: session.submit(["the cat", "a dog"]), InputError, "submit takes one text, not 2 in a list"),
+            (lambda: session.submit([1], max_new_tokens=4, min_new_tokens=9), InputError, "min_new_tokens=9"),
+            (lambda: session.submit([1], do_sample=True, num_beams=2), UnsupportedError, "num_beams=1"),
+            (lambda: session.submit([1], prompt=[2]), InputError, "has no encoder"),
+            (lambda: session.submit([1], owner=3), InputError, "owner must be a str"),
+            (lambda: session.submit([1], deadline=time.monotonic() - 1), InputError, "has passed"),
+            (lambda: session.submit([1], timeout=3), InputError, "submit has no argument timeout; deadline="),
+            (lambda: session.submit([1], max_token=3), InputError, "did you mean max_new_tokens"),
+            (lambda: session.submit([1], max_new_tokens=80).result(), InputError, "cache_tokens=60"),
+            (lambda: session.submit([1], max_new_tokens=50).result(1e-9), TimedOut, "timeout"),
+        ):
+            with pytest.raises(error, match=match):
+                call()
+        assert session.submit([5, 6], max_new_tokens=3).result() == generator.generate([[5, 6]], max_new_tokens=3)[0]
+    with pytest.raises(InputError, match="step_seconds must be a number of seconds above 0"):
+        generator.session(step_seconds=0)
+
+
+def test_a_session_waits_for_the_room_of_a_call():
+    """The cache of the model has room for one of them. The cancelled request does not wait for it."""
+    generator = Generator(language_model(), cache_tokens=40)
+    stream = generator.stream([1, 2], max_new_tokens=30)
+    next(stream)
+    with generator.session() as session:
+        waiting = session.submit([3], max_new_tokens=30)
+        with pytest.raises(TimedOut):
+            waiting.result(0.05)
+        waiting.cancel()
+        with pytest.raises(Cancelled):
+            waiting.result(60)
+        late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
+        with pytest.raises(TimedOut):
+            late.result(60)
+        later = session.submit([3], max_new_tokens=30)
+        stream.cancel()
+        assert later.result(60) == generator.generate([[3]], max_new_tokens=30)[0]
+
+
+def test_an_error_of_a_step_is_raised_by_the_block_and_by_all_that_wait(monkeypatch):
+    generator = Generator(language_model())
+
+    def broken(*_):
+        raise MemoryError("none left")
+
+    def use():
+        with generator.session() as session:
+            answer = session.submit([1])
+            with pytest.raises(EngineError, match="MemoryError: none left"):
+                answer.result(60)
+
+    monkeypatch.setattr(generator._decoder, "step", broken)
+    with pytest.raises(MemoryError, match="none left"):
+        use()
+    assert generator.statistics().open_requests == 0
+
+
+def test_a_long_prompt_does_not_stop_the_others():
+    generator = Generator(language_model(), threads=1)
+    session = generator.session(step_seconds=1e-9)      # 16 tokens of a prompt in a step
+    short = session.submit([1, 2], max_new_tokens=40)
+    while not session.statistics().rows:
+        session.step()
+    long = session.submit(np.arange(80) % 50, max_new_tokens=2)
+    begun = len(short._handle.tokens(0))
+    while not long._handle.tokens(0):
+        session.step()
+    assert len(short._handle.tokens(0)) - begun >= 5
+    while session.step():
+        pass
+    assert long.result() == generator.generate([np.arange(80) % 50], max_new_tokens=2)[0]
+
+
+def test_the_example_is_short():
+    assert len((ROOT / "examples" / "many_users.py").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_submissions_that_are_left_in_cycles_keep_no_cell():
+    generator, collected = Generator(language_model(), threads=1), gc.get_threshold()
+    expected = generator.generate([[5, 6]], max_new_tokens=3)[0]
+
+    def leave(session, i):
+        cycle = [session.submit([1 + i % 9, 2, 3], max_new_tokens=80)]
+        cycle.append(cycle)
+
+    gc.set_threshold(50)
+    try:
+        with generator.session() as session:
+            for i in range(LEFT):
+                leave(session, i)
+                if i % 20 == 0:
+                    assert session.submit([5, 6], max_new_tokens=3).result(60) == expected
+            gc.collect()
+            assert session.submit([5, 6], max_new_tokens=3).result(60) == expected
+            statistics = generator.statistics()
+            assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
+            assert session.statistics().waiting == 0
+    finally:
+        gc.set_threshold(*collected)
+
+
+def test_interrupts_of_steps_arrive_and_keep_nothing():
+    """The thread that steps is the main thread, which gets the interrupts."""
+    generator, rng, arrived = Generator(language_model(), threads=1), random.Random(1), 0
+    expected = generator.generate(SOURCES, max_new_tokens=6)
+    with interruptible():
+        while arrived < INTERRUPTS:
+            session = generator.session()
+            answers = [session.submit(source, max_new_tokens=6) for source in SOURCES]
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, 0.01))
+                while session.step():
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                arrived += 1
+                session.close()
+                continue
+            assert [answer.result() for answer in answers] == expected
+    del session, answers
+    gc.collect()
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
