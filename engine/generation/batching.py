@@ -289,7 +289,7 @@ class _ActiveRequests:
             return False
         if config not in self.searches:
             kind = BeamSearch if config.num_beams > 1 else SingleSearch
-            self.searches[config] = kind(config, self.stepper.vocab_size)
+            self.searches[config] = kind(config, self.stepper.vocab_size, self.stepper.exp)
         self.places[number], self.reserved[number] = self.taken - 1, new.rows
         if new.request.heads:
             self.weighed[number] = new

@@ -25,16 +25,16 @@ from ..model.generation_config import GenerationConfig
 from .paths import Children
 from .results import Generated, score_of
 from .search import Outcome, Search
-from .top_k import best, log_sum_exp
+from .top_k import Exp, best, log_sum_exp
 
 
 class BeamSearch(Search):
     """The beam search of all requests with one `GenerationConfig`."""
 
-    def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
+    def __init__(self, config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> None:
         self.candidates = max(2, 1 + len(set(config.eos_token_id))) * config.num_beams
         """The number of candidates of a request; each of its rows has up to V of them."""
-        super().__init__(config, vocab_size, self.candidates)
+        super().__init__(config, vocab_size, self.candidates, exp)
         if config.renormalize_logits and self.processors:
             self.needs_logits = True
         self.finished: dict[int, list[Generated]] = {}
@@ -103,12 +103,12 @@ class BeamSearch(Search):
     def _log_probabilities(self, scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
-            changed = scores.logits - log_sum_exp(scores.logits)[:, None]
+            changed = scores.logits - log_sum_exp(scores.logits, self.exp)[:, None]
             for change in self.changes:
                 change.apply(changed)
             # Also where nothing changed: other requests of the batch decide whether there are changes.
             if self.config.renormalize_logits and self.processors:
-                changed -= log_sum_exp(changed)[:, None]
+                changed -= log_sum_exp(changed, self.exp)[:, None]
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:

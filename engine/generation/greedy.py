@@ -14,7 +14,7 @@ from .paths import Children
 from .results import Generated, Request, score_of
 from .sampling import draw, kept, stream_of_numbers
 from .search import Outcome, Search
-from .top_k import best, log_sum_exp, without
+from .top_k import Exp, best, log_sum_exp, without
 
 ALL = -1
 """Stands for all samples of a request."""
@@ -26,10 +26,10 @@ class SingleSearch(Search):
     The samples of a request share its prompt: the first step has one row for all of them.
     """
 
-    def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
+    def __init__(self, config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> None:
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
-        super().__init__(config, vocab_size, config.top_k if self.draws else 1)
+        super().__init__(config, vocab_size, config.top_k if self.draws else 1, exp)
         self.samples = np.zeros(0, np.int64)
         """int64 [R]: the sample of each row; ALL for a prompt that the model has not read, and so for all samples."""
         self.numbers: dict[tuple[int, int], Callable[[], float]] = {}
@@ -96,7 +96,7 @@ class SingleSearch(Search):
         """
         ids: NDArray[np.int64] | None = None
         if self.needs_logits:
-            values, log_total = scores.logits, log_sum_exp(scores.logits)
+            values, log_total = scores.logits, log_sum_exp(scores.logits, self.exp)
             if self.changes:
                 values = scores.logits.copy()
                 for change in self.changes:
@@ -131,10 +131,10 @@ class SingleSearch(Search):
         samples: NDArray[np.int64],
     ) -> NDArray[np.int64]:  # fmt: skip
         """Return a token for each child, drawn with the next number of its sample."""
-        x, ids = kept(values, self.config, ids)
+        x, ids = kept(values, self.config, ids, self.exp)
         owners = self.paths.owners[rows].tolist()
         u = np.array([self.numbers[pair]() for pair in zip(owners, samples.tolist(), strict=True)])
-        columns = draw(x if len(rows) == len(x) else x[rows], u)
+        columns = draw(x if len(rows) == len(x) else x[rows], u, self.exp)
         return columns if ids is None else ids[rows, columns]
 
     def _end(self, owner: int, sample: int, result: Generated, outcome: Outcome) -> None:

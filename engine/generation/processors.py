@@ -15,6 +15,7 @@ from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
 from .paths import Paths
 from .timestamps import Timestamps
+from .top_k import Exp
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,8 @@ class SuppressedAtBegin(Suppressed):
         return paths.lengths == paths.prompts + (paths.prompts == 1) * self.forced
 
 
-def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
-    """Return the processors that the settings ask for, in the order of transformers."""
+def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> list[Processor]:
+    """Return the processors that the settings ask for, in the order of transformers. exp: e^x of scores."""
     found: list[Processor] = []
     if config.repetition_penalty != 1:
         found.append(RepetitionPenalty(config.repetition_penalty, vocab_size))
@@ -197,5 +198,5 @@ def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
         found.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
     if config.return_timestamps and config.no_timestamps_token_id is not None:
         found.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
-                                config.max_initial_timestamp_index))
+                                config.max_initial_timestamp_index, exp))
     return found

@@ -151,7 +151,7 @@ def _step(stepper: SourceStepper, batch: Sequence[_Text], chunk: int, temperatur
         with located(f"input {text.place}"):
             if not finite:
                 raise logits_error()
-    log_total = log_sum_exp(logits).astype(np.float64)
+    log_total = log_sum_exp(logits, stepper.exp).astype(np.float64)
     line = 0
     for text, row, hypothesis in zip(batch, rows, scores.hypotheses.tolist(), strict=True):
         text.read, text.parent = text.read + len(row.tokens), hypothesis

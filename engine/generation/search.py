@@ -14,6 +14,7 @@ from .logit_changes import Change, Removal
 from .paths import Children, Paths
 from .processors import processors_of
 from .results import Generated, Request, score_of
+from .top_k import Exp
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
@@ -43,12 +44,12 @@ def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
 class Search(ABC):
     """The search of all requests with one `GenerationConfig`. A subclass says which tokens follow."""
 
-    def __init__(self, config: GenerationConfig, vocab_size: int, width: int) -> None:
-        self.config, self.vocab_size = config, vocab_size
+    def __init__(self, config: GenerationConfig, vocab_size: int, width: int, exp: Exp) -> None:
+        self.config, self.vocab_size, self.exp = config, vocab_size, exp
         self.width = min(width, vocab_size)
         """The number of best tokens of a row that the search looks at; 0 is all of them."""
         self.paths = Paths()
-        self.processors = processors_of(config, vocab_size)
+        self.processors = processors_of(config, vocab_size, exp)
         always = sum(getattr(processor, "most", 0) for processor in self.processors)
         only_removals = all(processor.removes_only for processor in self.processors)
         self.needs_logits = not only_removals or not self.width or self.width + always > MOST_TOP
