@@ -138,7 +138,7 @@ def power(base: ArrayLike, exponent: ArrayLike) -> NDArray[np.float64]:
 
 
 def product(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Return a [n,K] times b [m,K] transposed, in float64, within about 2^-42 of the largest number of each row.
+    """Return a [n,K] times b [m,K] transposed, in float64, within 2^-38 sqrt(K) times the largest numbers of both rows.
 
     NumPy multiplies by a library that chooses its code, and with it the order of its sums, by the CPU. So each number
     is the sum of two integers, in units of its row, which are so small that every sum of their products is exact.
