@@ -152,8 +152,7 @@ class Engine(HeadMethods, Loaded):
             "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
             "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's.
         least_cosine: the bound of precision="auto"; None for 0.999.
-        bits: "fastest" for the fastest arithmetic of this CPU, or "portable" for that which gives the same bits on
-            every CPU with fused multiply-adds, as fast as it is there. docs/precision.md says what each promises.
+        bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
@@ -165,8 +164,7 @@ class Engine(HeadMethods, Loaded):
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 
-        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-                                   "bits": bits}
+        options: dict[str, Any] = dict(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
         if least_cosine is not None and precision != "auto":
             raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
         source = open_source(path, memory, revision)

@@ -209,8 +209,8 @@ MISTAKES = (
         name="odd-depth-of-pairs",
         what="The last step of an odd depth is left out of products in bfloat16.",
         file="engine/backends/cython_cpu/kernels/tile.pxi",
-        right="        if pairs and t.depth % 2:",
-        wrong="        if pairs and t.depth % 4 == 1:",
+        right="        if weights != FLOATS and t.depth % 2:",
+        wrong="        if weights != FLOATS and t.depth % 4 == 1:",
         tests="tests/backends/kernels/test_bfloat16.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_bfloat16.py::test_around_every_slice_of_the_depth",

@@ -234,7 +234,7 @@ def _random(options: dict[str, Any], models: int) -> Iterator[Result]:
     from engine.backends import get_backend
     from engine.model.run_config import RunConfig
 
-    from ..backends.cpu import test_random_models as random_models
+    from . import random_models
 
     found: list[tuple[Any, list[int], int]] = []
 

@@ -10,7 +10,7 @@ cdef enum:
 cdef enum Weights:
     FLOATS
     TWO_STEPS       # a pair in bfloat16, as p_dot multiplies it
-    HALVES          # a pair in bfloat16, of which each half is widened to float32
+    EACH_STEP       # a pair in bfloat16, of which each number is widened to float32
 
 cdef inline const char* row_of(const int i, const char* low, const char* high, Py_ssize_t stride) noexcept nogil:
     # Return the address of row i. Rows lie `stride` bytes apart; `low` is row 0 and `high` is row 3. An x86 address can
@@ -29,7 +29,7 @@ cdef inline void add_products(const int weights, const int mr, const int nv, con
         if PAIR_STEPS == 2:
             add_half(mr, nv, low, high, a_stride, b, 1, acc)
         return
-    if weights == HALVES:
+    if weights == EACH_STEP:
         add_widened(mr, nv, low, high, a_stride, b, 0, acc)
         add_widened(mr, nv, low, high, a_stride, b, 1, acc)
         return

@@ -37,7 +37,7 @@ cdef struct Tile:
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
-    cdef int weights = HALVES if kind == WIDENED else TWO_STEPS if pairs else FLOATS
+    cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
     cdef Py_ssize_t a_stride = t.a_stride * a_size, step = a_size if weights == FLOATS else 2 * a_size
     cdef Py_ssize_t steps = t.depth if weights == FLOATS else t.depth // 2
@@ -53,7 +53,7 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
         if weights != FLOATS and t.depth % 2:
             a += steps * step
             b += steps * nv * VL * sizeof(float)
-            if weights == HALVES:
+            if weights == EACH_STEP:
                 add_widened(mr, nv, a, a + 3 * a_stride, a_stride, b, 0, acc)
             else:
                 add_half(mr, nv, a, a + 3 * a_stride, a_stride, b, 0, acc)
