@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-chat demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
 	fuzz-requests faults \
-	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
+	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
@@ -189,6 +189,10 @@ mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see ea
 		build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt; }
 	$(BIN)/python -m tests.mistakes
 
+same-bits: MODELS ?= 2000
+same-bits: $(INSTALLED)  ## Compare portable bits between kernels, threads, backends and libraries, with MODELS=2000 random models (an hour)
+	$(BIN)/python -m tests.tools.same_bits --compare --models $(MODELS) encoders decoders speech heads tables random real
+
 # A build of its own under build/, found before the one in the tree (the program `pytest`, unlike `python -m pytest`, does
 # not put the tree first, and --engine-from makes sure); the sanitizer must be in the process before Python is.
 # Four kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes and AMX's tiles without their
@@ -198,7 +202,7 @@ mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see ea
 SANITIZED := tests/backends/kernels tests/programs/test_program.py \
 	$(addprefix tests/chat/test_,hostile_templates.py system_calls.py) \
 	$(addprefix tests/backends/cpu/test_,pool.py plan.py random_models.py random_calls.py stop.py)
-SANITIZE = ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=$1" LDFLAGS="-fsanitize=$1" \
+SANITIZE = ENGINE_BUILD_ISA=best,baseline,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=$1" LDFLAGS="-fsanitize=$1" \
 		$(BIN)/python -Wignore setup.py -q build --build-base $2 --build-lib $2/lib
 TEST_SANITIZED = rm -f $2/report* && LD_PRELOAD=$$(gcc -print-file-name=$1) PYTHONPATH=$(CURDIR)/$2/lib \
 		$(BIN)/pytest -n 2 --dist loadfile --import-mode=append --engine-from $2/lib $(SANITIZED) || { cat $2/report*; exit 1; }; \
@@ -224,7 +228,8 @@ tsan:  ## Run the thread pool under ThreadSanitizer
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs
 KERNEL := $(lastword $(sort $(wildcard /boot/vmlinuz-*)))
-COMMAND := python -m pytest -v -p no:cacheprovider tests/backends/kernels -k 'avx512 or avxvnni or any_'
+COMMAND := python -m pytest -v -p no:cacheprovider tests/backends/kernels tests/backends/cpu/test_digests.py \
+	tests/backends/cpu/test_same_bits.py -k 'avx512 or avxvnni or any_ or portable or decoders'
 emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on AVX-512 and VNNI, in Bochs (a quarter of an hour)
 	mkdir -p build
 	ENGINE_BUILD_ISA=all,wide $(BUILD_IN_TREE)
@@ -294,7 +299,7 @@ AGAIN ?= cp311-manylinux_2_28_x86_64
 test-wheels: $(WHEEL_TOOLS)/installed  ## Check the wheels in dist/wheels: tags, symbols, registers; build one twice
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels.check $(WHEELS)
 	for copy in first other/second; do \
-		rm -rf build/wheels-$$copy; ENGINE_BUILD_ISA=portable,avx2 $(BUILD_WHEELS) build/wheels-$$copy $(AGAIN) || exit 1; \
+		rm -rf build/wheels-$$copy; ENGINE_BUILD_ISA=baseline,avx2 $(BUILD_WHEELS) build/wheels-$$copy $(AGAIN) || exit 1; \
 	done
 	cmp build/wheels-first/*.whl build/wheels-other/second/*.whl && echo "Two builds gave the same bytes."
 

@@ -7,7 +7,7 @@ ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list 
     all       every instruction set of this machine's architecture; the default, and what a wheel needs
     native    those of them that this CPU can run, which is what the tests need
     best      the fastest one that this CPU can run, which is what `make demo` needs
-    NAME      the instruction set of this name, for example avx2, portable or wide (wide and amxemulated are for tests)
+    NAME      the instruction set of this name, for example avx2, baseline or wide (wide and amxemulated are for tests)
     none      nothing, not even the native code: for an editable install of a tree that is built already
 
 An older compiler does not know the newest instructions: it builds the other sets of a group, and an error names a set
@@ -45,7 +45,7 @@ MACHINE = (COMPILED_FOR.rpartition("-")[2] or platform.machine()).lower()
 ARM = MACHINE in ("aarch64", "arm64")
 
 # Name -> compiler flags, slowest first. features.pxi has the same names, fastest first.
-INSTRUCTION_SETS = {"portable": []}
+INSTRUCTION_SETS = {"baseline": []}
 if ARM:
     # gcc, if it may reorder instructions before it assigns registers, loads a tile's numbers early and spills them.
     NEON = ["-DENGINE_NEON", "-fno-schedule-insns"]
@@ -126,8 +126,9 @@ def instruction_sets(request, features):
     chosen = set()
     for word in request.split(","):
         if word not in groups and word not in known:
+            renamed = "; portable is called baseline now" if word == "portable" else ""
             raise SystemExit(f"ENGINE_BUILD_ISA={request}: {word!r} is not one of {', '.join([*groups, *known])}; "
-                             "none stands alone")
+                             f"none stands alone{renamed}")
         chosen.update(groups.get(word, [word]))
     return [isa for isa in known if isa in chosen]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import Any
 
 from ..base.errors import BackendUnavailable, InputError, UnsupportedError, shown
+from ..model.bits import PORTABLE, check_bits
 from ..weights.packed import PackedFormat
 from .interfaces import Backend
 
@@ -55,15 +57,28 @@ def get_backend(name: str) -> Backend:
     raise BackendUnavailable("cannot run " + "; ".join(reasons))
 
 
-def check_layout(backend: Backend, layout: PackedFormat | None, decodes: bool) -> None:
+def check_portable(backend: Backend, bits: Any) -> bool:
+    """Return whether `bits`, an argument of a caller, asks for portable bits.
+
+    Raises `InputError` for a value that is none of `BITS`, and `UnsupportedError` if the backend has no portable bits.
+    """
+    if check_bits(bits) != PORTABLE:
+        return False
+    if (reason := backend.no_portable_bits()) is not None:
+        raise UnsupportedError(reason)
+    return True
+
+
+def check_layout(backend: Backend, layout: PackedFormat | None, decodes: bool, portable: bool = False) -> None:
     """Raise `UnsupportedError` unless a backend reads packed linear maps of this layout; None is plain weights.
 
-    decodes: whether they are those of a decoder.
+    decodes: whether they are those of a decoder. portable: whether results shall have portable bits.
     """
     if layout is None:
         return
-    readable = backend.layout(layout.precision, decodes)
+    readable = backend.layout(layout.precision, decodes, portable)
     if readable != layout:
         reads = "no packed file" if readable is None else str(readable)
-        raise UnsupportedError(f"the file is packed as {layout}; the backend {backend.name} reads {reads} here. Load "
-                               "the original model, or pack it on this machine: engine convert --packed")
+        raise UnsupportedError(f"the file is packed as {layout}; the backend {backend.name} reads {reads} here"
+                               f"{' for portable bits' * portable}. Load the original model, or pack it on this "
+                               f"machine: engine convert --packed{' --bits portable' * portable}")

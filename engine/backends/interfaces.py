@@ -77,6 +77,10 @@ class Decoder(Protocol):
     def longest(self) -> int | None:
         """The most tokens that a hypothesis may have, prompt included; None if there is no limit."""
 
+    @property
+    def portable(self) -> bool:
+        """Whether its scores have portable bits, so that those of samples and beams have to have them, too."""
+
     def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
         """Begin a request and return its number.
 
@@ -142,14 +146,23 @@ class Backend(Protocol):
     def describe(self) -> str:
         """Describe the instruction set, the device and the versions that it uses, in lines for `engine info`."""
 
-    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
-        """Return the layout of packed linear maps, of a decoder or not, that it reads in a precision; None: of none."""
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
+        """Return the layout of packed linear maps, of a decoder or not, that it reads in a precision; None: of none.
+
+        portable: for results with portable bits.
+        """
+
+    def no_portable_bits(self) -> str | None:
+        """Return why it has no portable bits here, in words for the user; None if it has them."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Lay the weights out and return a plan; raises `UnsupportedError` if the backend cannot run the model."""
 
-    def ops(self, threads: int) -> Ops:
-        """Return the single operations of this backend, which run on up to `threads` threads."""
+    def ops(self, threads: int, portable: bool = False) -> Ops:
+        """Return the single operations of this backend, which run on up to `threads` threads.
+
+        portable: whether results have portable bits, which the backend must have.
+        """
 
 
 def refuse_decoder(config: ModelConfig) -> None:

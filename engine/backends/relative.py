@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..base.errors import WeightsError
+from ..base.functions import product
 from ..model.positions import relative_rows
 from ..programs.operations import Affine, Relative
 
@@ -29,7 +30,7 @@ def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> t
     def mapped(affine: Affine | None) -> np.ndarray | None:
         if affine is None:
             return None
-        vectors = table @ wide(affine.weight).T + (wide(affine.bias) if affine.bias else 0.0)
+        vectors = product(table, weights[affine.weight]) + (wide(affine.bias) if affine.bias else 0.0)
         if not np.abs(vectors).max() <= np.finfo(np.float32).max:
             raise WeightsError(f"{affine.weight} makes vectors of relative positions that float32 cannot hold; the "
                                "weights hold numbers that are too large")

@@ -18,7 +18,7 @@ kernels."""
 
 def bench(args: argparse.Namespace) -> None:
     """Print the speed of a model for several shapes, beside the measured limits of this machine."""
-    loaded = load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+    loaded = load(args.model, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
                   revision=args.revision)
     if type(loaded) not in MEASURING:
         raise UnsupportedError("engine bench measures encoders and models that generate, not a "

@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> None:
         raise UnsupportedError("a model of speech is not calibrated; classes, tags, answers, pairs and next tokens are")
     model = load_model(source, kind=kind)
     loaded = _holder(model, kind, source.answers() if kind == "rank" else None,
-                     {"backend": args.backend, "threads": args.threads, "precision": args.precision})
+                     {"backend": args.backend, "threads": args.threads, "precision": args.precision,
+                      "bits": args.bits})
     task = task_of(loaded, args.task)
     if task == "answer" and args.picture is not None:
         raise InputError("answers have no reliability to draw; leave --picture out")

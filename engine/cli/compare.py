@@ -37,6 +37,7 @@ def compare(args: argparse.Namespace) -> None:
         data,
         backend=args.backend,
         threads=args.threads,
+        bits=args.bits,
         show_progress_bar=sys.stderr.isatty(),
         revision=args.revision,
     )
@@ -57,8 +58,8 @@ def _compare_calibration(args: argparse.Namespace) -> None:
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]
     coverage = COVERAGE if args.coverage is None else args.coverage
     for row in compare_calibration(args.model, data, precisions=precisions, coverage=coverage, backend=args.backend,
-                                   threads=args.threads, show_progress_bar=sys.stderr.isatty(),
-                                   revision=args.revision):
+                                   threads=args.threads, bits=args.bits, revision=args.revision,
+                                   show_progress_bar=sys.stderr.isatty()):
         print(f"{row.precision}, {row.data}: {row.measures.count:,} texts")
         print_row("accuracy, ECE", f"{row.measures.accuracy:.4f}, {row.measures.ece:.4f}")
         print_row("log loss, Brier", f"{row.measures.log_loss:.4f}, {row.measures.brier:.4f}")

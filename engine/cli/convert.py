@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ..backends import get_backend
+from ..backends import check_portable, get_backend
 from ..base.errors import InputError
 from ..files.writing import check_folder
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
 from ..loading.source import Source
+from ..model.bits import FASTEST, PORTABLE
 from ..model.precision import ROUNDED
 from ..studies.importance import measure_importance
 from ..weights.model import Model, Transformer
@@ -37,17 +38,21 @@ def convert(args: argparse.Namespace) -> None:
     if args.packed and args.precision not in (None, *ROUNDED):
         raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(ROUNDED)}, not "
                          f"{args.precision}")
+    if args.bits == PORTABLE and not args.packed:
+        raise InputError("--bits says for which kernels --packed writes the weights; add --packed, or load the file "
+                         "with bits=\"portable\"")
     check_folder(Path(out))
     warn_generates(args)
     calibration = None if args.calibration is None else read_lines(args.calibration)
     model = write(open_source(args.folder, revision=args.revision), out, kind=args.kind, task=args.task,
-                  precision=args.precision, bounded=args.bounded, calibration=calibration, packed=args.packed)
+                  precision=args.precision, bounded=args.bounded, calibration=calibration, packed=args.packed,
+                  bits=args.bits)
     print(f"{out}: {os.path.getsize(out) / 1e6:.1f} MB")
     print_model(model, model.kind)
 
 
 def write(source: Source, out: str, *, kind: str | None, task: str | None, precision: str | None,
-          packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None) -> Model:
+          packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None, bits: str = FASTEST) -> Model:
     """Write a model as one .npz file, and return it as it was written; the arguments are those of the command."""
     kind = choose_kind(source, kind)
     model = load_model(source, kind=kind, task=task, precision=precision)
@@ -57,7 +62,7 @@ def write(source: Source, out: str, *, kind: str | None, task: str | None, preci
             importance = measure_importance(model, "\n".join(calibration))
         model = convert_model(model, precision, bounded=bounded, importance=importance)
     if packed:
-        model = model.map(partial(_pack, precision=precision))
+        model = model.map(partial(_pack, precision=precision, bits=bits))
     save(model, out)
     if kind == "rank":
         answers = list(source.answers() or ("yes", "no"))
@@ -66,10 +71,10 @@ def write(source: Source, out: str, *, kind: str | None, task: str | None, preci
     return model
 
 
-def _pack(part: Transformer, precision: str | None) -> Transformer:
+def _pack(part: Transformer, precision: str | None, bits: str) -> Transformer:
     """Return an encoder or a decoder packed for the compiled kernels of this CPU, which compute in `precision`."""
-    get_backend("cython")  # raises the reason why it cannot run
+    portable = check_portable(get_backend("cython"), bits)     # raises the reason why it cannot run
     from ..backends.cpu.packer import pack_transformer
     from ..backends.cython_cpu import isa
 
-    return pack_transformer(part, isa.chosen().product(part.precision_for(precision), part.config.decodes))
+    return pack_transformer(part, isa.chosen().product(part.precision_for(precision), part.config.decodes, portable))

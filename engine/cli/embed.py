@@ -49,12 +49,15 @@ from ..jobs import (
 )
 from ..loading.load import find_model
 from ..loading.model_files import checksum
+from ..model.bits import DEFINITION, PORTABLE
 from .console import add_model
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
 UNIT_ROWS = {"tokens": 1024}
 """The most rows of a unit, by the kind of result; 16,384 of the other kinds, which take less room."""
+_PORTABLE_BITS = f"portable bits, version {DEFINITION}"
+"""What parts with portable bits say in place of an instruction set."""
 RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
 
 
@@ -96,7 +99,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--prune", action="store_true", help="delete the parts of inputs that have changed "
                          "or are not given any more")
     command.add_argument("--allow-mixed-isa", action="store_true", help="let machines with other instruction sets, "
-                         "whose vectors differ in their last bits, write into one folder")
+                         "whose vectors differ in their last bits, write into one folder; with --bits portable "
+                         "none differ")
     command.add_argument("--json", action="store_true", help="write progress as lines of JSON to standard output")
 
 
@@ -118,7 +122,8 @@ def embed(args: argparse.Namespace) -> None:
         raise InputError("give a model and files of rows, such as: engine embed MODEL 'in/*.parquet' --output out")
     number, shards = _shard(args.shard)
     path, _ = find_model(args.model, args.revision)
-    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
+    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
+                         task=args.task)
     settings = _settings(args, engine, checksum(path))
     _check_route(args, engine)
     settings.recipe.check(engine)
@@ -151,8 +156,10 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
                         ("normalize_embeddings", args.normalize or None)):
         options |= {} if value is None else {name: value}
     described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
-                           "keep": list(columns.keep), "computation": engine.precision, "backend": engine.backend,
-                           "adapter": args.task, "format": args.format}
+                           "keep": list(columns.keep), "computation": engine.precision, "adapter": args.task,
+                           "format": args.format}
+    # Portable bits are those of every backend that has them. A record without bits is one of the fastest arithmetic.
+    described |= {"bits": _PORTABLE_BITS} if engine.bits == PORTABLE else {"backend": engine.backend}
     known = signature(getattr(Engine, RESULTS[args.result])).parameters
     if other := [option_of(name) for name in options if name not in known]:
         raise InputError(f"--result {args.result} does not go with {listed(other)}")
@@ -206,7 +213,9 @@ def _read_ranges(path: str) -> np.ndarray:
 
 
 def _instruction_set(engine: Engine) -> str:
-    """Return the backend and its instruction set, without the other sets of this CPU."""
+    """Return the backend and its instruction set alone; where bits are portable, what says so."""
+    if engine.bits == PORTABLE:
+        return _PORTABLE_BITS
     return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
 
 

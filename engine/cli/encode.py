@@ -29,8 +29,8 @@ def encode(args: argparse.Namespace) -> None:
         check_folder(Path(args.output))
     sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS)
     engine = Engine.load(
-        args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task,
-        revision=args.revision,
+        args.model, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
+        task=args.task, revision=args.revision,
     )
     vectors = engine.encode(
         sentences,

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     """Write one JSON value for each input to standard output or to a file, in order."""
     check_output(args.output, "lines of JSON")
     rows = _rows(args)
-    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
+    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision, "bits": args.bits,
                "revision": args.revision}
     loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
     with truncating(), writing_lines(args.output) as write:

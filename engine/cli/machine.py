@@ -18,7 +18,11 @@ def backend_lines() -> dict[str, list[str]]:
     for name, module in BACKENDS.items():
         backend: Backend = import_module(module).BACKEND
         reason = backend.unavailable()
-        lines[name] = backend.describe().splitlines() if reason is None else [f"cannot run: {reason}"]
+        if reason is None:
+            portable = "no portable bits" if backend.no_portable_bits() else "portable bits, where they are asked for"
+            lines[name] = [*backend.describe().splitlines(), portable]
+        else:
+            lines[name] = [f"cannot run: {reason}"]
     return lines
 
 

@@ -13,6 +13,7 @@ from ..backends import BACKENDS
 from ..base.errors import EngineError
 from ..base.version import __version__
 from ..loading.source import CLASSES
+from ..model.bits import BITS, FASTEST
 from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
 from .calibrate import add_options as add_calibrate
@@ -104,6 +105,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
         "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
         "precision of the computation",
     )
+    _add_bits(command)
     _add_task(command)
     _add_kind(command)
     command.set_defaults(run=convert)
@@ -215,6 +217,7 @@ def _add_fetch(commands: Any) -> None:
                          "default beside the model in the cache")
     command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
                          help="with --packed: precision of the weights; by default they keep theirs")
+    _add_bits(command)
     _add_task(command)
     _add_kind(command)
     command.set_defaults(run=fetch)
@@ -261,6 +264,12 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
         "--threads", type=int, help="maximum number of threads; by default "
         "all CPUs that the process may use, or OMP_NUM_THREADS of them"
     )
+    _add_bits(command)
+
+
+def _add_bits(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--bits", default=FASTEST, choices=BITS, help="portable for results with the same bits on "
+                         "every CPU with fused multiply-adds; by default those of the fastest arithmetic of this CPU")
 
 
 def _add_kind(command: argparse.ArgumentParser) -> None:

@@ -67,7 +67,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 def _model(args: argparse.Namespace) -> Engine | Reranker:
     """Return the loaded model; raises `UnsupportedError` for one that writes texts."""
     options: dict[str, Any] = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
-                               "revision": args.revision, "kind": args.kind}
+                               "bits": args.bits, "revision": args.revision, "kind": args.kind}
     if args.task is not None:
         options["task"] = args.task
     model = load(args.model, **options)

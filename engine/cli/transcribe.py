@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("standard input holds one recording; give - once")
     check_output(args.output, "lines of text, JSON or subtitles")
     transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                                   cache=args.cache, revision=args.revision)
+                                   bits=args.bits, cache=args.cache, revision=args.revision)
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIO else name for name in args.audio]

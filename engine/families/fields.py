@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
+from ..base.functions import log
 from ..model.positions import llama3_frequencies, yarn_frequencies
 
 ACTIVATIONS = {
@@ -239,7 +239,8 @@ def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:
         return number(scaling, "attention_factor", 1.0)
     both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
     ups, downs = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
-    return (0.1 * ups * math.log(factor) + 1.0) / (0.1 * downs * math.log(factor) + 1.0)
+    grown = float(log(factor))
+    return (0.1 * ups * grown + 1.0) / (0.1 * downs * grown + 1.0)
 
 
 def activation(values: dict[str, Any], key: str, default: str = "gelu",

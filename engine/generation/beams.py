@@ -88,12 +88,12 @@ class BeamGroup(PathGroup):
     def _log_probabilities(self, paths: list[Path], scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
-            changed = self.changed(scores.logits - log_sum_exp(scores.logits)[:, None])
+            changed = self.changed(scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
             # Also where nothing changed: other requests of the batch decide whether there are changes.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
             if rows:
                 own = changed[rows]
-                changed[rows] = own - log_sum_exp(own)[:, None]
+                changed[rows] = own - log_sum_exp(own, self.exp)[:, None]
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:

@@ -12,10 +12,12 @@ from ..backends.batch import Batch, joined
 from ..backends.interfaces import Decoder, Plan
 from ..backends.steps import Row, Scores
 from ..base.errors import InputError, UnsupportedError
+from ..base.functions import exp
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
 from ..model.config import ModelConfig
 from ..programs.observe import Head
+from .top_k import Exp
 
 
 class SourceStepper:
@@ -42,6 +44,11 @@ class SourceStepper:
     def longest(self) -> int | None:
         """Return the most tokens of a hypothesis; None if there is no limit."""
         return self._decoder.longest
+
+    @property
+    def exp(self) -> Exp:
+        """Return e^x of scores, with the bits of the decoder."""
+        return exp if self._decoder.portable else np.exp
 
     def packed(self, source: NDArray[np.int64] | None) -> Any:
         """Return a source [S] as `open` takes it: as the encoder reads it. Raises an error if it cannot read it."""

@@ -92,7 +92,7 @@ class SingleGroup(PathGroup):
         """
         ids: NDArray[np.int64] | None = None
         if self.needs_logits:
-            values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits)
+            values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits, self.exp)
             if self.width:
                 values, ids = best(values, self.width)
         else:
@@ -122,7 +122,7 @@ class SingleGroup(PathGroup):
     def _drawn(self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, works: list[Work],
                children: list[Path], rows: NDArray[np.intp], outcome: Outcome) -> NDArray[np.int64]:  # fmt: skip
         """Return a token for each child, drawn with the next number of its sample; the others are as in `_next`."""
-        x, ids = kept(values, self.slots.of(works), ids)
+        x, ids = kept(values, self.slots.of(works), ids, self.exp)
         numbers = []
         for child in children:
             assert child.numbers is not None
@@ -134,7 +134,7 @@ class SingleGroup(PathGroup):
                 outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                                   f"{work.uniforms.shape[1]}")
                 numbers.append(0.0)
-        columns = draw(x if len(rows) == len(x) else x[rows], np.array(numbers))
+        columns = draw(x if len(rows) == len(x) else x[rows], np.array(numbers), self.exp)
         return columns if ids is None else ids[rows, columns]
 
 

@@ -25,6 +25,7 @@ from .processors import processors_of
 from .results import Generated, Request, forced_first, score_of
 from .sampling import Filters
 from .sequences import ROOM, Sequence, Texts
+from .top_k import Exp
 from .works import Group, Outcome, Work
 
 MOST_TOP = 128
@@ -59,17 +60,17 @@ class Generation(Work):
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
                  limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
-                 uniforms: NDArray[np.float64] | None = None) -> None:  # fmt: skip
+                 uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp) -> None:  # fmt: skip
         """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
 
         limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
-        it. uniforms: the numbers to draw with, [samples, n].
+        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores.
         """
         super().__init__()
         self._make = make
         self.request, self.config = request, request.config
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
-        self.uniforms = uniforms
+        self.uniforms, self.exp = uniforms, exp
         config = self.config
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
@@ -78,7 +79,7 @@ class Generation(Work):
         self.forced_ends = sorted(set(config.forced_eos_token_id))
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """Ids before the first one that a result shows."""
-        self.rules = _rules(config, vocab_size, prompt if source is None else source)
+        self.rules = _rules(config, vocab_size, prompt if source is None else source, exp)
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
         wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
         self.width = min(wanted, vocab_size)
@@ -188,7 +189,7 @@ class PathGroup(Group):
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
         super().__init__()
-        self.vocab_size, self.width, self.needs_logits = vocab_size, like.width, like.needs_logits
+        self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
         self._ruled = self._forced = 0
         """The number of requests with rules, and of those with a forced end token."""
         self._changes: list[tuple[list[int], list[Change]]] = []
@@ -283,23 +284,23 @@ class PathGroup(Group):
         return found
 
 
-def _rules(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64]) -> tuple[Processor, ...]:
+def _rules(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64], exp: Exp) -> tuple[Processor, ...]:
     """Return the processors of the settings; equal settings have the same ones. A penalty belongs to a row.
 
     A request whose source says what is removed has its own.
     """
     if config.encoder_no_repeat_ngram_size:
-        return tuple(processors_of(config, vocab_size, source))
+        return tuple(processors_of(config, vocab_size, source, exp))
     own = {name: getattr(config, name) for name in _RULES}
     if not (own["min_new_tokens"] or own["min_length"] or own["bad_words_ids"] or own["return_timestamps"]):
         own["eos_token_id"] = ()        # only these rules look at it
     forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None
-    return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(own.items()))
+    return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(own.items()), exp)
 
 
 @lru_cache(64)
-def _shared_rules(penalty: bool, forced: bool, vocab_size: int, own: tuple[tuple[str, Any], ...]
+def _shared_rules(penalty: bool, forced: bool, vocab_size: int, own: tuple[tuple[str, Any], ...], exp: Exp
                   ) -> tuple[Processor, ...]:
     config = GenerationConfig(**dict(own), repetition_penalty=2.0 if penalty else 1.0,
                               forced_bos_token_id=0 if forced else None)
-    return tuple(processors_of(config, vocab_size))
+    return tuple(processors_of(config, vocab_size, exp=exp))

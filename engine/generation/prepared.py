@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..backends import check_layout, get_backend
+from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
+from ..model.bits import FASTEST
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
 from ..model.precision import cache_name
@@ -37,7 +38,7 @@ class PreparedModel:
 
     def __init__(self, model: Model, holder: str, *, backend: str = "auto", threads: int | None = None,
                  max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
-                 cache_tokens: int | None = None, cache: str | None = None):
+                 cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST):
         """Check a model and prepare its parts. holder: the class whose arguments these are, as messages name it."""
         from ..files.reading import release_pages
         from ..weights.model import Model  # here, because `import engine` shall stay light
@@ -51,10 +52,12 @@ class PreparedModel:
         chosen, count = get_backend(backend), choose_threads(threads)
         if not isinstance(chosen, DecodingBackend):
             raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
+        portable = check_portable(chosen, bits)
         for part in model.parts.values():
-            check_layout(chosen, part.layout, part.config.decodes)
+            check_layout(chosen, part.layout, part.config.decodes, portable)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
-        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache))
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache),
+                                bits)
                 for name, part in model.parts.items()}
         self.config: ModelConfig = model.decoder.config
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
@@ -64,7 +67,7 @@ class PreparedModel:
         self.text: TextConfig | None = model.decoder.text
         self.source_text: TextConfig | None = (model.encoder or model.decoder).text
         self.stem = model.encoder.stem if model.encoder else None
-        self.backend, self.threads, self.max_batch_tokens = chosen.name, count, max_batch_tokens
+        self.backend, self.threads, self.max_batch_tokens, self.bits = chosen.name, count, max_batch_tokens, bits
         self.precision = runs["decoder"].precision
         self.budget = Budget(positive_int("max_rows", max_rows), max_batch_tokens)
         self.encoder = None

@@ -1,7 +1,7 @@
 """Change the scores of the next token, as the logits processors of transformers do, for many rows at once.
 
-`processors_of` lists the processors in the order
-of transformers. Its forced tokens are not among them, because they need no scores (results.py); they win over a removal.
+`processors_of` lists the processors in the order of transformers. Its forced tokens are not among them, because they
+need no scores (results.py); they win over a removal.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
 from .sequences import Texts
 from .timestamps import Timestamps
+from .top_k import Exp
 
 
 @dataclass(frozen=True)
@@ -198,11 +199,12 @@ class SuppressedAtBegin(Suppressed):
         return texts.lengths == texts.prompts + (texts.prompts == 1) * self.forced
 
 
-def processors_of(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64] | None = None
-                  ) -> list[Processor]:
+def processors_of(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64] | None = None,
+                  exp: Exp = np.exp) -> list[Processor]:
     """Return the processors that the settings ask for, in the order of transformers.
 
     source: ids of the request's source, or of its prompt without one, for `encoder_no_repeat_ngram_size`.
+    exp: e^x of scores.
     """
     found: list[Processor] = []
     if config.repetition_penalty != 1:
@@ -229,5 +231,5 @@ def processors_of(config: GenerationConfig, vocab_size: int, source: NDArray[np.
         found.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
     if config.return_timestamps and config.no_timestamps_token_id is not None:
         found.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
-                                config.max_initial_timestamp_index))
+                                config.max_initial_timestamp_index, exp))
     return found

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..base.functions import log
 from ..model.generation_config import GenerationConfig
-from .top_k import parts
+from .top_k import Exp, parts
 
 
 def stream_of_numbers(
@@ -59,7 +59,7 @@ class Filters:
 
 
 def kept(
-    scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] | None = None
+    scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] | None = None, exp: Exp = np.exp
 ) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
     """Return x = logit / temperature of the tokens that the filters keep, and -inf for others: [R, n].
 
@@ -71,10 +71,10 @@ def kept(
     some, least = filters.top_p < 1, filters.log_min_p > -np.inf
     for part in parts(*x.shape):
         if some[part].all():
-            _filter_top_p(x[part], filters.top_p[part])
+            _filter_top_p(x[part], filters.top_p[part], exp)
         elif some[part].any():
             own = x[part][some[part]]
-            _filter_top_p(own, filters.top_p[part][some[part]])
+            _filter_top_p(own, filters.top_p[part][some[part]], exp)
             x[part][some[part]] = own
         if least[part].any():
             top = x[part].max(axis=1, keepdims=True)
@@ -85,23 +85,23 @@ def kept(
     return x, ids
 
 
-def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
+def draw(x: NDArray[np.float32], u: NDArray[np.float64], exp: Exp = np.exp) -> NDArray[np.int64]:
     """Return the column that each row's number u in [0, 1) chooses with the probabilities softmax(x): [R].
 
     x: [R, n], with at least one value above -inf in each row.
     """
     columns = np.empty(len(x), np.int64)
     for part in parts(*x.shape):
-        cumulative = np.cumsum(np.exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
+        cumulative = np.cumsum(exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
         columns[part] = (cumulative <= (u[part] * cumulative[:, -1])[:, None]).sum(axis=1)
     return columns
 
 
-def _filter_top_p(x: NDArray[np.float32], top_p: NDArray[np.float64]) -> None:
+def _filter_top_p(x: NDArray[np.float32], top_p: NDArray[np.float64], exp: Exp) -> None:
     """Set the tokens that top_p [R] removes to -inf in x [R, n]; the best token stays, the first among equals."""
     values = -np.sort(-x, axis=1)
     with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
-        cumulative = np.cumsum(np.exp(values - values[:, :1]), axis=1, dtype=np.float64)
+        cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
     count = 1 + (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)
     last = np.take_along_axis(values, count - 1, axis=1)
     count -= (x > last).sum(axis=1, keepdims=True)

@@ -40,7 +40,7 @@ class Scoring(Work):
         source, prompt = decoder_ids(request)
         ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
-        self.temperature, self.seen = temperature, seen
+        self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
         self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
         self.found: list[float] = []
@@ -85,7 +85,7 @@ class _Scorings(Group):
             logits, line = scores.logits[line : line + row.scored], line + row.scored
             targets = work.tokens[sequence.read + 1 - row.scored : sequence.read + 1]
             own = logits if work.temperature == 1 else logits / np.float32(work.temperature)
-            log_total = log_sum_exp(own).astype(np.float64)
+            log_total = log_sum_exp(own, work.exp).astype(np.float64)
             work.found += (own[np.arange(len(targets)), targets] - log_total).tolist()
             if work.seen is not None:
                 work.seen(logits, targets)

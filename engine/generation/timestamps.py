@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .logit_changes import Change
 from .sequences import Texts
-from .top_k import log_sum_exp
+from .top_k import Exp, log_sum_exp
 
 
 class Timestamps:
@@ -27,9 +27,9 @@ class Timestamps:
 
     removes_only = False  # rule 5 needs all scores
 
-    def __init__(self, no_timestamps: int, end: int, latest_first: int | None) -> None:
+    def __init__(self, no_timestamps: int, end: int, latest_first: int | None, exp: Exp = np.exp) -> None:
         """no_timestamps, end: ids of these tokens; latest_first: the greatest number of the first time, or None."""
-        self.no_timestamps, self.end, self.latest_first = no_timestamps, end, latest_first
+        self.no_timestamps, self.end, self.latest_first, self.exp = no_timestamps, end, latest_first, exp
 
     def change(self, texts: Texts) -> Change:
         begin, rows = self.no_timestamps + 1, np.arange(len(texts))
@@ -42,7 +42,8 @@ class Timestamps:
         closes = last & ~after_time
         latest = np.where(times, texts.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
         first = latest + ~closes
-        return _Rules(begin, self.end, first, closes, last & after_time, count == 0, self.latest_first)
+        return _Rules(begin, self.end, first, closes, last & after_time, count == 0, self.latest_first,
+                      self.exp)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class _Rules(Change):
     starts: NDArray[np.bool_]
     """The next token is the first new one."""
     latest_first: int | None
+    exp: Exp
 
     def apply(self, scores: NDArray[np.float32]) -> None:
         begin = self.begin
@@ -72,5 +74,5 @@ class _Rules(Change):
             scores[self.starts, begin + self.latest_first + 1 :] = -np.inf
         for row, first in enumerate(self.first.tolist()):
             scores[row, begin:first] = -np.inf
-        times = log_sum_exp(np.ascontiguousarray(scores[:, begin:]))
+        times = log_sum_exp(np.ascontiguousarray(scores[:, begin:]), self.exp)
         scores[times > scores[:, :begin].max(axis=1), :begin] = -np.inf

@@ -5,12 +5,17 @@ Every result of a row depends on the row alone, so that a request gives the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.functions import log
+
+Exp: TypeAlias = Callable[[Any], Any]
+"""e^x of a float32 array: NumPy's, which takes a quarter of the time, or that of `engine.base.functions`, which has the
+same bits on every CPU and in every version of NumPy."""
 
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
@@ -24,16 +29,13 @@ def parts(R: int, n: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, R, step))
 
 
-def log_sum_exp(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf.
-
-    NumPy's exp of float32 has the same bits with AVX2 and with AVX-512, and takes a quarter of the time of ours.
-    """
+def log_sum_exp(scores: NDArray[np.float32], exp: Exp = np.exp) -> NDArray[np.float32]:
+    """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf."""
     top = scores.max(axis=1)
     top[np.isneginf(top)] = 0
     sums = np.empty_like(top)
     for part in parts(*scores.shape):
-        sums[part] = np.exp(scores[part] - top[part, None]).sum(axis=1)
+        sums[part] = exp(scores[part] - top[part, None]).sum(axis=1)
     return top + log(sums)
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from ..base.stop import NEVER, Stop
 from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy
-from .runner import HeadRunner, softmax
+from ..weights.modules import softmax
+from .runner import HeadRunner
 
 TEXTS = 64
 """How many texts are cut into windows at a time."""

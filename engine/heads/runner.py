@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError
-from ..base.functions import exp, tanh
+from ..base.functions import tanh
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..encoding.text_encoder import TextEncoder
@@ -23,7 +23,7 @@ from ..text.tokenizer import Tokens
 from ..uncertainty import probabilities
 from ..weights.calibration import Calibration
 from ..weights.head import Head
-from ..weights.modules import normalize, sigmoid
+from ..weights.modules import normalize, sigmoid, softmax
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda x: x,
@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": tanh,
     "relu": lambda x: np.maximum(x, np.float32(0)),
     "sigmoid": sigmoid,
-    "softmax": lambda x: softmax(x),
+    "softmax": softmax,
 }
 """Functions that NumPy computes here: of logits [n, labels], and `tanh`, which backends lack."""
 
@@ -189,13 +189,6 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
              if start < end]
     counts = np.minimum(np.diff(ends), 1)
     return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    """Return the softmax over the last axis, [..., n]; NaN for a row with infinity."""
-    with np.errstate(invalid="ignore"):     # finite weights may be so large that the logits are not
-        e = exp(x - x.max(axis=-1, keepdims=True))
-        return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
 def top(scores: Sequence[float], k: int | None) -> list[int]:

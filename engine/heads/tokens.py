@@ -25,7 +25,8 @@ from ..base.stop import NEVER, Stop
 from ..text.sentences import slices
 from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy, margin
-from .runner import HeadRunner, check_choice, softmax
+from ..weights.modules import softmax
+from .runner import HeadRunner, check_choice
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 WORDS = ("spaces", "tokenizer")

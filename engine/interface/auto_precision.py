@@ -106,4 +106,4 @@ def _sample_vectors(engine: Encoder) -> np.ndarray:
 def _least_cosine(vectors: np.ndarray, expected: np.ndarray) -> float:
     """Return the least cosine of two rows of the same number, of [n, D] each."""
     a, b = (normalize(each.astype(np.float64)) for each in (vectors, expected))
-    return float(np.min(np.einsum("nd,nd->n", a, b)))
+    return float(np.min((a * b).sum(axis=1)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends import check_layout, get_backend
+from ..backends import check_layout, check_portable, get_backend
 from ..backends.batch import Batch
 from ..backends.interfaces import DecodingBackend, ObservingPlan
 from ..backends.ops_interface import Ops
@@ -40,6 +40,7 @@ from ..encoding.reading_decoder import ReadingPlan
 from ..encoding.stream import encode_stream
 from ..encoding.token_dropout import with_token_dropout
 from ..heads import SparseVectors, check_sparse
+from ..model.bits import FASTEST, PORTABLE
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import LATE_SIMILARITIES, TextConfig
@@ -84,6 +85,7 @@ class Engine(HeadMethods, Loaded):
         threads: int | None = None,
         max_batch_tokens: int = 8192,
         precision: str | None = None,
+        bits: str = FASTEST,
     ):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         from ..files.reading import release_pages
@@ -98,11 +100,12 @@ class Engine(HeadMethods, Loaded):
         if model.kind != "encode":
             raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
         chosen, threads = get_backend(backend), choose_threads(threads)
+        check_portable(chosen, bits)
         max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         parts = [part for part in model.parts.values() if part is not model.decoder]
         held: list[tuple[Transformer, Engine]] = []
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
-            run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens)
+            run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens, bits=bits)
             engine = Engine.__new__(Engine) if held else self
             plan = next((own._plan for other, own in held if share_weights(other, part)), None)
             engine._hold(part, chosen, run, plan)
@@ -118,14 +121,14 @@ class Engine(HeadMethods, Loaded):
 
     def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None) -> None:
         """Hold an encoder; plan: that of another engine with the same weights, None to prepare one."""
-        check_layout(backend, encoder.layout, decodes=False)
+        check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
         self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
-        self.max_batch_tokens = run.max_tokens
+        self.max_batch_tokens, self.bits = run.max_tokens, run.bits
         self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
         if plan is None and encoder.config.dropped_id is not None:
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
@@ -142,6 +145,7 @@ class Engine(HeadMethods, Loaded):
         max_batch_tokens: int = 8192,
         precision: str | None = None,
         least_cosine: float | None = None,
+        bits: str = FASTEST,
         memory: str = "map",
         task: str | None = None,
         revision: str | None = None,
@@ -160,6 +164,7 @@ class Engine(HeadMethods, Loaded):
             "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
             "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's.
         least_cosine: the bound of precision="auto"; None for 0.999.
+        bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
@@ -171,7 +176,8 @@ class Engine(HeadMethods, Loaded):
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 
-        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens}
+        options: dict[str, Any] = {"backend": backend, "threads": threads,
+                                   "max_batch_tokens": max_batch_tokens, "bits": bits}
         if least_cosine is not None and precision != "auto":
             raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
         source = open_source(path, memory, revision)
@@ -534,13 +540,12 @@ class Engine(HeadMethods, Loaded):
         Raises `InputError`, also for another width, and for vectors in two precisions.
         """
         if (name := self._sparse_similarity(a, b)) is not None:
-            return a.dot(b) if name == "dot" else similarity(name, a.to_dense(), b.to_dense())
+            return a.dot(b) if name == "dot" else similarity(name, a.to_dense(), b.to_dense(), self._similarity_ops)
         if (name := self._late_similarity(a, b)) is not None:
             return maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
         if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
             return packed_similarity(packed, a, b)
-        ops = None if self.backend == "cuda" else self._ops("similarity")
-        return similarity(self.similarity_fn_name, a, b, ops)
+        return similarity(self.similarity_fn_name, a, b, self._similarity_ops)
 
     @renamed_arguments
     def similarity_pairwise(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
@@ -555,6 +560,11 @@ class Engine(HeadMethods, Loaded):
         if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
             return packed_pairwise(packed, a, b)
         return pairwise_similarity(self.similarity_fn_name, a, b)
+
+    @property
+    def _similarity_ops(self) -> Ops | None:
+        """What multiplies vectors; None for NumPy, beside a GPU."""
+        return None if self.backend == "cuda" else self._ops("similarity")
 
     @property
     def _width(self) -> int:
@@ -632,7 +642,7 @@ class Engine(HeadMethods, Loaded):
     def _ops(self, part: str) -> Ops:
         """Return the single operations of the backend, which compute a part of the model."""
         try:
-            return get_backend(self.backend).ops(self.threads)
+            return get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
         except UnsupportedError as error:
             raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
                                    "Engine.load(..., backend=...)") from error

@@ -25,6 +25,7 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Failed, Request, Scored
 from ..generation.schedule import Pace
 from ..generation.settings import settings_of_call
+from ..model.bits import FASTEST
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
@@ -75,11 +76,12 @@ class Generator(ChatMethods, Loaded):
         max_rows: int = 64,
         cache_tokens: int | None = None,
         cache: str | None = None,
+        bits: str = FASTEST,
     ):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
-                                  cache=cache))
+                                  cache=cache, bits=bits))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -97,13 +99,14 @@ class Generator(ChatMethods, Loaded):
         max_rows: int = 64,
         cache_tokens: int | None = None,
         cache: str | None = None,
+        bits: str = FASTEST,
         memory: str = "map",
         revision: str | None = None,
         long_context: bool = False,
     ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
-        path, revision, backend, threads, precision, memory: as in `Engine.load`.
+        path, revision, backend, threads, precision, bits, memory: as in `Engine.load`.
         max_batch_tokens: the most tokens that are computed together. A longer prompt is read in parts, and a longer
             source is refused.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
@@ -123,7 +126,7 @@ class Generator(ChatMethods, Loaded):
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
-                                   "cache": cache}
+                                   "cache": cache, "bits": bits}
         return cls._load(open_source(path, memory, revision), "generate", options, memory, long_context=long_context)
 
     @renamed_arguments

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.arguments import renamed_arguments
 from ..base.errors import EngineError, InputError, UnsupportedError, nearest, shown
+from ..model.bits import PORTABLE
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
@@ -60,6 +61,8 @@ class Loaded(metaclass=_Named):
     threads: int
     """The threads of one pass."""
     precision: str
+    bits: str
+    """Whose bits results have: "fastest" for those of this CPU, "portable" for those that all CPUs have in common."""
     max_batch_tokens: int
     """The most tokens that are computed together."""
     _configs: Sequence[ModelConfig]
@@ -81,6 +84,7 @@ class Loaded(metaclass=_Named):
         self._model, self._configs = model, model.configs
         self.config, self.text = model.config, model.text
         self.backend, self.threads, self.precision = model.backend, model.threads, model.precision
+        self.bits = model.bits
         self.max_batch_tokens = model.max_batch_tokens
         self._calibrations = {one.task: one for one in model.calibrations}
 
@@ -234,5 +238,6 @@ class Loaded(metaclass=_Named):
                       for shape in expected_shapes(config).values())
         cache = f", cache {self._model.cache}" if c.decodes else ""
         return (f"<{type(self).__name__}: {c.family}, {layers} layers of width {c.hidden_size}, "
-                f"{numbers / 1e6:.1f}M parameters; {self.backend} backend, {self.precision}{cache}, {self.threads} "
+                f"{numbers / 1e6:.1f}M parameters; {self.backend} backend, {self.precision}{cache}, "
+                f"{'portable bits, ' * (self.bits == PORTABLE)}{self.threads} "
                 f"thread{'s' * (self.threads > 1)}>")

@@ -32,6 +32,7 @@ from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
 from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
+from ..model.bits import FASTEST
 from ..model.head import has_heads
 from ..text.cuts import marking, reported, truncating
 from ..text.sentences import check_text
@@ -74,7 +75,7 @@ class Reranker(Loaded):
     def __init__(self, model: Model, *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
                  answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
                  threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-                 max_rows: int = 64):
+                 max_rows: int = 64, bits: str = FASTEST):
         """As `load`, for a cross-encoder or a language model with a tokenizer that is in memory already."""
         from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
 
@@ -82,10 +83,10 @@ class Reranker(Loaded):
             stated = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
                       "answers": answers is None}
             self._adopt_engine(model, stated, max_length, backend=backend, threads=threads, precision=precision,
-                               max_batch_tokens=max_batch_tokens)
+                               max_batch_tokens=max_batch_tokens, bits=bits)
             return
         self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, bits=bits))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
             found = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
@@ -102,7 +103,7 @@ class Reranker(Loaded):
     def load(cls, path: str | os.PathLike[str], *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
              answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
              threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-             max_rows: int = 64, memory: str = "map", revision: str | None = None) -> Reranker:
+             max_rows: int = 64, bits: str = FASTEST, memory: str = "map", revision: str | None = None) -> Reranker:
         """Load a reranker from what `Engine.load` or `Generator.load` read; they explain the other options.
 
         The options template, instruction, answers and max_rows are for language models alone.
@@ -128,7 +129,7 @@ class Reranker(Loaded):
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows}  # fmt: skip
+            "precision": precision, "max_rows": max_rows, "bits": bits}  # fmt: skip
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")
@@ -180,7 +181,7 @@ class Reranker(Loaded):
         self._engine, self._configs = engine, [engine.config]
         self.config, self.text = engine.config, engine.text
         self.backend, self.threads, self.precision = engine.backend, engine.threads, engine.precision
-        self.max_batch_tokens, self.max_length = engine.max_batch_tokens, limit
+        self.max_batch_tokens, self.max_length, self.bits = engine.max_batch_tokens, limit, engine.bits
         self._calibrations = engine.calibrations
 
     @property

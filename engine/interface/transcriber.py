@@ -13,6 +13,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.settings import settings_of_call
+from ..model.bits import FASTEST
 from ..speech import Order, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
@@ -38,10 +39,10 @@ class Transcriber(Loaded):
 
     @renamed_arguments
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
-                 precision: str | None = None, max_rows: int = 64, cache: str | None = None):
+                 precision: str | None = None, max_rows: int = 64, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model with an encoder of audio that is in memory already."""
         self._adopt(PreparedModel(model, "Transcriber", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache=cache))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache=cache, bits=bits))
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
@@ -52,12 +53,12 @@ class Transcriber(Loaded):
     @renamed_arguments
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64, cache: str | None = None,
-             memory: str = "map", revision: str | None = None) -> Transcriber:
+             bits: str = FASTEST, memory: str = "map", revision: str | None = None) -> Transcriber:
         """Load a model of speech; the options are those of `Generator.load`, without cache_tokens."""
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-                                   "precision": precision, "max_rows": max_rows, "cache": cache}
+                                   "precision": precision, "max_rows": max_rows, "cache": cache, "bits": bits}
         return cls._load(open_source(path, memory, revision), "transcribe", options, memory)
 
     @property

@@ -180,7 +180,7 @@ class Job:
     """Units, the folder of their parts, and what computes them."""
 
     def __init__(self, units: Sequence[Unit], folder: Folder, encoder: StreamEncoder, settings: Settings, isa: str):
-        """isa: the instruction set, which decides bits and is in the metadata of every part."""
+        """isa: the instruction set, or what says whose bits parts have; it is in the metadata of every part."""
         self.units, self.folder = units, folder
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
@@ -358,7 +358,7 @@ def _sets_to_record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_i
     if not allow_mixed_isa:
         raise InputError(f"the parts in the output folder were computed by {listed(sets)}, and this is {isa}, "
                          "whose vectors differ in their last bits; set ENGINE_ISA to one that all machines have, "
-                         "give another folder, or say --allow-mixed-isa")
+                         "give another folder, or say --allow-mixed-isa. A job with --bits portable needs none of this")
     return sorted({*sets, isa})
 
 

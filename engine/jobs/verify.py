@@ -54,7 +54,7 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata.get("isa", job.isa) != job.isa:
-        return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
+        return _elsewhere(metadata["isa"], job)
     if other := _other_shape(found, own):
         return f"it has {other} that its input gives"
     rows = list(different_rows(found, own))
@@ -67,7 +67,7 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
-        return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
+        return _elsewhere(metadata["isa"], job)
     data, kept, rejected = job.compute_sample(unit, sample)
     if metadata["rejected"] != rejected:        # the model refused some rows, so that the places of others are unknown
         return _compare_whole(job, unit, job.folder.read(unit.name))
@@ -79,6 +79,12 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
         return f"it has {other} that its input gives"
     rows = list(different_rows(found, own))
     return f"{len(rows)} of {len(kept)} rows differ, the first is {rows[0]}" if rows else None
+
+
+def _elsewhere(isa: str, job: Job) -> str:
+    """Say of a part of another instruction set where it can be verified."""
+    return (f"it was computed by {isa}, and this is {job.isa}; verify it on a CPU that has these kernels, where "
+            "ENGINE_ISA chooses them. Parts of a job with --bits portable can be verified on every CPU")
 
 
 def _other_shape(one: Any, other: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .attention import AttentionKind as AttentionKind
+from .bits import FASTEST, PORTABLE
 from .precision import FORMATS
 
 
@@ -25,6 +26,13 @@ class RunConfig:
     cache: str | None = None
     """Precision of the keys and values that a decoder keeps: "float32", "bfloat16" or "int8", which has a scale for
     each token and key head. None for that of `FORMATS[precision].cache`."""
+    bits: str = FASTEST
+    """Whose bits results have, one of `engine.model.bits`. A backend refuses portable bits if it lacks them."""
+
+    @property
+    def portable(self) -> bool:
+        """Return whether results have the bits that all CPUs have in common."""
+        return self.bits == PORTABLE
 
     @property
     def cache_precision(self) -> str:

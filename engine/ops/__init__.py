@@ -14,10 +14,11 @@ vector.
     rowwise.py     norms, softmax, activations        positions.py   rotary, ALiBi, T5's relative positions
     layers.py      multi-head attention and a layer   arguments.py   argument checks that all of them use
 
-All operations raise `InputError` for a wrong type, shape or value. The operations that run on a backend have two more
+All operations raise `InputError` for a wrong type, shape or value. The operations that run on a backend have three more
 arguments:
     backend    a name that `engine info` lists; None for the fastest backend that works here
     threads    maximum number of threads; None for all CPUs that the process may use, which is also the upper limit
+    bits       "fastest", or "portable" for results with the same bits on every CPU with fused multiply-adds
 The choice of backend and the number of CPUs are determined at the first call and kept. These operations raise
 `BackendUnavailable` for a backend that cannot run here. With backend="reference" they also compute in float64, if all
 arrays are float64; other backends raise `UnsupportedError` for float64.

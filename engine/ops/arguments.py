@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import get_backend
+from ..backends import check_portable, get_backend
 from ..backends.ops_interface import Ops
 from ..base.arguments import positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
+from ..model.bits import check_bits
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
@@ -75,7 +76,7 @@ class Arguments:
         """Return None for None; check any other value as `array` does."""
         return None if value is None else self.array(name, value, shape)
 
-    def ops(self, backend: str | None, threads: int | None) -> Ops:
+    def ops(self, backend: str | None, threads: int | None, bits: str) -> Ops:
         """Return the operations of the chosen backend, after checking that it computes in the dtype of the arrays."""
         name = "auto" if backend is None else backend
         if not isinstance(name, str):
@@ -86,7 +87,7 @@ class Arguments:
                 f"float64, which {self._first} is, works with backend='reference' only; for other backends convert "
                 "all arrays with astype(np.float32)"
             )
-        return _ops(name, threads)
+        return _ops(name, threads, check_bits(bits))
 
     def _describe(self, letters: list[str], any_axes: bool) -> str:
         """Format the shape in letters, with the sizes that are already set."""
@@ -99,10 +100,11 @@ class Arguments:
 
 
 @lru_cache(maxsize=64, typed=True)
-def _ops(backend: str, threads: int | None) -> Ops:
+def _ops(backend: str, threads: int | None, bits: str) -> Ops:
     # The result is cached for the life of the process: asking the system for its CPUs takes longer than a small
     # operation.
-    return get_backend(backend).ops(choose_threads(threads))
+    chosen = get_backend(backend)
+    return chosen.ops(choose_threads(threads), check_portable(chosen, bits))
 
 
 def number(name: str, value: Any, least: float = -math.inf) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from ..backends.ops_interface import UNBOUNDED, AttentionCall
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, shown
+from ..model.bits import FASTEST
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31
@@ -33,6 +34,7 @@ def attention(
     score_mod: Callable[..., float] | None = None,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Return softmax(scores) v, where scores = q k^T * scale, changed by the options below: float32 [B,H,T,e].
 
@@ -92,7 +94,7 @@ def attention(
         mask=None if mask is None else _spread("mask", _check_mask(mask), (B, H, T, S)),
         score_mod=score_mod,
     )  # fmt: skip
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     if B * T * S * e == 0:
         return np.zeros((B, H, T, e), q.dtype)
     return ops.attention(call)

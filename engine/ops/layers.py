@@ -11,6 +11,7 @@ import numpy as np
 from ..backends.execute import Execution
 from ..base.arguments import flag
 from ..base.errors import InputError, shown
+from ..model.bits import FASTEST
 from ..model.config import ModelConfig
 from ..programs.encoder import layer_of
 from ..programs.operations import Attend, Norm
@@ -40,6 +41,7 @@ def multi_head_attention(
     residual: np.ndarray | None = None,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
     **options: Any,
 ) -> np.ndarray:
     """Compute attention with its four projections, and add a residual: [B,T,O].
@@ -68,14 +70,14 @@ def multi_head_attention(
         w[f"{name}.bias"] = arguments.optional(f"{name}.bias", weights.get(f"{name}.bias"), shape.split()[0])
     residual = arguments.optional("residual", residual, "B T O")
     _check_heads(arguments.sizes, H, G)
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     q, k, v = (
         apply_linear(ops, own, w[f"{name}.weight"], w[f"{name}.bias"])
         .reshape(*own.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
         .transpose(0, 2, 1, 3)
         for name, own, heads in (("query", x, H), ("key", source, G), ("value", source, G))
     )
-    heads = attention(q, k, v, backend=backend, threads=threads, **options).transpose(0, 2, 1, 3)
+    heads = attention(q, k, v, backend=backend, threads=threads, bits=bits, **options).transpose(0, 2, 1, 3)
     joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])
     return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
 
@@ -92,6 +94,7 @@ def encoder_layer(
     eps: float = 1e-5,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
     **options: Any,
 ) -> np.ndarray:
     """Compute a transformer layer, x [B,T,D] -> [B,T,D]: attention and a feed-forward network, each with a residual.
@@ -134,9 +137,10 @@ def encoder_layer(
         return np.empty_like(x)
 
     def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
-        return attention(q, k, v, backend=backend, threads=threads, **options)
+        return attention(q, k, v, backend=backend, threads=threads, bits=bits, **options)
 
-    execution = Execution(arguments.ops(backend, threads), {f"layers.0.{name}": array for name, array in w.items()},
+    ops = arguments.ops(backend, threads, bits)
+    execution = Execution(ops, {f"layers.0.{name}": array for name, array in w.items()},
                           attend=attend)  # fmt: skip
     buffers = {"x": x}
     execution.run(operations, buffers)

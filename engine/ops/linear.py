@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.ops_interface import Ops
+from ..model.bits import FASTEST
 from .arguments import Arguments, activation_name
 
 
@@ -17,6 +18,7 @@ def linear(
     residual: np.ndarray | None = None,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Return activation(x weight^T + bias) + residual: [...,N].
 
@@ -29,7 +31,7 @@ def linear(
     bias = arguments.optional("bias", bias, "N")
     residual = arguments.optional("residual", residual, "... N")
     activation = None if activation is None else activation_name(activation)
-    return apply_linear(arguments.ops(backend, threads), x, weight, bias, activation, residual)
+    return apply_linear(arguments.ops(backend, threads, bits), x, weight, bias, activation, residual)
 
 
 def ffn(
@@ -45,6 +47,7 @@ def ffn(
     residual: np.ndarray | None = None,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Return a feed-forward network's output: down(activation(up(x))) + residual, or the gated form if `gate` is given.
 
@@ -63,7 +66,7 @@ def ffn(
     down_bias = arguments.optional("down_bias", down_bias, "O")
     residual = arguments.optional("residual", residual, "... O")
     activation = activation_name(activation)
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     hidden = apply_linear(ops, x, up, up_bias, activation if gate is None else None)
     if gate is not None:
         hidden = ops.gate(activation, apply_linear(ops, x, gate, gate_bias), hidden)

@@ -9,6 +9,7 @@ import numpy as np
 from ..base.arguments import flag
 from ..base.errors import InputError, shown
 from ..model import positions as formulas
+from ..model.bits import FASTEST
 from .arguments import Arguments, integer, number, read_array
 
 _MOST_HEADS = 2**16
@@ -28,6 +29,7 @@ def rotary(
     interleaved: bool = False,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Apply the rotary position embedding to queries or keys x [B,H,T,d]: the same shape.
 
@@ -54,7 +56,7 @@ def rotary(
     if not 1 <= pairs <= d // 2:
         raise InputError(f"cos and sin must have from 1 to d/2 = {d // 2} columns, one for each pair, not {pairs}")
     cos, sin = _for_batch("cos", cos, (B, T, pairs)), _for_batch("sin", sin, (B, T, pairs))
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     return ops.rotate(x, cos, sin, flag("interleaved", interleaved)) if x.size else np.empty_like(x)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..base.arguments import renamed_arguments
 from ..base.errors import InputError, shown
+from ..model.bits import FASTEST
 from .arguments import Arguments, number
 
 
@@ -19,6 +20,7 @@ def layer_norm(
     eps: float = 1e-5,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [...,D]: the same shape.
 
@@ -29,7 +31,7 @@ def layer_norm(
     weight = arguments.optional("weight", weight, "D")
     bias = arguments.optional("bias", bias, "D")
     eps = number("eps", eps, least=0)
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     return ops.layer_norm(_rows(x), weight, bias, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
@@ -40,6 +42,7 @@ def rms_norm(
     eps: float = 1e-6,
     backend: str | None = None,
     threads: int | None = None,
+    bits: str = FASTEST,
 ) -> np.ndarray:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last axis of x [...,D]: the same shape.
 
@@ -49,13 +52,13 @@ def rms_norm(
     x = arguments.array("x", x, "... D")
     weight = arguments.optional("weight", weight, "D")
     eps = number("eps", eps, least=0)
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     return ops.rms_norm(_rows(x), weight, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
 @renamed_arguments
 def softmax(
-    x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None
+    x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None, bits: str = FASTEST
 ) -> np.ndarray:
     """Return exp(x) / sum(exp(x)) over one axis of x, by default the last one: the same shape.
 
@@ -68,14 +71,15 @@ def softmax(
         moved = np.moveaxis(x, axis, -1)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"axis must be an int from {-x.ndim} to {x.ndim - 1}, not {shown(axis)}") from error
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     if x.size == 0:
         return np.empty_like(x)
     return np.ascontiguousarray(np.moveaxis(ops.softmax(_rows(moved)).reshape(moved.shape), -1, axis))
 
 
 def gelu(
-    x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None
+    x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None,
+    bits: str = FASTEST
 ) -> np.ndarray:
     """Return x Phi(x), where Phi is the normal distribution function: x of any shape, the same shape.
 
@@ -84,26 +88,26 @@ def gelu(
     """
     if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
         raise InputError(f"approximate must be 'none' or 'tanh', not {shown(approximate)}")
-    return _activate("gelu" if approximate == "none" else "gelu_tanh", x, backend, threads)
+    return _activate("gelu" if approximate == "none" else "gelu_tanh", x, backend, threads, bits)
 
 
-def relu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
+def relu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Return max(x, 0): x of any shape, the same shape. Raises `InputError`."""
-    return _activate("relu", x, backend, threads)
+    return _activate("relu", x, backend, threads, bits)
 
 
-def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
+def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Return x / (1 + exp(-x)): x of any shape, the same shape.
 
     Hendrycks and Gimpel, arXiv:1606.08415, section 2; also called swish. Raises `InputError`.
     """
-    return _activate("silu", x, backend, threads)
+    return _activate("silu", x, backend, threads, bits)
 
 
-def _activate(activation: str, x: Any, backend: str | None, threads: int | None) -> np.ndarray:
+def _activate(activation: str, x: Any, backend: str | None, threads: int | None, bits: str) -> np.ndarray:
     arguments = Arguments()
     x = arguments.floats("x", x)
-    ops = arguments.ops(backend, threads)
+    ops = arguments.ops(backend, threads, bits)
     return ops.activate(activation, np.atleast_1d(x)).reshape(x.shape) if x.size else np.empty_like(x)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..backends import get_backend
-from ..backends.reference.formulas import softmax
 from ..base.errors import InputError, UnsupportedError, WeightsError, located
 from ..base.progress import growing_progress
 from ..base.stop import NEVER, Stop
@@ -19,8 +18,10 @@ from ..generation.calls import Task
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request
 from ..generation.works import Work
+from ..model.bits import PORTABLE
 from ..model.generation_config import GenerationConfig
 from ..weights.input_layers import Frames
+from ..weights.modules import softmax
 from .alignment import UNSPACED, split_words
 from .audio_files import recording_samples
 from .decoding import AudioStepper
@@ -240,7 +241,8 @@ class Transcription:
         stop.check()
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
-        rows = self._stem.embed(features, get_backend(self._model.backend).ops(self._model.threads))
+        ops = get_backend(self._model.backend).ops(self._model.threads, self._model.bits == PORTABLE)
+        rows = self._stem.embed(features, ops)
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
         return self._model.encoder.forward(batch, stop)
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..interface.engine import Engine
 from ..loading.load import load_model
+from ..model.bits import FASTEST
 from ..model.precision import WAYS, canonical_name, stored_format
 from ..weights.model import Model
 from ..weights.modules import normalize
@@ -71,6 +72,7 @@ def compare_precision(
     *,
     backend: str = "auto",
     threads: int | None = None,
+    bits: str = FASTEST,
     show_progress_bar: bool | None = None,
     revision: str | None = None,
 ) -> Comparison:
@@ -81,7 +83,7 @@ def compare_precision(
     """
     sentences = [sentence for row in data.rows for sentence in row]
     model = load_model(path, kind="encode", revision=revision)
-    engines = engines_in(("float32", precision), model, backend=backend, threads=threads)
+    engines = engines_in(("float32", precision), model, backend=backend, threads=threads, bits=bits)
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None
@@ -91,14 +93,15 @@ def compare_precision(
     return Comparison(float(cosines.mean()), float(cosines.min()), ranking)
 
 
-def engines_in(precisions: Sequence[str], model: Model, *, backend: str, threads: int | None) -> list[Engine]:
+def engines_in(precisions: Sequence[str], model: Model, *, backend: str, threads: int | None,
+               bits: str) -> list[Engine]:
     """Return an engine of a model in each precision, whose weights are converted as `engine convert` does it.
 
     All engines are created before any of them runs, so that an unsupported precision fails at once. Raises the errors
     of `convert_model` and `Engine`.
     """
     computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
-    return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads,
+    return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads, bits=bits,
                    precision=name if computes or name in WAYS else None)
             for name in map(canonical_name, precisions)]
 

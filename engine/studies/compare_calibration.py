@@ -14,6 +14,7 @@ from ..base.progress import progress
 from ..heads import text_logits
 from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
+from ..model.bits import FASTEST
 from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
 from .compare import engines_in
 from .labelled import label_numbers
@@ -45,7 +46,7 @@ class Calibrated:
 
 def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelled], *,
                         precisions: Sequence[str] = ("float32", "bfloat16", "int8"), coverage: float = COVERAGE,
-                        backend: str = "auto", threads: int | None = None,
+                        backend: str = "auto", threads: int | None = None, bits: str = FASTEST,
                         show_progress_bar: bool | None = None,
                         revision: str | None = None) -> list[Calibrated]:
     """Classify labelled texts in each precision with the calibration of the model's file, and say how well it holds.
@@ -55,7 +56,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     """
     share = check_coverage(coverage)
     model = load_model(path, kind="encode", revision=revision)
-    engines = engines_in(precisions, model, backend=backend, threads=threads)
+    engines = engines_in(precisions, model, backend=backend, threads=threads, bits=bits)
     found = []
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.functions import log
+
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Returns x y^T of float32 arrays [T, S] and [U, S]."""
 
@@ -25,7 +27,7 @@ def entropy_limits(weights: np.ndarray) -> NDArray[np.float32]:
     weights: [H, T, S] of the heads of a layer. A key that a window hides from a token has weight 0 in all heads.
     """
     visible = (weights > 0).any(axis=0).sum(axis=1)
-    return np.log(np.maximum(visible, 1)).astype(np.float32)
+    return log(np.maximum(visible, 1)).astype(np.float32)
 
 
 def shares(entropies: np.ndarray, limits: np.ndarray) -> NDArray[np.float32]:

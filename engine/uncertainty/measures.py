@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.functions import log
+
 BINS = 15
 """The bins of the expected calibration error, as in Guo et al. 2017."""
 
@@ -102,5 +104,5 @@ def entropy(probabilities: np.ndarray) -> NDArray[np.float64]:
     found = np.zeros(len(probabilities))
     for i, row in enumerate(probabilities.astype(np.float64)):
         own = row[row > 0]
-        found[i] = -(own * np.log(own)).sum() + 0.0     # + 0.0, because -0.0 would be printed with its sign
+        found[i] = -(own * log(own)).sum() + 0.0     # + 0.0, because -0.0 would be printed with its sign
     return found

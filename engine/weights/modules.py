@@ -237,6 +237,13 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Return the softmax over the last axis, [..., n]; NaN for a row with infinity."""
+    with np.errstate(invalid="ignore"):     # finite weights may be so large that the logits are not
+        e = exp(x - x.max(axis=-1, keepdims=True))
+        return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
 def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
     return {name: array for name, array in arrays.items() if array is not None}
 

@@ -30,16 +30,16 @@ DEBS = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-minimal", f"libpython{PYT
         "liblzma5", "libsqlite3-0", "libuuid1")
 WHEELS = ("numpy", "pytest", "hypothesis")
 
-SETS = "portable,neon,neondot,neonbf16"
+SETS = "baseline,neon,neondot,neonbf16"
 
 PRODUCTS: dict[str, set[str]] = {
-    "native": set(), "kernels_portable": set(), "kernels_neon": set(), "kernels_neondot": {"sdot"},
+    "native": set(), "kernels_baseline": set(), "kernels_neon": set(), "kernels_neondot": {"sdot"},
     "kernels_neonbf16": {"smmla", "bfdot", "bfmmla"},
 }  # fmt: skip
 """The instructions beyond ARMv8.0 that each module may use for products; it has to use them, too."""
 
-CPUS = {"cortex-a72": "neon, portable", "neoverse-n1": "neondot, neon, portable",
-        "max": "neonbf16, neondot, neon, portable"}
+CPUS = {"cortex-a72": "neon, baseline", "neoverse-n1": "neondot, neon, baseline",
+        "max": "neonbf16, neondot, neon, baseline"}
 """The instruction sets of `SETS` that run on a CPU, the fastest first."""
 
 
@@ -106,7 +106,8 @@ def test(files: list[str]) -> int:
     """Run the tests of each file in a process of its own; print how many passed on each kernel table."""
     passed: Counter[str] = Counter()
     failed = []
-    for file in files or sorted(str(path) for path in REPOSITORY.glob("tests/backends/kernels/test_*.py")):
+    of_kernels = sorted(str(path) for path in REPOSITORY.glob("tests/backends/kernels/test_*.py"))
+    for file in files or [*of_kernels, str(REPOSITORY / "tests/backends/cpu/test_digests.py")]:
         command = arm64("-m", "pytest", "-v", "-p", "no:cacheprovider", "--import-mode=append", file)
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None

@@ -38,7 +38,7 @@ def test_backends_that_run_here(name):
 
 @pytest.mark.parametrize(("able", "tuned", "chosen"), [
     ({"cython", "numba"}, {"cython", "numba"}, "cython"),
-    ({"cython", "numba"}, {"numba"}, "numba"),              # only portable kernels are left
+    ({"cython", "numba"}, {"numba"}, "numba"),              # only baseline kernels are left
     ({"cython"}, set(), "cython"),                          # and no Numba
     ({"numba"}, {"numba"}, "numba"),
 ])
@@ -88,10 +88,10 @@ def test_every_backend_describes_itself(name):
         assert isinstance(backend.tuned(), bool)
 
 
-def test_portable_kernels_are_not_tuned_unless_asked_for(monkeypatch):
+def test_baseline_kernels_are_not_tuned_unless_asked_for(monkeypatch):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     monkeypatch.delenv("ENGINE_ISA", raising=False)
-    monkeypatch.setattr(isa, "available", lambda: ["portable"])
+    monkeypatch.setattr(isa, "available", lambda: ["baseline"])
     assert not cython_cpu.BACKEND.tuned()
-    monkeypatch.setenv("ENGINE_ISA", "portable")
+    monkeypatch.setenv("ENGINE_ISA", "baseline")
     assert cython_cpu.BACKEND.tuned()

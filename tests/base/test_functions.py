@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from engine.base.functions import cos_sin, exp, log, log1p, log10, power, tanh
+from engine.base.functions import cos_sin, exp, log, log1p, log10, power, product, tanh
 
 RANDOM = np.random.default_rng(0)
 
@@ -98,3 +98,20 @@ def test_the_bits_do_not_depend_on_the_code_that_numpy_chooses():
         return run.stdout
 
     assert len({digest(without) for without in ("", *OTHER_CPUS)}) == 1
+
+
+def test_a_product_is_near_and_exact_in_any_order():
+    """Reversing the depth, or cutting it, changes no bit, as it would change those of a plain product."""
+    rng = np.random.default_rng(0)
+    for n, m, K in [(1, 1, 1), (3, 5, 2), (7, 4, 3072), (20, 30, 768)]:
+        a, b = rng.standard_normal((n, K)) * 1e-9, rng.standard_normal((m, K)) * 1e7
+        found = product(a, b)
+        exact = a.astype(np.longdouble) @ b.astype(np.longdouble).T
+        size = K**0.5 * np.abs(a).max(axis=1)[:, None] * np.abs(b).max(axis=1)
+        assert (np.abs(found - exact) <= 2.0**-38 * size).all()
+        order = rng.permutation(K)
+        assert found.tobytes() == product(a[:, order], b[:, order]).tobytes()
+    assert np.isnan(product([[np.nan, 1.0]], [[1.0, 2.0]])).all()
+    zeros = product(np.zeros((2, 3)), np.ones((2, 3)))
+    assert not zeros.any()
+    assert not np.signbit(zeros).any()

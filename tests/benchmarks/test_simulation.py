@@ -116,7 +116,7 @@ def test_constants_are_those_of_the_schedule():
     constants = dict(re.findall(r"^    ([A-Z_]+) = (\w+)", source, re.MULTILINE))
     assert int(constants["PIECES"]) == PIECES
     for precision in ROUNDED:
-        product = isa.load("portable").product(precision)
+        product = isa.load("baseline").product(precision)
         assert (product.block, product.shared, product.bundle) == (Rule().block, Rule().block, Rule().bundle)
 
 

@@ -164,11 +164,11 @@ def test_info_tells_what_multiplies(monkeypatch, capsys, name, told):
 
 def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-    if isa.why_not("portable"):
-        pytest.skip("the portable kernels are not built")
-    monkeypatch.setenv("ENGINE_ISA", "portable")
+    if isa.why_not("baseline"):
+        pytest.skip("the baseline kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "baseline")
     reason = "Linux does not let this process use amx: the signal stack of a thread is smaller than 12 KB"
-    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx", "portable"))
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx", "baseline"))
     monkeypatch.setattr(isa, "why_not", lambda name: reason if name == "amx" else None)
     assert main(["info"]) == 0
     assert reason in capsys.readouterr().out
@@ -191,11 +191,11 @@ def test_info_tells_what_multiplies_in_numba(monkeypatch, capsys):
 
 def test_info_tells_which_products_of_arm_are_missing(monkeypatch, capsys):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-    if isa.why_not("portable"):
-        pytest.skip("the portable kernels are not built")
-    monkeypatch.setenv("ENGINE_ISA", "portable")
-    monkeypatch.setattr(isa, "INSTRUCTION_SETS", (*isa.OF_ARCHITECTURE["aarch64"], "portable"))
-    monkeypatch.setattr(isa, "why_not", lambda name: None if name == "portable" else f"this CPU lacks {name}.")
+    if isa.why_not("baseline"):
+        pytest.skip("the baseline kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "baseline")
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", (*isa.OF_ARCHITECTURE["aarch64"], "baseline"))
+    monkeypatch.setattr(isa, "why_not", lambda name: None if name == "baseline" else f"this CPU lacks {name}.")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert told.index("lacks neonbf16.") < told.index("lacks neondot.")

@@ -14,6 +14,8 @@ class TableStepper:
     steps: for each step, the list of its rows.
     """
 
+    exp = np.exp
+
     def __init__(self, vocab_size=23, bias=None, longest=None):
         self.vocab_size, self.bias, self.longest = vocab_size, bias or {}, longest
         self.sources = {}

@@ -10,6 +10,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 
 from engine import Engine  # noqa: E402
 from engine.base.errors import InputError  # noqa: E402
@@ -150,6 +151,27 @@ def test_another_instruction_set_is_refused(run, tmp_path, capsys):
     assert run("--id", "id", "--allow-mixed-isa") == 0
     assert json.loads(job.read_text())["instruction_sets"] == sorted([*own, "cython, another"])
     every_row_once(tmp_path / "out", 70)
+
+
+def test_portable_bits_have_no_instruction_set(run, tmp_path, monkeypatch, capsys):
+    """Parts that several sets wrote into one folder are those of each, and each verifies them all."""
+    sets = [name for name in isa.available() if isa.load(name).fused]
+    options = ("--id", "id", "--precision", "int8", "--bits", "portable")
+    for i, name in enumerate(sets):
+        monkeypatch.setenv("ENGINE_ISA", name)
+        assert run(*options, "--shard", f"{i}/{len(sets)}") == 0
+        assert run(*options, output=name) == 0
+    for name in sets:
+        monkeypatch.setenv("ENGINE_ISA", name)
+        assert run(*options, "--verify") == 0
+        assert run(*options, "--verify=2") == 0
+        same_parts(tmp_path / "out", tmp_path / name)
+    every_row_once(tmp_path / "out", 70)
+    manifest = json.loads((tmp_path / "out/_manifest.json").read_text())
+    assert manifest["instruction_sets"] == [manifest["options"]["bits"]] == ["portable bits, version 1"]
+    capsys.readouterr()
+    assert run("--id", "id", "--precision", "int8") == 1
+    assert "--bits (portable bits, version 1 there, not given now)" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written(run, tmp_path):

@@ -1,6 +1,6 @@
 """Compile some of the extension modules of the tree in the current folder, where it lies.
 
-    python -m tests.mistakes.build kernels_portable native
+    python -m tests.mistakes.build kernels_baseline native
 
 Modules whose sources have not changed are not compiled again. -O1 is enough to see a mistake, and takes the compiler a
 third of the time of -O3.

@@ -1,6 +1,6 @@
 """Mistakes in the kernels: .pxi and .h files that are compiled for one instruction set.
 
-Most are tried on the portable kernels, which any machine compiles in a few seconds; some concern only the tile shapes
+Most are tried on the baseline kernels, which any machine compiles in a few seconds; some concern only the tile shapes
 of AVX-512 (wide) or AMX's tiles (amxemulated).
 """
 
@@ -10,114 +10,114 @@ from functools import partial
 
 from .mistake import Mistake
 
-_portable = partial(Mistake, build=("kernels_portable",), isa="portable")
+_baseline = partial(Mistake, build=("kernels_baseline",), isa="baseline")
 _wide = partial(Mistake, build=("kernels_wide",), isa="wide")
 _tiles = partial(Mistake, build=("kernels_amxemulated",), isa="amxemulated")
 
 MISTAKES = (
-    _portable(
+    _baseline(
         name="multiplier-of-the-first-group",
         what="Both groups of a block of 4 bits are multiplied by the multiplier of the first.",
         file="engine/backends/cython_cpu/kernels/nibbles.pxi",
         right="b + 16 * width + c, g)",
         wrong="b + 16 * width + c, 0)",
-        tests="tests/backends/kernels/test_integers.py -k portable",
+        tests="tests/backends/kernels/test_integers.py -k baseline",
         caught_by=("tests/backends/kernels/test_integers.py::test_any_size",),
     ),
-    _portable(
+    _baseline(
         name="offsets-of-the-first-slice",
         what="Deep rows of 4 bits get the offsets of their first slice again.",
         file="engine/backends/cython_cpu/kernels/nibbles.pxi",
         right="offsets + k // GROUPED * 2 * nv * VL, totals)",
         wrong="offsets, totals)",
-        tests="tests/backends/kernels/test_integers.py -k portable",
+        tests="tests/backends/kernels/test_integers.py -k baseline",
         caught_by=("tests/backends/kernels/test_integers.py::test_every_depth",),
     ),
-    _portable(
+    _baseline(
         name="steps-of-the-first-slice",
         what="All slices of the weights of 4 bits of many rows are multiplied by the steps of the first one.",
         file="engine/backends/cython_cpu/kernels/nibbles.pxi",
         right="rows.steps += k",
         wrong="rows.steps += 0",
-        tests="tests/backends/kernels/test_integers.py -k portable",
+        tests="tests/backends/kernels/test_integers.py -k baseline",
         caught_by=("tests/backends/kernels/test_integers.py::test_a_row_does_not_depend_on_its_neighbours",),
     ),
-    _portable(
+    _baseline(
         name="blocks-that-count-from-7",
         what="The codes of Q4_0 count from 7 in place of 8.",
         file="engine/backends/cython_cpu/kernels/nibbles.pxi",
         right="x = x_set1(-8 * load_32(",
         wrong="x = x_set1(-7 * load_32(",
-        tests="tests/backends/kernels/test_integers.py -k portable",
+        tests="tests/backends/kernels/test_integers.py -k baseline",
         caught_by=("tests/backends/kernels/test_integers.py::test_any_size",),
     ),
-    _portable(
+    _baseline(
         name="minima-of-the-first-row",
         what="The minima of a block of Q4_1 are multiplied by the sum of the codes of the first row of a tile.",
         file="engine/backends/cython_cpu/kernels/nibbles.pxi",
         right="load_32(<const char*>row_sums + i * stride))), minimum))",
         wrong="load_32(<const char*>row_sums))), minimum))",
-        tests="tests/backends/kernels/test_integers.py -k portable",
+        tests="tests/backends/kernels/test_integers.py -k baseline",
         caught_by=("tests/backends/kernels/test_integers.py::test_any_size",),
     ),
-    _portable(
+    _baseline(
         name="keys-of-the-whole-range",
         what="A query of a cached context also reads the keys of its last cell that come after it.",
         file="engine/backends/cython_cpu/kernels/ranges.pxi",
         right="x = v_select(seen_lanes(i, begin, end), x, hidden)",
         wrong="x = v_select(seen_lanes(i, begin, last), x, hidden)",
-        tests="tests/backends/kernels/test_cached_attention.py -k portable",
+        tests="tests/backends/kernels/test_cached_attention.py -k baseline",
         caught_by=("tests/backends/kernels/test_cached_attention.py::test_any_combination",),
     ),
-    _portable(
+    _baseline(
         name="values-without-their-scales",
         what="Values that are cached in int8 are not multiplied by the scales of their tokens.",
         file="engine/backends/cython_cpu/kernels/cached_few.pxi",
         right="multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)",
         wrong="pass",
-        tests="tests/backends/kernels/test_cached_attention.py -k portable",
+        tests="tests/backends/kernels/test_cached_attention.py -k baseline",
         caught_by=("tests/backends/kernels/test_cached_attention.py::test_any_combination",),
     ),
-    _portable(
+    _baseline(
         name="norm-tail-lanes",
         what="The lanes behind the end of a row count in the variance of LayerNorm.",
         file="engine/backends/cython_cpu/kernels/norm.pxi",
         right="            x = v_keep(x, n)\n",
         wrong="            pass\n",
-        tests="tests/backends/kernels/test_rowwise.py -k portable",
+        tests="tests/backends/kernels/test_rowwise.py -k baseline",
         caught_by=("tests/backends/kernels/test_rowwise.py::test_layer_norm",),
     ),
-    _portable(
+    _baseline(
         name="rms-epsilon-outside",
         what="The epsilon of RMSNorm is added behind the root.",
         file="engine/backends/cython_cpu/kernels/norm.pxi",
         right="sqrtf(sum_of_terms(SQUARE, x, norm.D, 0) / norm.D + norm.eps))",
         wrong="(sqrtf(sum_of_terms(SQUARE, x, norm.D, 0) / norm.D) + norm.eps))",
-        tests="tests/backends/kernels/test_rowwise.py tests/backends/kernels/test_operations.py -k portable",
+        tests="tests/backends/kernels/test_rowwise.py tests/backends/kernels/test_operations.py -k baseline",
         caught_by=("tests/backends/kernels/test_rowwise.py::test_rms_norm",),
     ),
-    _portable(
+    _baseline(
         name="rope-second-half",
         what="The second half of each head is not rotated.",
         file="engine/backends/cython_cpu/kernels/rotary.pxi",
         right="    v_storen(out + half, turned_y(a, b, c, s), n)",
         wrong="    v_storen(out + half, b, n)",
-        tests="tests/backends/kernels/test_rotary.py -k portable",
+        tests="tests/backends/kernels/test_rotary.py -k baseline",
         caught_by=("tests/backends/kernels/test_rotary.py::test_every_width",),
     ),
-    _portable(
+    _baseline(
         name="softmax-tail",
         what="The lanes behind the end of a row count as zeros in the maximum and the sum of a softmax.",
         file="engine/backends/cython_cpu/kernels/softmax.pxi",
         right="v_set1(<float>n)), v_loadn(x, n), v_set1(-INFINITY))",
         wrong="v_set1(<float>n)), v_loadn(x, n), v_set1(0.0))",
-        tests="tests/backends/kernels/test_softmax.py -k portable",
+        tests="tests/backends/kernels/test_softmax.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_softmax.py::test_every_width",
             "tests/backends/kernels/test_softmax.py::test_large_numbers_and_large_differences",
         ),
     ),
-    _portable(
+    _baseline(
         name="embedding-scale-of-row-0",
         what="All rows of an int8 table are widened with the scale of its first row.",
         file="engine/backends/cython_cpu/kernels/embed.pxi",
@@ -129,179 +129,206 @@ MISTAKES = (
             "tests/weights/test_embedding_tables.py::test_on_every_backend",
         ),
     ),
-    _portable(
+    _baseline(
         name="gelu-digits",
         what="Two digits of a coefficient of GELU's polynomial are swapped.",
         file="engine/backends/cython_cpu/kernels/elementwise.pxi",
         right="pair(<float>-4.5920473e-1, <float>-5.2485343e-2, t)",
         wrong="pair(<float>-4.5920743e-1, <float>-5.2485343e-2, t)",
-        tests="tests/backends/kernels/test_rowwise.py -k portable",
+        tests="tests/backends/kernels/test_rowwise.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_rowwise.py::test_activation_is_within_an_ulp_of_its_argument",
             "tests/backends/kernels/test_rowwise.py::test_activation_at_every_width",
         ),
     ),
-    _portable(
+    _baseline(
         name="band-lower-edge",
         what="A query sees one key before its window.",
         file="engine/backends/cython_cpu/kernels/scores.pxi",
         right="x = v_select(v_less(v_set1(key - call.low), query), hidden, x)",
         wrong="x = v_select(v_less(v_set1(key - call.low + 1), query), hidden, x)",
-        tests="tests/backends/kernels/test_attention_options.py -k portable",
+        tests="tests/backends/kernels/test_attention_options.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_attention_options.py::test_band",
             "tests/backends/kernels/test_attention_options.py::test_bias_and_mask_of_any_strides",
         ),
     ),
-    _portable(
+    _baseline(
         name="mask-forgotten",
         what="The mask is forgotten where the scores are changed as well.",
         file="engine/backends/cython_cpu/kernels/scores.pxi",
         right="                    if call.mask != NULL:\n                        x = v_select(visible[r], x, hidden)",
         wrong="                    if call.mask != NULL and not change:\n"
               "                        x = v_select(visible[r], x, hidden)",
-        tests="tests/backends/kernels/test_attention_options.py -k portable",
+        tests="tests/backends/kernels/test_attention_options.py -k baseline",
         caught_by=("tests/backends/kernels/test_attention_options.py::test_bias_and_mask_of_any_strides",),
     ),
-    _portable(
+    _baseline(
         name="context-stays-fresh",
         what="The context of a block of queries begins anew behind keys of which some are hidden.",
         file="engine/backends/cython_cpu/kernels/attention.pxi",
         right="        add_seen_values(call, s, b, keys)\n    b.fresh = False",
         wrong="        add_seen_values(call, s, b, keys)\n    b.fresh = b.fresh and not plain",
-        tests="tests/backends/kernels/test_attention_options.py tests/backends/kernels/test_attention.py -k portable",
+        tests="tests/backends/kernels/test_attention_options.py tests/backends/kernels/test_attention.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_attention_options.py::test_band",
             "tests/backends/kernels/test_attention_options.py::test_softcap",
         ),
     ),
-    _portable(
+    _baseline(
         name="maximum-begins-at-zero",
         what="The running maximum of attention begins at 0, so that very negative scores vanish.",
         file="engine/backends/cython_cpu/kernels/attention.pxi",
         right="v_store(b.maximum + j * VL, v_set1(-3.0e38))      # a finite number, because -inf - -inf is NaN",
         wrong="v_store(b.maximum + j * VL, v_set1(0.0))",
-        tests="tests/backends/kernels/test_attention.py tests/backends/kernels/test_attention_options.py -k portable",
+        tests="tests/backends/kernels/test_attention.py tests/backends/kernels/test_attention_options.py -k baseline",
         caught_by=("tests/backends/kernels/test_attention.py::test_scores_far_below_zero",),
     ),
-    _portable(
+    _baseline(
         name="weights-of-older-keys",
         what="The sum of the weights of older ranges is not corrected for a new maximum.",
         file="engine/backends/cython_cpu/kernels/ranges.pxi",
         right="v_fma(v_set1(range_sum), new, v_mul(v_set1(sum[0]), old))",
         wrong="v_fma(v_set1(range_sum), new, v_set1(sum[0]))",
-        tests="tests/backends/kernels/test_cached_attention.py -k portable",
+        tests="tests/backends/kernels/test_cached_attention.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_cached_attention.py::test_around_every_block_of_keys",
             "tests/backends/kernels/test_cached_attention.py::test_bias_and_softcap",
         ),
     ),
-    _portable(
+    _baseline(
         name="residual-of-every-slice",
         what="The residual is added once for each slice of the depth.",
         file="engine/backends/cython_cpu/kernels/linear.pxi",
         right="t.residual = residual + row * out.stride if final and residual != NULL else NULL",
         wrong="t.residual = residual + row * out.stride if residual != NULL else NULL",
-        tests="tests/backends/kernels/test_linear.py tests/backends/kernels/test_bfloat16.py -k portable",
+        tests="tests/backends/kernels/test_linear.py tests/backends/kernels/test_bfloat16.py -k baseline",
         caught_by=("tests/backends/kernels/test_linear.py::test_a_residual_is_added_once_to_several_slices",),
     ),
-    _portable(
+    _baseline(
         name="odd-depth-of-pairs",
         what="The last step of an odd depth is left out of products in bfloat16.",
         file="engine/backends/cython_cpu/kernels/tile.pxi",
-        right="        if pairs and t.depth % 2:",
-        wrong="        if pairs and t.depth % 4 == 1:",
-        tests="tests/backends/kernels/test_bfloat16.py -k portable",
+        right="        if weights != FLOATS and t.depth % 2:",
+        wrong="        if weights != FLOATS and t.depth % 4 == 1:",
+        tests="tests/backends/kernels/test_bfloat16.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_bfloat16.py::test_around_every_slice_of_the_depth",
             "tests/backends/kernels/test_bfloat16.py::test_a_row_does_not_depend_on_its_neighbours",
         ),
     ),
-    _portable(
+    _baseline(
         name="tile-steps",
         what="The loop over the depth leaves out its last step if their number is no multiple of four.",
         file="engine/backends/cython_cpu/kernels/depth.pxi",
         right="    for k in range(steps % STEPS):",
         wrong="    for k in range(max(0, steps % STEPS - 1)):",
-        tests="tests/backends/kernels/test_linear.py -k portable",
+        tests="tests/backends/kernels/test_linear.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_linear.py::test_every_tile_height",
             "tests/backends/kernels/test_linear.py::test_around_every_slice_of_the_depth",
         ),
     ),
-    _portable(
+    _baseline(
+        name="sums-in-eight-lanes",
+        what="Sums over a row have 8 partial sums, so that their bits are not those of the other instruction sets.",
+        file="engine/backends/cython_cpu/simd/common.h",
+        right="enum { LANES = 16, LANE_VECTORS = LANES / VL };",
+        wrong="enum { LANES = VL < 8 ? 8 : VL, LANE_VECTORS = LANES / VL };",
+        tests="tests/backends/cpu/test_digests.py -k baseline",
+        caught_by=("tests/backends/cpu/test_digests.py::test_bits_are_those_on_record",),
+    ),
+    _baseline(
+        name="depth-by-cache",
+        what="A product is cut where a slice of its panel fills the cache, and not after as many steps on every CPU.",
+        file="engine/backends/cython_cpu/simd/common.h",
+        right="enum { KC = 1024 };",
+        wrong="enum { KC = 24 * 1024 / NR };",
+        tests="tests/backends/cpu/test_digests.py -k baseline",
+        caught_by=("tests/backends/cpu/test_digests.py::test_bits_are_those_on_record",),
+    ),
+    _wide(
+        name="widened-second-half",
+        what="Widened weights in bfloat16 meet the first operand of each pair twice.",
+        file="engine/backends/cython_cpu/kernels/bfloat16.pxi",
+        right="        x = v_factor(<const float*>row_of(i, low, high, a_stride) + half)",
+        wrong="        x = v_factor(<const float*>row_of(i, low, high, a_stride))",
+        tests="tests/backends/kernels/test_bfloat16.py -k 'portable and wide'",
+        caught_by=("tests/backends/kernels/test_bfloat16.py::test_portable_bits_widen_the_weights",),
+    ),
+    _baseline(
         name="int8-nan",
         what="A row with NaN or infinity gets codes as any other row.",
         file="engine/backends/cython_cpu/kernels/int8.pxi",
         right="        ranges[row].step = step + v_sum(probe)",
         wrong="        ranges[row].step = step",
-        tests="tests/backends/kernels/test_int8.py -k portable",
+        tests="tests/backends/kernels/test_int8.py -k baseline",
         caught_by=("tests/backends/kernels/test_int8.py::test_what_is_not_finite_fills_its_row",),
     ),
-    _portable(
+    _baseline(
         name="int8-zero-point",
         what="The products of int8 forget what the code 0 stands for.",
         file="engine/backends/cython_cpu/kernels/int8.pxi",
         right="return v_fma(v_fma(v_set1(row.step), total, v_mul(v_set1(row.low), sums)), scale, bias)",
         wrong="return v_fma(v_mul(v_set1(row.step), total), scale, bias)",
-        tests="tests/backends/kernels/test_int8.py -k portable",
+        tests="tests/backends/kernels/test_int8.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_int8.py::test_every_height",
             "tests/backends/kernels/test_int8.py::test_around_every_panel",
         ),
     ),
-    _portable(
+    _baseline(
         name="codes-cut-off",
         what="Activations are cut off to codes, and not rounded.",
         file="engine/backends/cython_cpu/simd/portable.h",
         right="        float rounded = rintf(x[lane]);",
         wrong="        float rounded = floorf(x[lane]);",
-        tests="tests/backends/kernels/test_int8.py -k portable",
+        tests="tests/backends/kernels/test_int8.py -k baseline",
         caught_by=("tests/backends/kernels/test_int8.py::test_codes_of_every_width",),
     ),
-    _portable(
+    _baseline(
         name="maximum-of-nan",
         what="The maximum of a number and NaN is the number, also where NaN is the second operand.",
         file="engine/backends/cython_cpu/simd/portable.h",
         right="INLINE vf v_max(vf a, vf b) { return v_select(v_less(b, a), a, b); }",
         wrong="INLINE vf v_max(vf a, vf b) { return v_select(v_less(a, b), b, a); }",
-        tests="tests/backends/kernels/test_rowwise.py tests/backends/kernels/test_softmax.py -k portable",
+        tests="tests/backends/kernels/test_rowwise.py tests/backends/kernels/test_softmax.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_rowwise.py::test_activation_passes_nan_and_infinity",
             "tests/backends/kernels/test_softmax.py::test_nan_fills_its_row_and_no_other",
         ),
     ),
-    _portable(
+    _baseline(
         name="rows-of-far-distances",
         what="A key as far behind a query as the limit gets the row of a nearer key.",
         file="engine/backends/cython_cpu/kernels/relative.pxi",
         right="max(-relative.limit, min(relative.limit, distance))]",
         wrong="max(1 - relative.limit, min(relative.limit, distance))]",
-        tests="tests/backends/kernels/test_relative.py -k portable",
+        tests="tests/backends/kernels/test_relative.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_relative.py::test_distances_with_and_without_rows_of_their_own",
             "tests/backends/kernels/test_relative.py::test_around_every_block",
         ),
     ),
-    _portable(
+    _baseline(
         name="entropy-in-bits",
         what="A part of the entropy of attention is in bits, and not in nats.",
         file="engine/backends/cython_cpu/kernels/weigh.pxi",
         right="nats = natural_logarithm(total) - b.context[i] * <float>M_LN2 / total if total != 0 else 0",
         wrong="nats = natural_logarithm(total) - b.context[i] / total if total != 0 else 0",
-        tests="tests/backends/kernels/test_weigh.py -k portable",
+        tests="tests/backends/kernels/test_weigh.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_weigh.py::test_every_head_width",
             "tests/backends/kernels/test_weigh.py::test_around_every_block_of_queries",
         ),
     ),
-    _portable(
+    _baseline(
         name="log-sum-beyond-the-row",
         what="The logarithm of the sum of exponentials counts parts behind the last one of a row.",
         file="engine/backends/cython_cpu/kernels/choose.pxi",
         right="n = l_count(<int>min(parts - i, <Py_ssize_t>LANES), j)",
         wrong="n = l_count(<int>min(parts, <Py_ssize_t>LANES), j)",
-        tests="tests/backends/kernels/test_choose.py -k portable",
+        tests="tests/backends/kernels/test_choose.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_choose.py::test_every_k",
             "tests/backends/kernels/test_choose.py::test_every_width_of_a_part",

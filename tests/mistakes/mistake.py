@@ -21,7 +21,7 @@ class Mistake:
     caught_by: tuple[str, ...]
     """Tests that were seen to fail, without their parameters."""
     build: tuple[str, ...] = ()
-    """The extension modules to compile again, such as kernels_portable or native."""
+    """The extension modules to compile again, such as kernels_baseline or native."""
     isa: str | None = None
     """The instruction set that the engine is forced to use; None for its own choice."""
     cuda: bool = False

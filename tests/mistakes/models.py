@@ -4,7 +4,27 @@ from __future__ import annotations
 
 from .mistake import Mistake
 
+_TABLES = "tests/backends/test_portable_bits.py::test_what_numpy_and_libm_compute_does_not_depend_on_the_cpu"
+
 MISTAKES = (
+    Mistake(
+        name="log1p-of-numpy",
+        what="Sparse vectors take NumPy's log1p, whose bits depend on the CPU.",
+        file="engine/heads/sparse.py",
+        right="else log1p(found[some])",
+        wrong="else np.log1p(found[some])",
+        tests=_TABLES,
+        caught_by=(_TABLES,),
+    ),
+    Mistake(
+        name="relative-positions-by-blas",
+        what="Vectors of relative positions are a product of NumPy's library, whose bits depend on the CPU.",
+        file="engine/backends/relative.py",
+        right="vectors = product(table, weights[affine.weight])",
+        wrong="vectors = table @ wide(affine.weight).T",
+        tests=_TABLES,
+        caught_by=(_TABLES,),
+    ),
     Mistake(
         name="pad-token-at-the-end",
         what="A classifier reads the pad token at the end of a text, and not the last other one.",

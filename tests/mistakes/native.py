@@ -9,6 +9,24 @@ from .mistake import Mistake
 _native = partial(Mistake, build=("native",))
 
 MISTAKES = (
+    _native(
+        name="portable-bits-attend-in-bfloat16",
+        what="Portable bits keep the attention of the fastest arithmetic, which some sets have in bfloat16.",
+        file="engine/backends/cpu/native/kernel_table.pxi",
+        right="self.own.attention, self.own.attention_scratch = float32.attention, float32.attention_scratch",
+        wrong="self.own.attention_scratch = self.own.attention_scratch",
+        tests="tests/backends/cpu/test_digests.py -k 'portable and wide and tanh'",
+        caught_by=("tests/backends/cpu/test_digests.py::test_portable_bits_are_those_of_all_sets",),
+    ),
+    _native(
+        name="portable-heads-of-vectors",
+        what="Portable bits pad heads to the vectors of the CPU, so that ranges of codes hold other zeros.",
+        file="engine/backends/cpu/native/kernel_table.pxi",
+        right="return PORTABLE_LANES if self.portable and self.row.bounded else self.kernels.VL",
+        wrong="return self.kernels.VL",
+        tests="tests/backends/cpu/test_same_bits.py -k zeros",
+        caught_by=("tests/backends/cpu/test_same_bits.py::test_ranges_of_codes_hold_the_same_zeros_on_every_set",),
+    ),
     Mistake(
         name="missing-barrier",
         what="Threads do not meet before an instruction that overwrites what others may still read.",
@@ -103,13 +121,13 @@ MISTAKES = (
         file="engine/backends/cpu/native/best.pxi",
         right="<unsigned int>id < <unsigned int>other_id)",
         wrong="<unsigned int>id > <unsigned int>other_id)",
-        tests="tests/backends/kernels/test_choose.py -k portable",
+        tests="tests/backends/kernels/test_choose.py -k baseline",
         caught_by=(
             "tests/backends/kernels/test_choose.py::test_the_lowest_id_comes_first_among_equals",
             "tests/backends/kernels/test_choose.py::test_infinite_logits",
         ),
-        build=("native", "kernels_portable"),
-        isa="portable",
+        build=("native", "kernels_baseline"),
+        isa="baseline",
     ),
     _native(
         name="ranges-of-the-first-block",
@@ -126,7 +144,7 @@ MISTAKES = (
         file="engine/backends/cpu/native/program.pxi",
         right="unpicked = sequence.row + sequence.T - sequence.picked",
         wrong="unpicked = sequence.row",
-        tests="tests/backends/kernels/test_logits.py -k 'picked and portable'",
+        tests="tests/backends/kernels/test_logits.py -k 'picked and baseline'",
         caught_by=("tests/backends/kernels/test_logits.py::test_the_last_tokens_of_each_sequence_are_picked",),
     ),
     Mistake(
@@ -135,7 +153,7 @@ MISTAKES = (
         file="engine/backends/cpu/placing.py",
         right='return operation.x if operation.scale == 1.0 else f"{operation.scale!r} * {operation.x}"',
         wrong="return operation.x",
-        tests="tests/backends/kernels/test_logits.py -k 'scale and portable'",
+        tests="tests/backends/kernels/test_logits.py -k 'scale and baseline'",
         caught_by=("tests/backends/kernels/test_logits.py::test_a_scale_multiplies_the_rows",),
     ),
     _native(

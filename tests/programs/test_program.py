@@ -165,7 +165,7 @@ def compiled(config, precision="float32", threads=2, recorder=None):
     from engine.weights.parameters import expected_shapes
 
     weights = {name: np.ones(shape, np.float32) for name, shape in expected_shapes(config).items()}
-    product = isa.load("portable").product(precision)
+    product = isa.load("baseline").product(precision)
     return lowering.lower(program_of(config), product, Packer(product, weights), threads)
 
 

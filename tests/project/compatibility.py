@@ -124,7 +124,7 @@ def tried(row: Row, folder: Path) -> tuple[str, str]:
     copy_repository(copy)
     python = str((folder / "venv/bin/python").absolute())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment |= {"CC": row.compiler, "ENGINE_BUILD_ISA": os.environ.get("ENGINE_BUILD_ISA", "best,portable")}
+    environment |= {"CC": row.compiler, "ENGINE_BUILD_ISA": os.environ.get("ENGINE_BUILD_ISA", "best,baseline")}
 
     def run(*command: str, check: bool = True) -> str:
         with open(log, "a+", encoding="utf-8") as file:

@@ -69,17 +69,17 @@ def test_the_readme_says_how_to_compile_for_one_cpu(build):
 
 
 @pytest.mark.parametrize(("features", "names"), [
-    ({"fp", "asimd"}, ["portable", "neon"]),
-    ({"fp", "asimd", "atomics"}, ["portable", "neon"]),
-    ({"fp", "asimd", "atomics", "asimddp", "i8mm"}, ["portable", "neon", "neondot"]),
-    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["portable", "neon", "neondot"]),
-    ({"fp", "asimd", "atomics", "asimddp", "bf16", "i8mm"}, ["portable", "neon", "neondot", "neonbf16"]),
-    ({"fp", "asimd", "asimddp", "bf16", "i8mm"}, ["portable", "neon"]),
+    ({"fp", "asimd"}, ["baseline", "neon"]),
+    ({"fp", "asimd", "atomics"}, ["baseline", "neon"]),
+    ({"fp", "asimd", "atomics", "asimddp", "i8mm"}, ["baseline", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["baseline", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16", "i8mm"}, ["baseline", "neon", "neondot", "neonbf16"]),
+    ({"fp", "asimd", "asimddp", "bf16", "i8mm"}, ["baseline", "neon"]),
 ], ids=["v8.0", "v8.1", "v8.2", "without i8mm", "v8.6", "without atomics"])
 def test_native_is_what_an_arm_cpu_can_run(build_for_arm, features, names):
     assert build_for_arm["instruction_sets"]("native", features) == names
     assert build_for_arm["instruction_sets"]("best", features) == names[-1:]
-    assert build_for_arm["instruction_sets"]("all", features) == ["portable", "neon", "neondot", "neonbf16"]
+    assert build_for_arm["instruction_sets"]("all", features) == ["baseline", "neon", "neondot", "neonbf16"]
 
 
 def test_the_features_of_an_arm_cpu_are_read_only_on_that_machine(build_for_arm, tmp_path):
@@ -89,14 +89,14 @@ def test_the_features_of_an_arm_cpu_are_read_only_on_that_machine(build_for_arm,
 
 
 @pytest.mark.parametrize(("features", "names"), [
-    ({"fpu"}, ["portable"]),
-    (AVX2, ["portable", "avx2"]),
-    (AVX2 | {"avx_vnni"}, ["portable", "avx2", "avxvnni"]),
-    (AVX512, ["portable", "avx2", "avx512"]),
-    (AVX512 | {"avx512_bf16"}, ["portable", "avx2", "avx512"]),
-    (AVX512 | {"avx512_vnni", "avx512_bf16"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
-    (TILES, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]),
-    (TILES - {"amx_int8"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+    ({"fpu"}, ["baseline"]),
+    (AVX2, ["baseline", "avx2"]),
+    (AVX2 | {"avx_vnni"}, ["baseline", "avx2", "avxvnni"]),
+    (AVX512, ["baseline", "avx2", "avx512"]),
+    (AVX512 | {"avx512_bf16"}, ["baseline", "avx2", "avx512"]),
+    (AVX512 | {"avx512_vnni", "avx512_bf16"}, ["baseline", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+    (TILES, ["baseline", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]),
+    (TILES - {"amx_int8"}, ["baseline", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
 ], ids=lambda value: value[-1] if isinstance(value, list) else "")
 def test_native_is_what_the_cpu_can_run(build, features, names):
     assert build["instruction_sets"]("native", features) == names
@@ -111,7 +111,7 @@ def test_bfloat16_products_are_best_only_on_amd(build):
 
 
 def test_all_does_not_depend_on_the_cpu(build):
-    expected = ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"]
+    expected = ["baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"]
     for features in (None, {"fpu"}, AVX512):
         assert build["instruction_sets"]("all", features) == expected
 
@@ -134,10 +134,10 @@ def test_features_are_the_words_of_the_first_flags_line(build, tmp_path):
 
 def test_words_add_up_and_unknown_ones_are_refused(build):
     choose = build["instruction_sets"]
-    assert choose("wide,native", {"fpu"}) == ["portable", "wide"]
-    assert choose("best,portable,wide", AVX2) == ["portable", "avx2", "wide"]
-    assert choose("amxemulated,wide,portable", AVX2) == ["portable", "wide", "amxemulated"]
-    for wrong in ("avx9", "avx2,", "none,avx2", "native portable"):
+    assert choose("wide,native", {"fpu"}) == ["baseline", "wide"]
+    assert choose("best,baseline,wide", AVX2) == ["baseline", "avx2", "wide"]
+    assert choose("amxemulated,wide,baseline", AVX2) == ["baseline", "wide", "amxemulated"]
+    for wrong in ("avx9", "avx2,", "none,avx2", "native baseline"):
         with pytest.raises(SystemExit, match="ENGINE_BUILD_ISA"):
             choose(wrong, AVX2)
 
@@ -145,7 +145,7 @@ def test_words_add_up_and_unknown_ones_are_refused(build):
 def test_setup_and_the_engine_name_the_same_instruction_sets(build, build_for_arm):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     for architecture, built_by in (("x86_64", build), ("aarch64", build_for_arm)):
-        known = [*isa.OF_ARCHITECTURE[architecture], "portable", *isa.FOR_TESTS]
+        known = [*isa.OF_ARCHITECTURE[architecture], "baseline", *isa.FOR_TESTS]
         assert [*reversed(built_by["INSTRUCTION_SETS"]), *built_by["FOR_TESTS"]] == known
         for name in known:
             assert (REPOSITORY / build["SOURCES"] / f"kernels_{name}.pyx").exists()
@@ -168,7 +168,7 @@ def old_compiler(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("old_compiler")
 def test_an_old_compiler_leaves_out_what_it_does_not_know(build, capsys):
-    assert build["without_unknown"](["portable", "avx2", "amx"], "all") == ["portable", "avx2"]
+    assert build["without_unknown"](["baseline", "avx2", "amx"], "all") == ["baseline", "avx2"]
     assert "does not know their instructions: amx" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="instructions of amx; take a newer one"):
         build["without_unknown"](["avx2", "amx"], "avx2,amx")
@@ -176,7 +176,7 @@ def test_an_old_compiler_leaves_out_what_it_does_not_know(build, capsys):
 
 def test_without_a_compiler_nothing_is_left_out(build, monkeypatch):
     monkeypatch.setenv("CC", "/nowhere/gcc")
-    assert build["without_unknown"](["portable", "amx"], "all") == ["portable", "amx"]
+    assert build["without_unknown"](["baseline", "amx"], "all") == ["baseline", "amx"]
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32", "cygwin"])

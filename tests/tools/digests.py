@@ -1,7 +1,9 @@
 """Digests of forward passes: the exact bits that instruction sets give, so that tests find any change.
 
-Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. `amxemulated` has the record
-of `amx`, because it is compiled with fused multiply-adds. Others have one each.
+Sets whose products add by fused multiply-adds have the same bits, and one record, `fma`. In int8 those with attention
+in float32 have two: `bounded` where weights are within the bound, `vnni` where they have all 8 bits. `amxemulated`
+has the record of `amx`, because it is compiled with fused multiply-adds. Others have one each. With portable bits,
+every set has the records `fma`, and `bounded` in int8.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
 to write `golden/digests.json` anew, after a change that alters bits on purpose, with the sentence of CHANGELOG.md that
@@ -17,6 +19,7 @@ A test on silicon thus compares `amx` with its emulation.
 
 import argparse
 import hashlib
+import itertools
 import json
 from importlib import import_module
 
@@ -27,7 +30,9 @@ from engine.backends.cpu.native.native import Kernels
 from engine.backends.cpu.plan import CpuPlan
 from engine.backends.cython_cpu import isa
 from engine.model.attention import AttentionKind, RelativePositions
+from engine.model.bits import BITS, FASTEST, PORTABLE
 from engine.model.config import ModelConfig
+from engine.model.precision import WAYS
 from engine.model.run_config import RunConfig
 from engine.weights.parameters import expected_shapes, parameters_of
 from engine.weights.quantize import quantize_bounded, quantize_rows
@@ -130,13 +135,13 @@ def rounded(product, config, weights):
     return found
 
 
-def digest(kernels, model, precision, threads):
+def digest(kernels, model, precision, threads, bits=FASTEST):
     """Return the first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
     config = MODELS[model]
     weights = weights_of(config)
     if precision == "int8":
-        weights = rounded(kernels.product(precision), config, weights)
-    plan = CpuPlan(kernels, config, weights, RunConfig(threads, precision, 2048))
+        weights = rounded(kernels.product(precision, portable=bits == PORTABLE), config, weights)
+    plan = CpuPlan(kernels, config, weights, RunConfig(threads, precision, 2048, bits=bits))
     sha = hashlib.sha256()
     for lengths in BATCHES:
         sha.update(plan.forward(batch_of(config, lengths)).astype("<f4").tobytes())
@@ -145,7 +150,12 @@ def digest(kernels, model, precision, threads):
 
 def record_of(name, product):
     """Return the name of the record that has the bits of this product of an instruction set."""
-    group = "fma" if product.instruction.startswith("vfmadd231ps") else "amx" if name == "amxemulated" else name
+    if product.instruction.startswith("vfmadd231ps") or (product.portable and product.name != "int8"):
+        group = "fma"
+    elif product.name == "int8" and product.attends_in_float32 and product.kernels.fused:
+        group = "bounded" if product.needs_bound else "vnni"
+    else:
+        group = "amx" if name == "amxemulated" else name
     return f"{group}/{product.name}"
 
 
@@ -201,9 +211,11 @@ def main():
         if reason := isa.why_not(name):     # this also asks for the permission to use tiles
             raise SystemExit(f"{name}: {reason}")
         kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
-        for precision in PRECISIONS:
-            if (product := kernels.product(precision)).exists:
-                recorded[record_of(name, product)] = {model: digest(kernels, model, precision, 1) for model in MODELS}
+        for bits, precision in itertools.product(BITS, PRECISIONS):
+            product = kernels.product(precision, portable=bits == PORTABLE)
+            if product.exists and not (bits == PORTABLE and (precision in WAYS or not kernels.fused)):
+                recorded[record_of(name, product)] = {model: digest(kernels, model, precision, 1, bits)
+                                                      for model in MODELS}
     recorded = dict(sorted(recorded.items()))
     log = logged(old, recorded, log, arguments.changelog)
     if wrong := problems(recorded, log, CHANGELOG.read_text(encoding="utf-8")):

@@ -14,9 +14,11 @@ from engine.cli.main import main
 from engine.files.npz import read_npz, write_npz
 from engine.model.precision import ROUNDED, WAYS, stored_format
 from engine.weights.packed import PREFIX, PackedFormat
+from engine.weights.quantize import is_bounded
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.golden_models import GOLDEN
+from ..tools.same_bits import digest
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 
@@ -29,8 +31,8 @@ MODELS = {
 }
 
 
-def packed(model, precision):
-    return pack_transformer(model, isa.chosen().product(precision))
+def packed(model, precision, portable=False):
+    return pack_transformer(model, isa.chosen().product(precision, portable=portable))
 
 
 @pytest.fixture(params=MODELS)
@@ -95,11 +97,43 @@ def test_other_layouts_are_refused(tmp_path):
         convert_encoder(model, "bfloat16")
 
 
+@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_portable_bits(name, precision, tmp_path, monkeypatch):
+    """A file for other arithmetic is read if it holds the same numbers in the same places, and refused if not."""
+    if not isa.load(name).fused:
+        pytest.skip(f"{name} has no fused multiply-adds")
+    monkeypatch.setenv("ENGINE_ISA", name)
+    model = random_model(tiny_text(), **MODELS["heads"])
+    expected = engine_of(model, precision=precision, bits="portable").forward(SEQUENCES)
+    for portable in (True, False):
+        save_encoder(packed(model, precision, portable), tmp_path / "packed.npz")
+        layouts = [layout_of(isa.chosen().product(precision, portable=own)) for own in (True, portable)]
+        if layouts[0] == layouts[1]:
+            engine = Engine.load(tmp_path / "packed.npz", bits="portable")
+            assert digest(engine.forward(SEQUENCES)) == digest(expected)
+        else:
+            with pytest.raises(UnsupportedError, match=r"for portable bits.* engine convert --packed --bits portable"):
+                Engine.load(tmp_path / "packed.npz", bits="portable")
+
+
+def test_int8_weights_out_of_the_bound_are_rounded_again(monkeypatch):
+    """The file is the same on every CPU, and so are the weights that portable bits make of it."""
+    model = convert_encoder(random_model(tiny_text(), **MODELS["post"]), "int8")
+    assert not all(is_bounded(array) for array in model.weights.values() if array.dtype == np.int8)
+    found = set()
+    for name in isa.available():
+        if isa.load(name).fused:
+            monkeypatch.setenv("ENGINE_ISA", name)
+            found.add(digest(engine_of(model, bits="portable").forward(SEQUENCES)))
+    assert len(found) == 1
+
+
 def test_another_instruction_set(monkeypatch):
     model = packed(random_model(), "float32")
-    monkeypatch.setenv("ENGINE_ISA", "portable")
+    monkeypatch.setenv("ENGINE_ISA", "baseline")
     if layout_of(isa.chosen().product("float32")) == model.layout:
-        pytest.skip("the kernels of this CPU have the layout of the portable kernels")
+        pytest.skip("the kernels of this CPU have the layout of the baseline kernels")
     with pytest.raises(UnsupportedError, match=f"packed as float32 .* vectors of {model.layout.lanes}"):
         engine_of(model, backend="cython")
 

@@ -77,14 +77,14 @@ class CpuDecoder(Requests[CellTable]):
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
-        self._run, self._config = run, config
+        self._run, self._config, self.portable = run, config, run.portable
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         if config.attention_bias is not None:   # the biases of longer distances are not there
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
         product = product_of(kernels, run, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
-        self._product, self._ops = product, NativeOps(kernels, run.threads)
+        self._product, self._ops = product, NativeOps(kernels, run.threads, run.portable)
         self._storage = CACHED.index(run.cache_precision)
         self._executor = lower(step_program(config), product, packer, run.threads, self._storage)
         cross = cross_program(config)

@@ -27,8 +27,9 @@ class NativeOps:
     Arguments are float32. An argument is copied only if the kernels cannot read its layout.
     """
 
-    def __init__(self, kernels: Kernels, threads: int):
+    def __init__(self, kernels: Kernels, threads: int, portable: bool = False):
         self._kernels = kernels
+        self._product = kernels.product("float32", portable=portable)
         self._threads = threads
 
     def attention(self, call: AttentionCall) -> np.ndarray:
@@ -64,12 +65,12 @@ class NativeOps:
             return out[:, :N]
         bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
         residual = None if residual is None else _padded(residual, padding)
-        product, operands = self._kernels.product("float32"), None
+        product, operands = self._product, None
         if product.converts:
             rows = -(-min(M, product.block) // product.strip) * product.strip
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
             operands = _lines(self._threads * floats).reshape(self._threads, floats)
-        native.linear(self._kernels, _unit_rows(x), _contiguous(weight), bias,
+        native.linear(product, _unit_rows(x), _contiguous(weight), bias,
                       ACTIVATIONS[activation] if activation else 0, residual, out,
                       _lines(product.packed_bytes(N + padding, K) // 4), operands, self._threads)
         return out[:, :N].copy() if padding else out

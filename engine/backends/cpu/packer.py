@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows
-from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED
+from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED, WAYS
 from ...model.run_config import RunConfig
 from ...programs import programs_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
@@ -57,18 +57,29 @@ def allocate(n: int) -> np.ndarray:
 
 def product_of(kernels: Kernels, run: RunConfig, decodes: bool = False) -> Product:
     """Return the product of linear maps in the precision of a run; raises `UnsupportedError` if the kernels lack it."""
-    product = kernels.product(run.precision, decodes)
+    if run.portable and run.precision in WAYS:
+        raise UnsupportedError(f"precision {run.precision!r} needs AMX's tiles, so it has no portable bits; use "
+                               f'precision={FORMATS[run.precision].stored!r}, or bits="fastest"')
+    if run.portable and not kernels.fused:
+        raise UnsupportedError(no_portable_bits(kernels))
+    product = kernels.product(run.precision, decodes, run.portable)
     if not product.exists:
         raise UnsupportedError(f"precision {run.precision!r} needs kernels on AMX's tiles, and the {kernels.isa} "
                                f"kernels, which run here, lack it; use precision={FORMATS[run.precision].stored!r}")
     return product
 
 
+def no_portable_bits(kernels: Kernels) -> str:
+    """Say why kernels without fused multiply-adds have no portable bits."""
+    return (f"the {kernels.isa} kernels, which run here, have no fused multiply-adds, which portable bits need; use "
+            'bits="fastest", or a CPU with AVX2 and FMA')
+
+
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
     kernels, row = product.kernels, FORMATS[product.precision]
     return PackedFormat(row.stored, row.dtype.itemsize, kernels.NR, product.depth_step,
-                        kernels.VL, product.needs_bound)
+                        product.lanes, product.needs_bound)
 
 
 Made = TypeVar("Made")
@@ -104,11 +115,11 @@ class Packer:
         return self._made[key]
 
     def padded(self, width: int, heads: int | None = None) -> int:
-        """Return the width of a row in memory: each head, or the row, is padded to whole vectors.
+        """Return the width of a row in memory: each head, or the row, is padded to the lanes of the product.
 
         Heads are padded to whole blocks of weights, too.
         """
-        each, step = width // (heads or 1), self._product.kernels.VL
+        each, step = width // (heads or 1), self._product.lanes
         if heads:
             step = max(step, FORMATS[self._product.precision].block)
         return (heads or 1) * -(-each // step) * step

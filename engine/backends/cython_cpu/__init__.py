@@ -42,7 +42,7 @@ class CythonBackend:
         """Return whether there are kernels for this CPU's vectors, or ENGINE_ISA names the kernels to use."""
         from . import isa
 
-        return "ENGINE_ISA" in os.environ or isa.chosen().isa != "portable"
+        return "ENGINE_ISA" in os.environ or isa.chosen().isa != "baseline"
 
     def describe(self) -> str:
         """Describe in lines the instruction set in use, the other usable sets, and the instructions of each product."""
@@ -54,12 +54,20 @@ class CythonBackend:
         first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
         return "\n".join([first, *isa.explain(chosen)])
 
-    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
         """Return the layout of the panels of this CPU's kernels."""
         from ..cpu.packer import layout_of
         from . import isa
 
-        return layout_of(isa.chosen().product(precision, decodes))
+        return layout_of(isa.chosen().product(precision, decodes, portable))
+
+    def no_portable_bits(self) -> str | None:
+        """Return why this CPU's kernels have no portable bits, or None if they have them."""
+        from ..cpu.packer import no_portable_bits
+        from . import isa
+
+        kernels = isa.chosen()
+        return None if kernels.fused else no_portable_bits(kernels)
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
@@ -77,12 +85,12 @@ class CythonBackend:
         _check_precision(run)
         return CpuDecoder(isa.chosen(), config, weights, run)
 
-    def ops(self, threads: int) -> Ops:
+    def ops(self, threads: int, portable: bool = False) -> Ops:
         """Return the single operations, which run on this CPU's kernels."""
         from ..cpu.native_ops import NativeOps
         from . import isa
 
-        return NativeOps(isa.chosen(), threads)
+        return NativeOps(isa.chosen(), threads, portable)
 
 
 def _check_precision(run: RunConfig) -> None:

@@ -13,15 +13,15 @@ from ...model.precision import COMPUTED, WAYS
 from ..cpu.native.native import ARCHITECTURE, OF_ARCHITECTURE, Kernels, made_by_amd, refusal
 
 FOR_TESTS = ("wide", "amxemulated")
-"""`portable` with the tile shapes of AVX-512, and also with AMX's tiles in plain C; they are built for tests only."""
+"""`baseline` with the tile shapes of AVX-512, and also with AMX's tiles in plain C; they are built for tests only."""
 
-INSTRUCTION_SETS = (*OF_ARCHITECTURE.get(ARCHITECTURE, ()), "portable", *FOR_TESTS)
+INSTRUCTION_SETS = (*OF_ARCHITECTURE.get(ARCHITECTURE, ()), "baseline", *FOR_TESTS)
 """The names of all instruction sets of the architecture that we are compiled for, the fastest first."""
 
 EXPLAINED = ("amx", "neonbf16", "neondot")
 """The instruction sets for which `explain` says why they are not in use."""
 
-ANY_CPU = frozenset({"portable", *FOR_TESTS})
+ANY_CPU = frozenset({"baseline", *FOR_TESTS})
 """The instruction sets whose code any CPU runs. Before the module of any other set is imported, `refusal` must find no
 reason against it."""
 
@@ -46,7 +46,8 @@ def fastest_first() -> list[str]:
 def why_not(isa: str) -> str | None:
     """Return why the kernels of this instruction set cannot run here, or None when they can."""
     if isa not in INSTRUCTION_SETS:
-        return f"no instruction set is called {isa!r}; choose {', '.join(INSTRUCTION_SETS)}"
+        renamed = " any more, and its new name is 'baseline'" if isa == "portable" else ""
+        return f"no instruction set is called {isa!r}{renamed}; choose {', '.join(INSTRUCTION_SETS)}"
     if find_spec(f"{__package__}.kernels_{isa}") is None:
         return f"{isa} kernels are not part of this build"
     return None if isa in ANY_CPU else refusal(isa)

@@ -7,7 +7,7 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, M_SQRT1_2, NAN, frexp, rintf, s
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, BFLOAT16X3, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS,
+    BFLOAT16, BFLOAT16X3, BFLOAT16_WEIGHTS, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS,
     Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
@@ -47,6 +47,7 @@ TABLE.isa = ISA_NAME
 TABLE.VL = VL
 TABLE.NR = NR
 TABLE.MR = MR
+TABLE.fused = FUSED
 TABLE.layer_norm = layer_norm
 TABLE.rms_norm = rms_norm
 TABLE.softmax = softmax
@@ -103,6 +104,15 @@ product.multiply = linear_bfloat16
 product.attention_scratch = attention_bfloat16_scratch if PAIR_STEPS == 1 else attention_scratch
 product.attention = attention_bfloat16 if PAIR_STEPS == 1 else attention
 product.rounds = pair_rounds
+
+product = &TABLE.products[<int>BFLOAT16_WEIGHTS]
+product[0] = TABLE.products[<int>FLOAT32 if PAIR_STEPS == 1 else <int>BFLOAT16]
+product.name = b"bfloat16_weights"
+product.instruction = WIDENED_INSTRUCTION
+product.depth_step = 2
+if PAIR_STEPS == 1:
+    product.pack = pack_widened
+    product.multiply = linear_widened
 
 product = &TABLE.products[<int>INT8]
 product.name = b"int8"

@@ -248,6 +248,7 @@ cdef enum:
     FMA                 # float32 by FMAs, where FLOAT32 may be on tiles
     INT16_VECTORS       # rows in 16-bit integers by vectors, where INT16 may be on tiles; weights in INT8 or Q8_0
     BFLOAT16X3          # float32 by three products of two parts, on tiles alone; its panels are those of FLOAT32
+    BFLOAT16_WEIGHTS    # weights in bfloat16 that are widened, and operands in float32; BFLOAT16 itself may be that
     PRODUCTS
 
 cdef struct KernelTable:
@@ -255,6 +256,7 @@ cdef struct KernelTable:
     int VL
     int NR
     int MR
+    bint fused                  # whether a multiplication and an addition are fused, so that they round once
     Product products[PRODUCTS]
     void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                        Py_ssize_t M) noexcept nogil

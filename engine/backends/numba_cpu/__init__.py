@@ -58,12 +58,20 @@ class NumbaBackend:
             lines.append(target.WHY_NO_TILES)
         return "\n".join(lines)
 
-    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
         """Return the layout of the panels of these kernels."""
         from ..cpu.packer import layout_of
         from . import table
 
-        return layout_of(table.load(precision, decoding=decodes).product(precision, decodes))
+        kernels = table.load(precision, decoding=decodes, portable=portable)
+        return layout_of(kernels.product(precision, decodes, portable))
+
+    def no_portable_bits(self) -> str | None:
+        """Return why the kernels that Numba compiles here have no portable bits, or None if they have them."""
+        from . import target
+
+        return None if target.FUSED else ("Numba compiles for a CPU without fused multiply-adds, which portable bits "
+                                          'need; use bits="fastest", or a CPU with AVX2 and FMA')
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""
@@ -71,7 +79,7 @@ class NumbaBackend:
         from . import table
 
         _check_precision(run)
-        return CpuPlan(table.load(run.precision), config, weights, run)
+        return CpuPlan(table.load(run.precision, portable=run.portable), config, weights, run)
 
     def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
         """Compile the kernels, or load them from the cache, and pack the weights of a decoder for them."""
@@ -79,14 +87,15 @@ class NumbaBackend:
         from . import table
 
         _check_precision(run)
-        return CpuDecoder(table.load(run.precision, decoding=True), config, weights, run)
+        kernels = table.load(run.precision, decoding=True, portable=run.portable)
+        return CpuDecoder(kernels, config, weights, run)
 
-    def ops(self, threads: int) -> Ops:
+    def ops(self, threads: int, portable: bool = False) -> Ops:
         """Return the single operations, which run on these kernels."""
         from ..cpu.native_ops import NativeOps
         from . import table
 
-        return NativeOps(table.load(), threads)
+        return NativeOps(table.load(), threads, portable)
 
 
 def _check_precision(run: RunConfig) -> None:

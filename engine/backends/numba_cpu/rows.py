@@ -27,6 +27,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "fma": _FLOAT32,
     "int16_vectors": _INT16,
     "bfloat16x3": {**_FLOAT32, "name": b"bfloat16x3", "instruction": b""},
+    "bfloat16_weights": {**_FLOAT32, **_WIDENED, "depth_step": 2},
 }
 """The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
 texts, which must not be released. A product without an instruction is not there."""

@@ -33,7 +33,7 @@ from .kernels import (
     weigh,
 )
 from .rows import ROWS
-from .target import MR, NR, PAIR_STEPS, TILES, VL
+from .target import FUSED, MR, NR, PAIR_STEPS, TILES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
@@ -84,7 +84,7 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "bfloat16": {
         "pack": bfloat16.pack_bfloat16,
         **({"convert": bfloat16.to_operands} if PAIR_STEPS == 1 else {}),
-        "multiply": bfloat16.linear_bfloat16,
+        "multiply": bfloat16.linear_bfloat16 if PAIR_STEPS == 1 else bfloat16.linear_widened,
         "rounds": bfloat16.pair_rounds,
         **_ATTENTION,
     },
@@ -105,10 +105,15 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "fma": _FMA,
     "int16_vectors": _INT16,
+    "bfloat16_weights": {
+        "pack": bfloat16.pack_bfloat16,
+        "multiply": bfloat16.linear_widened,
+        "rounds": roofline.fma_rounds,
+        **_ATTENTION,
+    },
 }
-"""The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the
-product, because compiling takes seconds; those of float32 are always filled. The last row of the table, bfloat16x3, has
-functions only on tiles."""
+"""The functions of each product, by its name in `ROWS`. A row is filled when a plan first asks for the product, because
+compiling takes seconds; those of float32 are always filled. bfloat16x3 has functions only on tiles."""
 
 if TILES:
     PRODUCTS["float32"] = {
@@ -153,7 +158,7 @@ class _Table:
     """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses."""
 
     def __init__(self) -> None:
-        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
+        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
         self.memory.isa = _text(_ISA)
         for row, values in zip(self.memory.products, ROWS.values(), strict=True):
             for field, value in values.items():
@@ -164,9 +169,9 @@ class _Table:
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
 
-    def fill(self, precision: str, decoding: bool) -> None:
+    def fill(self, precision: str, decoding: bool, portable: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        groups = ["float32", "fma", product_name(precision, decoding), *(["decoding"] if decoding else [])]
+        groups = ["float32", "fma", product_name(precision, decoding, portable), *(["decoding"] if decoding else [])]
         wanted = [name for name in groups if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
@@ -174,7 +179,7 @@ class _Table:
         targets = [(self.memory, field, function) for field, function in shared.items()]
         for name in wanted:
             if name in PRODUCTS:
-                row = self.memory.products[list(PRODUCTS).index(name)]
+                row = self.memory.products[list(ROWS).index(name)]
                 targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.compiled}
         for name, function in _progress(missing):
@@ -194,14 +199,15 @@ _lock = threading.RLock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def load(precision: str = "float32", *, decoding: bool = False) -> Kernels:
+def load(precision: str = "float32", *, decoding: bool = False, portable: bool = False) -> Kernels:
     """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py).
 
-    decoding: whether the kernels of decoders are wanted, too.
+    decoding: whether the kernels of decoders are wanted, too. portable: whether the precision is wanted with portable
+    arithmetic.
     """
     with _lock:
         table = _table()
-        table.fill(precision, decoding)
+        table.fill(precision, decoding, portable)
         return table.kernels
 
 

@@ -74,8 +74,13 @@ class CudaBackend:
         return (f"{name}, compute capability {_dotted(device.compute_capability)}, kernels compiled by numba-cuda "
                 f"{version('numba-cuda')}; say precision='bfloat16' for its tensor cores")
 
-    def layout(self, precision: str, decodes: bool = False) -> None:
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> None:
         """Return None, because the packed maps of a file are for kernels of CPUs."""
+
+    def no_portable_bits(self) -> str:
+        """Return why this backend has no portable bits."""
+        return ('the cuda backend adds in the order of its GPU, so that it has no portable bits; use backend="cython" '
+                'or backend="numba", or bits="fastest"')
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Upload the weights and return a plan; raises `UnsupportedError` with all that is not run of a model."""
@@ -87,7 +92,7 @@ class CudaBackend:
 
         return CudaPlan(_gpu(), config, weights, run)
 
-    def ops(self, threads: int) -> Ops:
+    def ops(self, threads: int, portable: bool = False) -> Ops:
         """Raise `UnsupportedError`, because this backend runs whole models only."""
         raise UnsupportedError("the cuda backend runs whole models, not single operations; they run on cython, numba "
                                "and reference")

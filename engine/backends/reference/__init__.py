@@ -45,8 +45,13 @@ class ReferenceBackend:
         """Describe the precision and the version of NumPy."""
         return f"{np.dtype(self.dtype).name} in NumPy {np.__version__}, slow; for comparison"
 
-    def layout(self, precision: str, decodes: bool = False) -> None:
+    def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> None:
         """Return None, because this backend packs nothing."""
+
+    def no_portable_bits(self) -> str:
+        """Return why this backend has no portable bits."""
+        return ('the reference backend multiplies by NumPy, whose library chooses code by the CPU, so that it has no '
+                'portable bits; use backend="cython" or backend="numba", or bits="fastest"')
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> ReferencePlan:
         """Convert the weights to this backend's dtype."""
@@ -60,7 +65,7 @@ class ReferenceBackend:
         _check_precision(run)
         return ReferenceDecoder(config, weights, self.dtype, ReferenceOps(), run.cache_tokens, run.cache_precision)
 
-    def ops(self, threads: int) -> ReferenceOps:
+    def ops(self, threads: int, portable: bool = False) -> ReferenceOps:
         """Return the formulas, which compute in the precision of their arguments."""
         return ReferenceOps()
 

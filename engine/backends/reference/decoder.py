@@ -46,6 +46,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
     """A decoder as `engine.backends.interfaces.Decoder` describes it. All arithmetic is in the dtype, float32 or
     float64. Keys and values, those of sources too, are rounded to the precision of the cache."""
 
+    portable = False
+
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
                  most_tokens: int | None = None, cache: str = "float32"):
         self.vocab_size = config.logits_width

@@ -96,7 +96,7 @@ def test_a_source_without_vectors_is_refused():
 
 
 def test_heads_that_are_not_all_results_are_refused():
-    product = isa.load("portable").product("float32")
+    product = isa.load("baseline").product("float32")
     heads = Linear("x", (Part("w", None, "k", 8, 2),))
     packer = lowering.Packer(product, {"w": np.ones((8, 8), np.float32)})
     for operations in ((heads, Store("k"), Store("x", array=1)), (heads, Store("k", array=1))):

@@ -31,7 +31,7 @@ def registers(module):
     return set(re.findall(r"%([txyz]mm)\d", code.stdout))
 
 
-@pytest.mark.parametrize("module", ["native", "kernels_portable"])
+@pytest.mark.parametrize("module", ["native", "kernels_baseline"])
 def test_any_cpu_can_run_it(module):
     assert registers(module) == {"xmm"}
 
@@ -69,7 +69,7 @@ def test_every_variant_needs_a_check_or_runs_anywhere():
         patch.setattr(isa, "find_spec", lambda name: object())
         patch.setattr(isa, "made_by_amd", lambda: True)
         assert isa.available() == list(isa.INSTRUCTION_SETS)
-    assert {*isa.INSTRUCTION_SETS} - {*asked} == {"portable", "wide", "amxemulated"}
+    assert {*isa.INSTRUCTION_SETS} - {*asked} == {"baseline", "wide", "amxemulated"}
 
 
 @pytest.mark.skipif(isa.ARCHITECTURE != "x86_64", reason="for x86-64 alone")

@@ -118,3 +118,19 @@ def test_fill_refuses_what_does_not_fit(kernels):
 @given(M=st.integers(1, 30), N=st.integers(1, 150), K=st.integers(1, 200), name=st.sampled_from(available()))
 def test_any_size(M, N, K, name):
     check(load(name), *problem(M * N * K, M, N, K))
+
+
+def test_portable_bits_widen_the_weights(kernels):
+    """Each sum has the bits of fused multiply-adds of the widened weights, in the order of the depth."""
+    product = kernels.product("bfloat16", portable=True)
+    assert product.name == "bfloat16_weights"
+    assert not product.converts
+    for M, N, K in [(1, 1, 1), (2, 3, 2), (7, kernels.NR + 1, 3), (13, kernels.NR + kernels.VL, 37), (6, 20, 1023)]:
+        x, w, bias = problem(M * K, M, N, K)
+        results = []
+        for own, precision in ((product, "bfloat16"), (kernels.fma, "float32")):
+            out = guarded(M, round_up(N, kernels.VL))
+            own.multiply(pack(kernels, w, bias, ACTIVATIONS["silu"], precision, product=own), x, out)
+            assert_guards(out)
+            results.append(np.array(out))
+        assert np.array_equal(*results)

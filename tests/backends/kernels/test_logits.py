@@ -104,7 +104,7 @@ def test_a_stop_leaves_the_product(threads):
             raise Cancelled
 
     # long enough for the caller's thread to look at the clock, which it does every 50 ms
-    vocabulary = Vocabulary(load("portable"), "float32", 700, 8000, 400 * threads)
+    vocabulary = Vocabulary(load("baseline"), "float32", 700, 8000, 400 * threads)
     empty = np.empty((700, 2), np.float32), np.empty((700, 2), np.int32), np.empty(700, np.float32)
     for arrays, best in (([np.empty((700, vocabulary.width), np.float32)], None), ([], empty)):
         with pytest.raises(Cancelled):
@@ -113,7 +113,7 @@ def test_a_stop_leaves_the_product(threads):
 
 
 def test_results_of_other_sizes_are_refused():
-    vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
+    vocabulary = Vocabulary(load("baseline"), "float32", 4, 30, 16)
     vocabulary.mixed(1, 4)
     wrong = np.empty((3, vocabulary.width), np.float32)
     for arrays in ([wrong], [], [np.empty((5, vocabulary.width), np.float32)]):
@@ -141,7 +141,7 @@ def test_results_of_other_sizes_are_refused():
     (Norm("p", "z", "n", None, 1e-5), Linear("z", (Part("w", None, "y", 8),)), Store("y", top=True)),
 ])  # fmt: skip
 def test_other_operations_on_picked_rows_are_refused(operations):
-    vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
+    vocabulary = Vocabulary(load("baseline"), "float32", 4, 30, 16)
     x = (("x", Buffer(16)),)
     with pytest.raises(ValueError, match="picked rows have one product"):
         lower(Program((Pick("x", "p"), *operations), x), vocabulary.product, vocabulary.packer, 1)

@@ -29,6 +29,7 @@ def load(name: str) -> Kernels:
 
         for precision in (*COMPUTED, *WAYS):
             table.load(precision)
+        table.load("bfloat16", portable=True)
         return table.load("int8", decoding=True)
     return isa.load(name)
 

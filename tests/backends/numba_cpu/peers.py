@@ -15,7 +15,7 @@ CAPSULE, COPIES = b"engine.KernelTable", []
 
 PEERS = {
     (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddubsw"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddubsw"): "avx2",
-    (4, "lanes"): "portable"}  # fmt: skip
+    (4, "lanes"): "baseline"}  # fmt: skip
 PEER = PEERS[target.VL, target.INTEGERS]
 """The compiled kernels that have the same vector length, tile shapes and integer instructions as Numba's."""
 

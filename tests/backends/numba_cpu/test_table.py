@@ -99,10 +99,10 @@ def test_every_kernel_is_there():
 
 def test_kernels_of_decoders_wait_for_a_decoder():
     own = table._Table()
-    own.fill("float32", decoding=False)
+    own.fill("float32", decoding=False, portable=False)
     assert not table.DECODING.keys() & own.compiled.keys()
     assert table.KERNELS.keys() <= own.compiled.keys()
-    own.fill("float32", decoding=True)
+    own.fill("float32", decoding=True, portable=False)
     assert all(getattr(own.memory, field) for field in table.DECODING)
 
 

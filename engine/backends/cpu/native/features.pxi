@@ -119,7 +119,7 @@ _LISTED_AS = {"neon": " (asimd)", "neondot": " (atomics and asimddp)",         #
 def refusal(str isa):
     """Return why this CPU or its operating system cannot run the kernels of an instruction set, or None if they can.
 
-    A name that has no check here is always refused; "portable", "wide" and "amxemulated" need no check.
+    A name that has no check here is always refused; "baseline", "wide" and "amxemulated" need no check.
     """
     cdef int error
     cdef bytes vectors = b"avx512bf16" if isa == "amx" else isa.encode()

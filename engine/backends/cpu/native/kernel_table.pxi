@@ -3,22 +3,30 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors", "bfloat16x3")
+PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors", "bfloat16x3", "bfloat16_weights")
 """The names of the products of a kernel table, in their order."""
 
 
-def product_name(str precision, bint decodes):
-    """Return the name of the product for linear maps of a precision, of a decoder or not.
+PORTABLE_LANES = 16
+"""With portable arithmetic, heads of encoders in int8 are padded to this many numbers on every CPU: a row is rounded to
+codes over its range, to which the zeros of the padding belong."""
+
+
+def product_name(str precision, bint decodes, bint portable=False):
+    """Return the name of the product for linear maps of a precision, of a decoder or not, with portable arithmetic or not.
 
     Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers, and
     with one range of 256 codes a row the error of codes would exceed that of weights. The scales of q8_0 lie inside the
-    depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32.
+    depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32. Portable
+    arithmetic multiplies floats by FMAs alone, also weights in bfloat16. Integers are exact on every CPU.
     """
     if FORMATS[precision].rounds_blocks:
         return "codes"
     if precision == "q8_0":
         return "int16_vectors"
-    return "int16" if precision == "int8" and decodes else precision
+    if precision == "int8":
+        return "int16" if decodes else "int8"
+    return {"float32": "fma", "bfloat16": "bfloat16_weights"}.get(precision, precision) if portable else precision
 
 
 cdef class Kernels:
@@ -50,9 +58,14 @@ cdef class Kernels:
         """Rows of a tile."""
         return self.table.MR
 
-    def product(self, str precision, bint decodes=False):
-        """The product for linear maps of a precision; decodes: for those of a decoder, see `Product`."""
-        return Product(self, precision, decodes)
+    @property
+    def fused(self):
+        """Whether a multiplication and an addition are fused, so that they round once."""
+        return bool(self.table.fused)
+
+    def product(self, str precision, bint decodes=False, bint portable=False):
+        """The product for linear maps of a precision; decodes: for those of a decoder; portable: see `Product`."""
+        return Product(self, precision, decodes, portable)
 
     @property
     def fma(self):
@@ -167,15 +180,28 @@ cdef inline void end_work(const ProductRow* row) noexcept nogil:
 
 
 cdef class Product:
-    """What the kernels of one instruction set have for linear maps of one precision; see Product in table.pxd."""
+    """What the kernels of one instruction set have for linear maps of one precision; see Product in table.pxd.
+
+    portable: compute with the arithmetic that has the same bits on every CPU with fused multiply-adds. Then `row` is a copy
+    of the table's row, with the attention of float32 and no approximation; int8 weights keep the bound that some CPUs need.
+    """
 
     cdef readonly Kernels kernels
     cdef readonly str precision
+    cdef readonly bint portable
     cdef const ProductRow* row
+    cdef ProductRow own
 
-    def __init__(self, Kernels kernels, str precision, bint decodes=False, str row=None):
-        self.kernels, self.precision = kernels, precision
-        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes))]
+    def __init__(self, Kernels kernels, str precision, bint decodes=False, bint portable=False, str row=None):
+        cdef const ProductRow* float32 = &kernels.table.products[<int>FLOAT32]
+        self.kernels, self.precision, self.portable = kernels, precision, portable
+        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes, portable))]
+        if portable:
+            self.own = self.row[0]
+            self.own.attention, self.own.attention_scratch = float32.attention, float32.attention_scratch
+            self.own.attend_rows, self.own.attend_rows_scratch, self.own.approximates = NULL, NULL, False
+            self.own.bounded = precision == "int8" and not decodes
+            self.row = &self.own
 
     def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
         """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""
@@ -195,6 +221,11 @@ cdef class Product:
     def exists(self):
         """Whether these kernels have the product."""
         return self.row.multiply != NULL
+
+    @property
+    def lanes(self):
+        """Widths of rows and heads are padded to a multiple of it."""
+        return PORTABLE_LANES if self.portable and self.row.bounded else self.kernels.VL
 
     @property
     def depth_step(self):

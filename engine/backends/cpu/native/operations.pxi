@@ -229,17 +229,17 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     end_work(p.product)
 
 
-def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
+def linear(Product product, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
            const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, float[:, ::1] operands=None, int threads=1):
-    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any).
+    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any), by a product of float32.
 
     P is N padded to a multiple of VL. panels: memory to pack the weights into. operands [threads, n]: memory for the operands
-    of a block of rows, if the product of float32 converts.
+    of a block of rows, if the product converts.
     """
     cdef ArrayProduct p
     memset(&p, 0, sizeof(p))
-    p.table, p.panels, p.weight, p.N = kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
-    p.product = &kernels.table.products[<int>FLOAT32]
+    p.table, p.panels, p.weight, p.N = product.kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
+    p.product = product.row
     p.depth = (weight.shape[1] + p.product.depth_step - 1) // p.product.depth_step * p.product.depth_step
     if operands is not None:
         p.operands, p.operands_floats = &operands[0, 0], operands.shape[1]

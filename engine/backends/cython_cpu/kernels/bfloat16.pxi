@@ -17,6 +17,20 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
             acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
 
 
+cdef inline void add_widened(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
+                             const char* b, const int half, vf* acc) noexcept nogil:
+    # Add the products of float32 operands and widened weights, of the first or of the second step of a pair.
+    cdef vf w[NV]
+    cdef vfactor x
+    cdef int i, j
+    for j in range(nv):
+        w[j] = v_load_half(<const unsigned short*>b + j * VL * 2, half)
+    for i in range(mr):
+        x = v_factor(<const float*>row_of(i, low, high, a_stride) + half)
+        for j in range(nv):
+            acc[i * NV + j] = v_add_product(acc[i * NV + j], x, w[j])
+
+
 cdef inline void add_quads(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                            const char* b, vq* sums) noexcept nogil:
     # Add the products of four steps of depth. sums: [rows/2][NV]; an odd last row is computed twice.
@@ -112,10 +126,11 @@ cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
     round_rows(1, x, x_stride, M, K, <operand*>operands, operands_stride, first)
 
 
-cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
-                        Py_ssize_t n) noexcept nogil:
+cdef inline void pack_together(const Py_ssize_t step, const Linear* y, void* panels, Py_ssize_t column, const void* weight,
+                               Py_ssize_t n) noexcept nogil:
+    # Pack weights so that `step` successive ones of a column lie together.
     cdef const unsigned short* w = <const unsigned short*>weight
-    cdef Py_ssize_t step = WEIGHTS_TOGETHER, K = (y.K + step - 1) // step * step, i, k, c, first, width
+    cdef Py_ssize_t K = (y.K + step - 1) // step * step, i, k, c, first, width
     cdef unsigned short* panel
     for i in range(n):
         c = column + i
@@ -124,6 +139,16 @@ cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t c
         panel = <unsigned short*>panels + first * K + (c - first) * step
         for k in range(y.K):
             panel[k // step * width * step + k % step] = w[i * y.K + k]
+
+
+cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
+                        Py_ssize_t n) noexcept nogil:
+    pack_together(WEIGHTS_TOGETHER, y, panels, column, weight, n)
+
+
+cdef void pack_widened(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
+                       Py_ssize_t n) noexcept nogil:
+    pack_together(2, y, panels, column, weight, n)
 
 
 cdef double quad_rounds(Py_ssize_t n, float* sink) noexcept nogil:

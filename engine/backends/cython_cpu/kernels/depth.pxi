@@ -7,22 +7,31 @@
 cdef enum:
     STEPS = 4       # unrolled steps of the loop
 
+cdef enum Weights:
+    FLOATS
+    TWO_STEPS       # a pair in bfloat16, as p_dot multiplies it
+    EACH_STEP       # a pair in bfloat16, of which each number is widened to float32
+
 cdef inline const char* row_of(const int i, const char* low, const char* high, Py_ssize_t stride) noexcept nogil:
     # Return the address of row i. Rows lie `stride` bytes apart; `low` is row 0 and `high` is row 3. An x86 address can
     # multiply a register by 1, 2, 4 or 8, so that six rows need three registers.
     return low + i * stride if i < 3 else high + (i - 3) * stride
 
 
-cdef inline void add_products(const bint pairs, const int mr, const int nv, const char* low, const char* high,
+cdef inline void add_products(const int weights, const int mr, const int nv, const char* low, const char* high,
                               Py_ssize_t a_stride, const char* b, vf* acc) noexcept nogil:
     # Add the products of one step.
     cdef vf w[NV]
     cdef vfactor x
     cdef int i, j
-    if pairs:
+    if weights == TWO_STEPS:
         add_half(mr, nv, low, high, a_stride, b, 0, acc)
         if PAIR_STEPS == 2:
             add_half(mr, nv, low, high, a_stride, b, 1, acc)
+        return
+    if weights == EACH_STEP:
+        add_widened(mr, nv, low, high, a_stride, b, 0, acc)
+        add_widened(mr, nv, low, high, a_stride, b, 1, acc)
         return
     for j in range(nv):
         w[j] = v_load(<const float*>b + j * VL)
@@ -32,7 +41,7 @@ cdef inline void add_products(const bint pairs, const int mr, const int nv, cons
             acc[i * NV + j] = v_add_product(acc[i * NV + j], x, w[j])
 
 
-cdef inline void multiply(const bint pairs, const int mr, const int nv, Py_ssize_t steps, const char* a, Py_ssize_t a_stride,
+cdef inline void multiply(const int weights, const int mr, const int nv, Py_ssize_t steps, const char* a, Py_ssize_t a_stride,
                           Py_ssize_t a_step, const char* b, Py_ssize_t b_step, const bint fetch, const char* ahead,
                           Py_ssize_t ahead_step, vf* acc) noexcept nogil:
     # Compute acc[i][j] = sum over k < steps of a[i*a_stride + k*a_step] b[k*b_step + j*VL*4 ...], with strides in
@@ -50,12 +59,12 @@ cdef inline void multiply(const bint pairs, const int mr, const int nv, Py_ssize
             ahead += STEPS * ahead_step
         for step in range(STEPS):
             a_stride = opaque(a_stride)      # without this, gcc keeps a register or a stack slot for each row and step
-            add_products(pairs, mr, nv, a + step * a_step, high + step * a_step, a_stride, b + step * b_step, acc)
+            add_products(weights, mr, nv, a + step * a_step, high + step * a_step, a_stride, b + step * b_step, acc)
         a += STEPS * a_step
         high += STEPS * a_step
         b += STEPS * b_step
     for k in range(steps % STEPS):
-        add_products(pairs, mr, nv, a, high, a_stride, b, acc)
+        add_products(weights, mr, nv, a, high, a_stride, b, acc)
         a += a_step
         high += a_step
         b += b_step

@@ -6,8 +6,8 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
                                  Py_ssize_t last) noexcept nogil:
     # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
     # equal height.
-    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 1
-    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float), w_size = 2 if kind == PAIRS else sizeof(float)
+    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1
+    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float), w_size = sizeof(float) if kind == LINEAR else 2
     cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step
     cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
     cdef Py_ssize_t s, k, p, i, row, next_row, column
@@ -41,6 +41,8 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
                 t.residual = residual + row * out.stride if final and residual != NULL else NULL
                 if kind == PAIRS:
                     pairs_any(<int>(next_row - row), nv, &t)
+                elif kind == WIDENED:
+                    widened_any(<int>(next_row - row), nv, &t)
                 else:
                     linear_any(<int>(next_row - row), nv, &t)
                 row = next_row
@@ -54,6 +56,11 @@ cdef void linear(const Linear* y, const void* a, Py_ssize_t a_stride, const RowR
 cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     multiply_panels(PAIRS, y, <const char*>a, a_stride, M, residual, out, panel, last)
+
+
+cdef void linear_widened(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                         const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_panels(WIDENED, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
 cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:

@@ -10,6 +10,7 @@ cdef enum TileKind:
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
     MAXIMA      # the running maximum of a b + bias             a [mr][depth] tokens,   b [depth][nv*VL] a K block
     PAIRS               # LINEAR in bfloat16: steps of depth lie side by side, b [depth/2][nv*VL][2], or QUADS [depth/4][nv*VL][4]
+    WIDENED             # LINEAR with weights in bfloat16, b [depth/2][nv*VL][2], and operands in float32; only where PAIRS is not that
     SCORES_OF_PAIRS     # SCORES in bfloat16, with the same layout of b
     CONTEXT_OF_PAIRS    # CONTEXT in bfloat16, with a [depth/2][mr][2]
 
@@ -36,21 +37,26 @@ cdef struct Tile:
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
+    cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
-    cdef Py_ssize_t a_stride = t.a_stride * a_size, step = 2 * a_size if pairs else a_size
-    cdef Py_ssize_t steps = t.depth // 2 if pairs else t.depth
+    cdef Py_ssize_t a_stride = t.a_stride * a_size, step = a_size if weights == FLOATS else 2 * a_size
+    cdef Py_ssize_t steps = t.depth if weights == FLOATS else t.depth // 2
     cdef const char* a = <const char*>t.a
     cdef const char* b = <const char*>t.b
     if QUADS and kind == PAIRS:
         multiply_quads(mr, nv, (t.depth + 3) // 4, a, a_stride, b, t.ahead, t.ahead_step, acc)
     elif kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
-        multiply(pairs, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
+        multiply(weights, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
     else:
-        multiply(pairs, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float), kind == LINEAR or kind == PAIRS or kind == MAXIMA, t.ahead,
-                 t.ahead_step, acc)
-        if pairs and t.depth % 2:
+        multiply(weights, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float),
+                 kind == LINEAR or kind == PAIRS or kind == WIDENED or kind == MAXIMA, t.ahead, t.ahead_step, acc)
+        if weights != FLOATS and t.depth % 2:
             a += steps * step
-            add_half(mr, nv, a, a + 3 * a_stride, a_stride, b + steps * nv * VL * sizeof(float), 0, acc)
+            b += steps * nv * VL * sizeof(float)
+            if weights == EACH_STEP:
+                add_widened(mr, nv, a, a + 3 * a_stride, a_stride, b, 0, acc)
+            else:
+                add_half(mr, nv, a, a + 3 * a_stride, a_stride, b, 0, acc)
 
 
 cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
@@ -137,7 +143,7 @@ cdef inline void context_tile(const int kind, const int mr, const int nv, const 
 # The functions below map sizes known at run time to functions compiled for those sizes.
 
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
-    if kind == LINEAR or kind == PAIRS:
+    if kind == LINEAR or kind == PAIRS or kind == WIDENED:
         linear_tile(kind, mr, nv, t)
     elif kind == SCORES or kind == SCORES_OF_PAIRS:
         scores_tile(kind, mr, nv, t)
@@ -191,6 +197,11 @@ cdef void maxima_any(int mr, int nv, const Tile* t) noexcept nogil:
 
 cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(PAIRS, mr, nv, t)
+
+
+cdef void widened_any(int mr, int nv, const Tile* t) noexcept nogil:
+    if PAIR_STEPS == 1:     # elsewhere pairs_any is the same function
+        tile_any(WIDENED, mr, nv, t)
 
 
 cdef void scores_of_pairs_any(int mr, int nv, const Tile* t) noexcept nogil:

@@ -185,10 +185,19 @@ INLINE vx n_group(vx sum, const vx *weights, const int8_t *codes, vx factor) {
 }
 #endif
 
+/* Whether v_fma and v_add_product round once. */
+#ifdef ENGINE_ROUNDS_TWICE
+enum { FUSED = 0 };
+#else
+enum { FUSED = 1 };
+#endif
+
+#define WIDENED_INSTRUCTION FLOAT_INSTRUCTION " of widened weights"
+
 /* Without an instruction for products of bfloat16, two FMAs multiply a pair, with weights widened by a shift and a
  * mask. */
 #ifndef PAIR_INSTRUCTION
-#define PAIR_INSTRUCTION FLOAT_INSTRUCTION " of widened weights"
+#define PAIR_INSTRUCTION WIDENED_INSTRUCTION
 enum { PAIR_STEPS = 2 };
 typedef float operand;
 typedef vf vp;

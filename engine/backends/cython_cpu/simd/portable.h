@@ -15,7 +15,7 @@ enum { VL = 16, NV = 4, MR = 6 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 #else
-#define ISA_NAME "portable"
+#define ISA_NAME "baseline"
 enum { VL = 4, NV = 2, MR = 6 };
 #define PAIRS PAIRS_4
 #define ALTERNATE ALTERNATE_4
@@ -57,7 +57,8 @@ INLINE vf v_fma(vf a, vf b, vf c) {
 }
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
 #else
-/* These round twice: SSE2 has no fused multiply-add, and contraction is off, so every tile rounds in the same way. */
+#define ENGINE_ROUNDS_TWICE
+/* SSE2 has no fused multiply-add, and contraction is off, so every tile rounds in the same way. */
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
 #endif

@@ -13,6 +13,7 @@ cdef extern from "simd/simd.h" nogil:
         NV
         MR
         NR
+        FUSED
         KC
         LINE
         AHEAD
@@ -86,6 +87,7 @@ cdef extern from "simd/simd.h" nogil:
         QUADS
         WEIGHTS_TOGETHER
     const char* QUAD_INSTRUCTION
+    const char* WIDENED_INSTRUCTION
     vp p_weights(const unsigned short* p, int half)
     vpair p_operand(const operand* p)
     vf p_dot(vf sum, vpair x, vp weights)

@@ -334,7 +334,7 @@ class KernelTable(ctypes.Structure):
 
     _fields_ = (
         ("isa", ctypes.c_void_p),
-        *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
+        *((name, ctypes.c_int) for name in ("VL", "NR", "MR", "fused")),
         ("products", LAYOUTS["Product"] * len(ROWS)),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",

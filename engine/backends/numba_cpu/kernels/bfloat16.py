@@ -18,15 +18,22 @@ from . import pairs
 from .linear import product
 from .operands import place_in_row, start_of_row
 from .roofline import fma_rounds, in_rounds
-from .tile import pairs_tile
+from .tile import pairs_tile, widened_tile
 
 multiply_pairs = product(2, pairs_tile)
+multiply_widened = product(2, widened_tile)
 
 
 def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
     """Compute as `linear` does, with bfloat16 weights; `a` has been converted if the CPU has a bfloat16 instruction."""
     multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
+
+
+def linear_widened(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                   panel: Size, last: Size) -> None:
+    """Compute as `linear` does, with bfloat16 weights, which are widened; the rows of `a` are floats on every CPU."""
+    multiply_widened(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 
 @intrinsic

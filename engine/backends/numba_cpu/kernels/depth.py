@@ -39,6 +39,8 @@ INTEGERS = Arithmetic(BYTE, BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
                       lambda b, p, half: dot.load_weights(b, p), dot.dot, steps=STEPS if DOT == 4 else 1)
 PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
                    pairs.load_weights, pairs.dot, PAIR_STEPS)
+WIDENED = Arithmetic(F32, ir.IntType(16), VL * 2, FLOATS.zero, broadcast, pairs.load_widened, fma, 2)
+"""Weights in bfloat16 and operands in float32, which is PAIRS if PAIR_STEPS is 2."""
 
 
 def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
@@ -115,23 +117,23 @@ def _by_rows(values: list[ir.Value], nv: int) -> Sums:
 
 
 def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
-                   ahead: ir.Value, ahead_step: ir.Value) -> Sums:
-    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2].
+                   ahead: ir.Value, ahead_step: ir.Value, kind: Arithmetic) -> Sums:
+    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; kind: PAIRS or WIDENED.
 
-    If PAIR_STEPS is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
+    If its pair_steps is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
     """
-    width = nv * PAIRS.vector
+    width = nv * kind.vector
 
     def whole(pairs_of_steps: ir.Value) -> Sums:
-        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, PAIRS)
+        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, kind)
 
     def last(sums: Sums) -> Sums:
         k = b.sub(depth, SIZE(1))
-        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), PAIRS.w)
+        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), kind.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
-        return _add_products(b, PAIRS, 0, _moved(b, a, k, PAIRS.a), rows, w_last, sums)
+        return _add_products(b, kind, 0, _moved(b, a, k, kind.a), rows, w_last, sums)
 
-    if PAIR_STEPS == 1:
+    if kind.pair_steps == 1:
         return whole(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
     sums = whole(b.lshr(depth, SIZE(1)))
     return either(b, b.trunc(depth, ir.IntType(1)), lambda: last(sums), lambda: sums)

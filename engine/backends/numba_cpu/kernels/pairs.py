@@ -21,13 +21,16 @@ def load_operand(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return splat(b, b.load(pointer, typ=I32 if PAIR_STEPS == 1 else F32, align=OPERAND_BYTES))
 
 
-def load_weights(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
-    """Load VL pairs of weights; if PAIR_STEPS is 2, return the first or the second number of each pair as float."""
+def load_widened(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
+    """Load VL pairs of weights, and return the first or the second number of each as float."""
     pairs = b.load(pointer, typ=VI, align=2)
-    if PAIR_STEPS == 1:
-        return pairs
     widened = b.and_(pairs, _all(0xFFFF0000)) if half else b.shl(pairs, _all(16))
     return b.bitcast(widened, VF)
+
+
+def load_weights(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
+    """Load VL pairs of weights; if PAIR_STEPS is 2, one number of each, as `load_widened` does."""
+    return b.load(pointer, typ=VI, align=2) if PAIR_STEPS == 1 else load_widened(b, pointer, half)
 
 
 def dot(b: ir.IRBuilder, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:

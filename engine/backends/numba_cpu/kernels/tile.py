@@ -17,7 +17,7 @@ from ..compiler.flow import Sums, either
 from ..compiler.pointers import SIZE, Pointer, on_stack, store
 from ..compiler.vector import with_parameters
 from ..target import DOT, DOT_MR, LINE, MR, NV, VL
-from .depth import EMPTY, INTEGERS, broadcast, multiply, multiply_pairs
+from .depth import EMPTY, INTEGERS, PAIRS, WIDENED, Arithmetic, broadcast, multiply, multiply_pairs
 
 
 def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
@@ -45,15 +45,20 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
     _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
 
 
-def _pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
-           out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value, ahead: ir.Value,
-           ahead_step: ir.Value) -> None:
-    """Compute the same as _linear in bfloat16, with two steps of depth side by side: w [depth/2][nv*VL][2]."""
+def _two_steps(name: str, kind: Arithmetic) -> Callable[..., None]:
+    """Return a tile as _linear with weights in bfloat16, two steps of depth side by side: w [depth/2][nv*VL][2]."""
 
-    def product() -> Sums:
-        return multiply_pairs(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step)
+    def tile(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+             out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value,
+             ahead: ir.Value, ahead_step: ir.Value) -> None:
 
-    _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
+        def product() -> Sums:
+            return multiply_pairs(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step, kind)
+
+        _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
+
+    tile.__name__ = name
+    return tile
 
 
 def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: ir.Value, out_stride: ir.Value,
@@ -202,7 +207,8 @@ sums_of_rows = on_stack(types.float32, ROWS * NV * VL)
 """Allocate space for the sums of these rows and of a panel's columns."""
 
 linear_tile = tile_of(_linear)
-pairs_tile = tile_of(_pairs)
+pairs_tile = tile_of(_two_steps("_pairs", PAIRS))
+widened_tile = tile_of(_two_steps("_widened", WIDENED))
 dot_tile = tile_of(_dot, DOT_MR)
 scores_tile = tile_of(_scores)
 maxima_tile = tile_of(_maxima)
