@@ -10,7 +10,6 @@ from ..base.version import __version__
 from ..loading.hugging_face import FolderSource
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.model_files import checksum
-from ..loading.obstacles import obstacles
 from ..loading.source import CLASSES
 from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ..programs import programs_of
@@ -20,6 +19,7 @@ from ..weights.parameters import expected_shapes, parameters_of
 from .console import print_row, warn_generates
 from .describe import outline
 from .machine import print_machine
+from .obstacles import obstacles
 
 
 def info(args: argparse.Namespace) -> None:

@@ -36,9 +36,7 @@ from ..encoding import (
 )
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
-from ..encoding.reading_decoder import ReadingPlan
 from ..encoding.stream import encode_stream
-from ..encoding.token_dropout import with_token_dropout
 from ..heads import SparseVectors, check_sparse
 from ..model.bits import FASTEST, PORTABLE
 from ..model.precision import canonical_name
@@ -52,6 +50,8 @@ from ..weights.packed import PREFIX
 from .head_methods import HeadMethods
 from .loaded import Loaded
 from .look import Look, make_look
+from .reading_decoder import ReadingPlan
+from .token_dropout import with_token_dropout
 
 if TYPE_CHECKING:
     from ..backends.interfaces import Backend, Plan

@@ -147,7 +147,7 @@ def with_markers(text: TextConfig, colbert: Colbert) -> TextConfig:
     document = json.loads(text.tokenizer_json)
     others = [token for token in document.get("added_tokens") or [] if token.get("content") not in known]
     document["added_tokens"] = sorted([*others, *_added(known.items())], key=lambda token: token["id"])
-    return replace(text, tokenizer_json=json.dumps(document, ensure_ascii=False).encode())
+    return replace(text, tokenizer_json=json.dumps(document).encode())
 
 
 def _added(tokens: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import Engine, Model, load_model, save
 from engine.base.errors import EngineError
-from engine.families import heads
+from engine.families import bart, heads
 from engine.loading import bge_m3, colbert, late, modules, npz_model, router, sentence_transformers, static
 from engine.model import config, head, late_config, text_config
 from engine.weights import modules as weights_of_modules
@@ -24,6 +24,7 @@ from tests.fuzz.mutate import changed_file, words_of
 from tests.fuzz.usage import OPTIONS, TEXTS, use_heads
 from tests.tools import late_folders
 from tests.tools import module_folders as folders
+from tests.tools.head_models import write_folder
 from tests.tools.m3_folders import write_m3
 from tests.tools.model_files import same
 
@@ -33,8 +34,10 @@ LATE = ("bert", "bert attending", "distilbert")
 """The models with a vector for each token that are mutated."""
 OLDER = ("pylate", "pylate bare", "stanford")
 """The folders of PyLate and of Stanford's ColBERT that are mutated."""
+READING = ("bart_classify", "bart_answer")
+"""The models whose head reads a decoder that are mutated."""
 _TASKS: tuple[Any, ...] = ("query", "document", "x", 3, None)
-_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3, colbert),
+_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3, colbert, bart),
           "module folders": words_of(modules, router, static, sentence_transformers, weights_of_modules),
           "files of modules": words_of(npz_model, head, config, text_config, weights_of_modules)}
 
@@ -47,7 +50,8 @@ def _sources() -> dict[str, list[Files]]:
     with TemporaryDirectory() as place:
         of_tokens = [late_folders.write_late(Path(place, f"late {name}"), name) for name in LATE]
         of_tokens += [late_folders.write_older(Path(place, f"late {name}"), name) for name in OLDER]
-        found["head folders"] += [_files(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")))]
+        reading = [write_folder(Path(place, name), name) for name in READING]
+        found["head folders"] += [_files(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")), *reading)]
         written = [folders.write_static(Path(place, name), name) for name in folders.STATICS]
         written += [folders.write_chain(Path(place, f"chain {seed}"), seed) for seed in CHAINS]
         written += [folders.write_router(Path(place, name), name) for name in folders.ROUTERS]
@@ -60,7 +64,8 @@ def _sources() -> dict[str, list[Files]]:
 
 
 def _files(folder: Path) -> Files:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name != "expected.json"}
 
 
 def _run(name: str, rng: random.Random, place: Path) -> None:

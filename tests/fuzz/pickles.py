@@ -221,7 +221,8 @@ def _vocabulary(rng: random.Random, place: Path) -> None:
     source = rng.choice(VOCABULARIES)
     files = dict(source)
     files.setdefault("tokenizer_config.json", b'{"do_lower_case": true, "unk_token": "[UNK]"}')
-    changed = {rng.choice(sorted(files)), rng.choice([file for file in files if not file.endswith("g.json")])}
+    large = [file for file in files if not file.endswith("g.json")]
+    changed = {rng.choice(sorted(files)), rng.choice(large or [*files])}
     for file, data in files.items():
         (place / file).write_bytes(MUTATORS[Path(file).suffix](rng, data) if file in changed else data)
     made = read_vocabulary(ModelFolder(place))

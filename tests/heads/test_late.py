@@ -289,6 +289,18 @@ def test_a_folder_of_colbert_without_its_settings_or_its_map(tmp_path):
         Engine.load(folder)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tokenizer_with_half_a_character(tmp_path):
+    """The library of tokenizers refuses it, also where settings change the file before."""
+    folder = folders.write_older(tmp_path / "model", "stanford")
+    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    path.write_bytes(path.read_bytes().replace(b"{", b'{"\\ud800": 0, ', 1))
+    for lowers in (True, False):
+        write_json(settings, json.loads(settings.read_text()) | {"do_lower_case": lowers, "tokenizer_class": None})
+        with pytest.raises(WeightsError, match=r"tokenizer\.json cannot be read"):
+            Engine.load(folder).tokenize("Cats purr.")
+
+
 def test_words_that_the_vocabulary_lacks_are_named(tmp_path):
     folder = folders.write_late(tmp_path / "model", "bert")
     with pytest.warns(UserWarning, match="of skiplist_words are no tokens of the vocabulary"):

@@ -42,7 +42,9 @@ def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -
         return tokenizer_json
     if stated.items() <= normalizer.items():
         return tokenizer_json
-    return json.dumps(values | {"normalizer": normalizer | stated}, ensure_ascii=False).encode()
+    # Half of a surrogate pair becomes its escape in JSON again.
+    changed = values | {"normalizer": normalizer | stated}
+    return json.dumps(changed, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 class Settings:

@@ -14,10 +14,10 @@ from ..base.errors import EngineError, listed, shown
 from ..families import FAMILIES
 from ..families.parts import Part, Parts
 from ..files.folder import ModelFolder
+from ..loading.hugging_face import CONFIG
 from ..weights.parameters import expected_shapes
-from .hugging_face import CONFIG
 
-_MOST_FIELDS = 20
+_NAMED = 20
 """The most fields that are named; a config.json of more is of another kind of model."""
 
 
@@ -104,7 +104,7 @@ def _read(read: Callable[[dict[str, Any]], Part | Parts], values: dict[str, Any]
     A reader names one field at a time, so it is asked again without this field.
     """
     fields: list[str] = []
-    for _ in range(_MOST_FIELDS):
+    for _ in range(_NAMED):
         try:
             return tuple(fields), read(dict(values))
         except EngineError as error:
