@@ -37,8 +37,8 @@ WRITERS = {
 }
 """The writers, and the environment that each runs in."""
 
-WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_architectures", "gguf_tokenizer", "transcripts", "sparse",
-                    "modules", "sample_rates", "calibration")
+WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_architectures", "gguf_tokenizer",
+                    "transcripts", "sparse", "modules", "sample_rates", "calibration")
 """Writers that need real models. The first lines of each say how to get them."""
 
 
