@@ -59,6 +59,8 @@ class Parts:
     long_decoder: Part | None = None
     """The decoder for sequences beyond the length of the training, of a model whose rotary embedding has a table for
     these and another one for shorter sequences; None for a model with one table."""
+    start_id: int | None = None
+    """The first token of the decoder of a model whose head reads the decoder."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ class Family:
     """Describes the encoder that gives vectors; None for a family of models that only generate."""
     read_generator: Callable[[Values], Parts] | None = None
     """Describes the decoder, and the encoder that it reads by cross-attention; None for a family of encoders."""
+    read_reader: Callable[[Values], Parts | None] | None = None
+    """Describes the encoder, and the decoder whose vectors the head reads, of a model with such a head; None for a
+    family or a model whose head reads the encoder. `Names.heads` of the encoder has the heads."""
     translates: bool = False
     """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
     generates: str = "generate"
