@@ -56,11 +56,11 @@ class Parts:
     decoder: Part
     handled: tuple[str, ...] = ()
     """Keys of generation_config.json that are the family's own."""
-    start_id: int | None = None
-    """The first token of the decoder of a model whose head reads the decoder."""
     long_decoder: Part | None = None
     """The decoder for sequences beyond the length of the training, of a model whose rotary embedding has a table for
     these and another one for shorter sequences; None for a model with one table."""
+    start_id: int | None = None
+    """The first token of the decoder of a model whose head reads the decoder."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,10 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}  # fmt: skip
+_OTHERS = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
+           "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
+           "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")
+"""Further settings that are read; each has one value, and none for each layer."""
 _RMS, _LAYER = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 
 
@@ -241,6 +245,8 @@ def pooled(settings: Own) -> str:
     """
     name = settings.get("general.architecture")
     stated = settings.get(f"{name}.pooling_type", 0)
+    if type(stated) is not int:
+        stated = str(stated)
     encodes = isinstance(name, str) and name in ARCHITECTURES and ARCHITECTURES[name].encodes
     if stated == 0 and not encodes:
         return ""
@@ -262,13 +268,15 @@ def describe(settings: Own, shapes: Shapes) -> tuple[Architecture, dict[str, Any
     kind = ARCHITECTURES[name]
     own = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     eps = {} if kind.eps is None else dict([kind.eps])
+    if lists := [key for key, value in own.items() if _is_list(value) and key in (*_OTHERS, *kind.keys)]:
+        raise UnsupportedError(f"{name}.{lists[0]} = {shown(own[lists[0]])} is not supported; only one value is")
     _refuse(name, kind, own)
     if missing := [key for key in (*KEYS, *eps) if key not in own]:
         raise WeightsError(f"the settings lack {name}.{missing[0]}")
     values = {"model_type": kind.model_type} | dict(kind.values)
     values |= {key: own[old] for old, key in (KEYS | eps | _OPTIONAL | dict(kind.keys)).items() if old in own}
     for key, value in values.items():
-        if hasattr(value, "__len__") and not isinstance(value, str):
+        if _is_list(value):
             raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
     if kind.partial is not None and "rope.dimension_count" in own:
         values[kind.partial] = _share(name, own)
@@ -307,7 +315,7 @@ def _refuse(name: str, kind: Architecture, own: Own) -> None:
     allowed = {"attention.sliding_window"} if kind.change in (_phi3, _olmo2) else set()
     allowed |= {"rope.scaling.type"} if kind.change is _gemma3 else set()
     for key, expected in plain.items():
-        if key not in kind.keys and key not in allowed and _differs(own.get(key, expected), expected):
+        if key in own and key not in kind.keys and key not in allowed and _differs(own[key], expected):
             raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only {expected!r} is")
     if kind.change is _gemma3 and own.get("rope.scaling.type", "none") not in ("none", "linear"):
         raise UnsupportedError(f"{name}.rope.scaling.type = {shown(own['rope.scaling.type'])} is not supported; only "
@@ -321,4 +329,8 @@ def _refuse(name: str, kind: Architecture, own: Own) -> None:
 
 def _differs(value: Any, expected: Any) -> bool:
     """Return whether a setting, which may be a list, has another value than the expected one."""
-    return (hasattr(value, "__len__") and not isinstance(value, str)) or value != expected
+    return _is_list(value) or value != expected
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | np.ndarray)

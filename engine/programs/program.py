@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..base.lazy import lazy
@@ -100,8 +100,8 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
                 heads = shapes[name].heads
                 require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
                         f"a head of {name} cannot be rotated in {width} columns")
-            require(len(operation.norms) in (0, len(operation.buffers)), "norms must be as many as buffers, or none")
-            require(bool(operation.norms) or not operation.joint, "joint norms are not there")
+            require(len(operation.norms) in {len(operation.buffers), 0 if not operation.joint else -1},
+                    "norms must be as many as buffers, or none unless they are joint")
             return {}
         case Attend():
             q, k, v = (shapes[name] for name in (operation.q, operation.k, operation.v))
@@ -111,15 +111,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
             require(q.width // q.heads == k.width // k.heads, "queries and keys have heads of different widths")
             require(all(0 <= each.head < q.heads for each in operation.observed),
                     f"the number of an observed head is not below {q.heads}")
-            where = operation.keys
-            require(where in KEYS, f"no keys are called {where!r}")
-            require(where == "pass" or (operation.layer is not None and operation.relative is None),
-                    "keys of a state need a layer, and no relative positions")
-            require(not (operation.softcap and operation.relative), "a cap would leave out the relative positions")
-            require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
-                    "keys of a source have no position")
-            require(operation.relative is None or operation.relative.key is not None
-                    or operation.relative.query is not None, "relative positions need a map of keys or of queries")
+            _check_keys(operation, require)
             return {operation.out: Buffer(q.heads * (v.width // v.heads), q.heads)}
         case Pick():
             require(shapes[operation.x].heads is None, "heads cannot be picked")
@@ -127,6 +119,21 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
         case Store():
             require(operation.top or not operation.softcap, "only rows whose best numbers are stored can have a cap")
     return {}
+
+
+def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None:
+    """Check where the keys of an Attend come from, and its relative positions."""
+    where = operation.keys
+    require(where in KEYS, f"no keys are called {where!r}")
+    require(where == "pass" or (operation.layer is not None and operation.relative is None),
+            "keys of a state need a layer, and no relative positions")
+    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
+            "keys of a source have no position")
+    relative = operation.relative
+    if relative is not None:
+        require(relative.key is not None or relative.query is not None,
+                "relative positions need a map of keys or of queries")
+        require(not operation.softcap, "a cap of scores leaves out relative positions")
 
 
 def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:

@@ -1,11 +1,11 @@
-"""Language models of every family on the compiled kernels: near float64, and the same bits in company."""
+"""Language models of every family on the compiled kernels: near float64, the same bits alone and in company."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from engine import Generator, load_model
+from engine import Generator, load_model, save
 from engine.weights.quantize import convert_model
 
 from ..tools.encoders import GENERATORS
@@ -42,14 +42,20 @@ EACH = _one_of_each_program()
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_alone_and_in_company(name):
-    """Each model runs in one of the precisions, in turns."""
+def test_alone_and_in_company(tmp_path, name):
+    """Each model runs in one of the precisions, in turns; it is the same from an .npz."""
     precision, model = PRECISIONS[EACH.index(name) % 4], load_model(GOLDEN / name, kind="generate")
     model = model if precision == "float32" else convert_model(model, precision)
     together, alone = (Generator(model, backend="cython", threads=threads, precision=precision) for threads in (3, 1))
     found = together.generate(PROMPTS, max_new_tokens=5, num_beams=3)
     own = [alone.generate([prompt], max_new_tokens=5, num_beams=3)[0] for prompt in PROMPTS]
     assert [(one.ids, one.score) for one in own] == [(one.ids, one.score) for one in found]
+    save(model, tmp_path / "m.npz")
+    again = load_model(tmp_path / "m.npz", kind="generate").decoder
+    assert again.config == model.decoder.config
+    assert again.weights.keys() == model.decoder.weights.keys()
+    for name, array in model.decoder.weights.items():
+        np.testing.assert_array_equal(again.weights[name], array)
 
 
 @pytest.mark.parametrize("name", MODELS)

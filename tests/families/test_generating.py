@@ -100,6 +100,18 @@ def test_old_dialects_give_the_same_model(tmp_path):
          {"model.encoder.version": "final_logits_bias", "model.decoder.version": "final_logits_bias",
           "model.encoder.embed_positions.weight": "model.shared.weight", "lm_head.weight": "model.shared.weight",
           "model.decoder.embed_tokens.weight": "model.shared.weight"}),
+        ("bloom", {"n_layer": None, "n_head": None, "num_hidden_layers": 2, "num_attention_heads": 3},
+         {"lm_head.weight": "transformer.word_embeddings.weight"}),
+        ("gpt_neox", {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 500},
+         {"gpt_neox.layers.0.attention.bias": "gpt_neox.final_layer_norm.bias",
+          "gpt_neox.layers.1.attention.masked_bias": "gpt_neox.final_layer_norm.bias"}),
+        ("granitemoehybrid", {"layer_types": None, "layers_block_type": ["attention", "attention"]}, {}),
+        ("olmo3", {"rope_parameters": None, "rope_theta": 800.0, "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "original_max_position_embeddings": 16,
+            "attention_factor": 1.2}}, {}),
+        ("phi3_partial", {"rope_parameters": None, "rope_theta": 300.0, "partial_rotary_factor": 0.75, "rope_scaling": {
+            "type": "su", "short_factor": [1.0, 1.25, 1.5], "long_factor": [2.0, 4.0, 8.5]}},
+         {"lm_head.weight": "model.embed_tokens.weight"}),
         ("t5", {"scale_decoder_outputs": None}, {"encoder.embed_tokens.weight": "shared.weight",
                                                  "lm_head.weight": "shared.weight",
           "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "shared.weight"}),

@@ -322,3 +322,16 @@ def test_bad_vocabularies(tmp_path, name, file, data):
 def test_of_two_ways_to_make_a_piece_the_one_with_the_longer_first_part_comes_first():
     pairs = joined_pieces(["a", "b", "ab", "bb", "abb"], [0.0, 0.0, -2.0, -3.0, -1.0])
     assert pairs == [["ab", "b"], ["a", "bb"], ["a", "b"], ["b", "b"]]
+
+
+def test_opt_starts_a_text_with_its_first_token(tmp_path):
+    """The settings of OPT, which GPT-2's class reads: transformers 5.23 puts bos in front of each text of a pair."""
+    words = {"<pad>": 0, "</s>": 1, "a": 2, "b": 3, "ab": 4, "\u0120": 5}
+    write_json(tmp_path / "vocab.json", words)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n", encoding="utf-8")
+    write_json(tmp_path / "config.json", {"model_type": "opt"})
+    own = {"add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+    write_json(tmp_path / "tokenizer_config.json", own)
+    assert tokens(tmp_path, ["ab a", ("b", "a")]) == [[1, 4, 5, 2], [1, 3, 1, 2]]
+    write_json(tmp_path / "tokenizer_config.json", own | {"add_bos_token": False})
+    assert tokens(tmp_path, ["ab a"]) == [[4, 5, 2]]

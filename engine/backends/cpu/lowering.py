@@ -227,20 +227,7 @@ class _Emitter:
             case Linear():
                 self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at, stores))
             case Heads():
-                rotary = operation.rotary
-                cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
-                for name, weight in zip_longest(operation.buffers, operation.norms):
-                    width = shapes[name].width // (shapes[name].heads or 1)
-                    of_norm = shapes[name].width if operation.joint else width
-                    own = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
-                    if own is not None and operation.joint:
-                        self._executor.norm(at[name], at[name], own, residual=-1, operands=-1, rms=True, stored=False,
-                                            needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
-                        own = None
-                    if own is None and rotary is None:
-                        continue
-                    self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
-                                         needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
+                self._heads(operation, shapes, at)
             case Attend(keys="cache" | "cross"):
                 self._attend_state(operation, shapes, at)
             case Attend():
@@ -260,6 +247,21 @@ class _Emitter:
             case Pick():
                 self._executor.pick(at[operation.x], at[operation.out], shapes[operation.out].width,
                                     needs_barrier=needs_barrier({operation.x: "rows"}, {}))
+
+    def _heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+        rotary, needs_barrier = operation.rotary, self._meetings.before
+        cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
+        for name, weight in zip_longest(operation.buffers, operation.norms):
+            width = shapes[name].width // (shapes[name].heads or 1)
+            of_norm = shapes[name].width if operation.joint else width
+            own = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
+            if own is not None and operation.joint:
+                self._executor.norm(at[name], at[name], own, residual=-1, operands=-1, rms=True, stored=False,
+                                    needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
+                own = None
+            if own is not None or rotary is not None:
+                self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
+                                     needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         q, k = shapes[operation.q], shapes[operation.k]

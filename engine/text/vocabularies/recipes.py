@@ -102,7 +102,10 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
                  "merges": checked_pairs(merges, ids, files[1])}
         splitter = {"type": "ByteLevel", "add_prefix_space": settings.boolean("add_prefix_space", False),
                     "trim_offsets": True, "use_regex": True}
-        return Components(model, ids, None, splitter, tokens, *template, decoder={**splitter, "add_prefix_space": True})
+        starts = template == PLAIN and settings.boolean("add_bos_token", False)
+        single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
+        return Components(model, ids, None, splitter, tokens, single, pair,
+                          decoder={**splitter, "add_prefix_space": True})
 
     return Recipe(("vocab.json", "merges.txt"), build)
 

@@ -150,10 +150,6 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "vocab_size": VOCAB, "d_model": 12, "n_layers": 2, "n_heads": 3, "max_seq_len": 64, "bos_token_id": 1,
         "eos_token_id": EOS}),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5),
-    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
-        "scale_embedding": True, "activation_function": "relu"}),
-    "pegasus_odd": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
-        "d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5}),
     "olmo": ("OlmoForCausalLM", "OlmoConfig", SQUARE),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", SQUARE),
     "olmo3": ("Olmo3ForCausalLM", "Olmo3Config", SQUARE | WINDOWS | {"rope_parameters": {
@@ -172,6 +168,10 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi3_partial": ("Phi3ForCausalLM", "Phi3Config", SQUARE | {
         "hidden_size": 16, "tie_word_embeddings": True, "original_max_position_embeddings": 48,
         "rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75}}),
+    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
+        "scale_embedding": True, "activation_function": "relu"}),
+    "pegasus_odd": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
+        "d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {k: v for k, v in LLAMA.items() if k != "head_dim"} | {
         "num_attention_heads": 6, "tie_word_embeddings": True}),
     "qwen2_windows": ("Qwen2ForCausalLM", "Qwen2Config", SQUARE | {
