@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
-from .sequences import Texts
+from .sequences import Followers, Texts
 from .timestamps import Timestamps
 
 
@@ -109,6 +109,34 @@ class NoRepeatNGram:
         return pair_removal(found, texts.tokens[found, window + n - 1], self.vocab_size)
 
 
+class NoRepeatOfSource:
+    """Remove each token with which the last n tokens of the row would be n tokens of its source, or of its prompt in a
+    model without an encoder."""
+
+    removes_only = True
+
+    def __init__(self, size: int, vocab_size: int) -> None:
+        self.size, self.vocab_size = size, vocab_size
+
+    def change(self, texts: Texts) -> Removal | None:
+        n, rows, found = self.size, [], []
+        for row, (followers, length) in enumerate(zip(texts.followers, texts.lengths.tolist(), strict=True)):
+            if length >= n - 1:
+                following = followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
+                rows += [row] * len(following)
+                found += following
+        return pair_removal(np.array(rows, np.intp), np.array(found, np.int64), self.vocab_size)
+
+
+def followers_of(ids: NDArray[np.int64], n: int) -> Followers:
+    """Return the last id of each run of n ids of a source, by the ids before it in the run."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    listed = ids.tolist()
+    for i in range(len(listed) + 1 - n):
+        found.setdefault(tuple(listed[i : i + n - 1]), []).append(listed[i + n - 1])
+    return found
+
+
 class BadWords:
     """Remove the last token of each listed sequence from the rows that end with its other tokens.
 
@@ -182,6 +210,8 @@ def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
         found.append(RepetitionPenalty(vocab_size))
     if config.no_repeat_ngram_size:
         found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
+    if config.encoder_no_repeat_ngram_size:
+        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
     words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
     single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
     if single:
