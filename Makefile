@@ -199,7 +199,7 @@ same-bits: $(INSTALLED)  ## Compare portable bits between kernels, threads, back
 # instructions.
 # -O1, because with the checks of every access -O3 takes the compiler five times as long.
 # pytest swallows what a sanitizer prints, so reports go to files, and a file is a failure.
-SANITIZED := tests/backends/kernels tests/programs/test_program.py \
+SANITIZED := tests/backends/kernels tests/programs/test_program.py tests/generation/test_mixed_requests.py \
 	$(addprefix tests/chat/test_,hostile_templates.py system_calls.py) \
 	$(addprefix tests/backends/cpu/test_,pool.py plan.py random_models.py random_calls.py stop.py)
 SANITIZE = ENGINE_BUILD_ISA=best,baseline,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=$1" LDFLAGS="-fsanitize=$1" \

@@ -21,7 +21,7 @@ from ..backends.steps import Row, Scores
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .encoder_decoder import SourceStepper
 from .logit_changes import Change, Processor, Removal
-from .processors import processors_of
+from .processors import followers_of, processors_of
 from .results import Generated, Request, forced_first, score_of
 from .sampling import Filters
 from .sequences import ROOM, Sequence, Texts
@@ -33,8 +33,10 @@ MOST_TOP = 128
 above it, it asks for all logits."""
 ALL = -1
 """Stands for all samples of a request, which share the prompt."""
-_RULES = ("no_repeat_ngram_size", "bad_words_ids", "eos_token_id", "min_new_tokens", "min_length", "suppress_tokens",
-          "begin_suppress_tokens", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
+_RULES = ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "eos_token_id", "min_new_tokens",
+          "min_length", "suppress_tokens", "begin_suppress_tokens", "return_timestamps", "no_timestamps_token_id",
+          "max_initial_timestamp_index")
+"""The settings that rules are made of, beside the penalty and the forced first token."""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,7 +81,9 @@ class Generation(Work):
         self.forced_ends = sorted(set(config.forced_eos_token_id))
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """Ids before the first one that a result shows."""
-        self.rules = _rules(config, vocab_size, prompt if source is None else source, exp)
+        self.rules = _rules(config, vocab_size, exp)
+        n = config.encoder_no_repeat_ngram_size
+        self.followers = followers_of(prompt if source is None else source, n) if n else {}
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
         wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
         self.width = min(wanted, vocab_size)
@@ -276,7 +280,7 @@ class PathGroup(Group):
                 by_rules.setdefault(rules, []).append(i)
         found = []
         for rules, rows in by_rules.items():
-            texts = Texts.of((path.ids, path.length, len(work.prompt), work.config.repetition_penalty)
+            texts = Texts.of((path.ids, path.length, len(work.prompt), work.config.repetition_penalty, work.followers)
                              for path, work in ((paths[i], cast(Generation, paths[i].work)) for i in rows))
             changes = [change for change in (rule.change(texts) for rule in rules) if change is not None]
             if changes:
@@ -284,13 +288,8 @@ class PathGroup(Group):
         return found
 
 
-def _rules(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64], exp: Exp) -> tuple[Processor, ...]:
-    """Return the processors of the settings; equal settings have the same ones. A penalty belongs to a row.
-
-    A request whose source says what is removed has its own.
-    """
-    if config.encoder_no_repeat_ngram_size:
-        return tuple(processors_of(config, vocab_size, source, exp))
+def _rules(config: GenerationConfig, vocab_size: int, exp: Exp) -> tuple[Processor, ...]:
+    """Return the processors of the settings; equal settings have the same ones. A penalty belongs to a row."""
     own = {name: getattr(config, name) for name in _RULES}
     if not (own["min_new_tokens"] or own["min_length"] or own["bad_words_ids"] or own["return_timestamps"]):
         own["eos_token_id"] = ()        # only these rules look at it

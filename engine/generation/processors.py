@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
-from .sequences import Texts
+from .sequences import Followers, Texts
 from .timestamps import Timestamps
 from .top_k import Exp
 
@@ -112,25 +112,30 @@ class NoRepeatNGram:
 
 class NoRepeatOfSource:
     """Remove each token with which the last n tokens of the row would be n tokens of the source of its request, which
-    is the prompt in a model without an encoder. It belongs to one request."""
+    is the prompt in a model without an encoder."""
 
     removes_only = True
 
-    def __init__(self, size: int, source: NDArray[np.int64], vocab_size: int) -> None:
+    def __init__(self, size: int, vocab_size: int) -> None:
         self.size, self.vocab_size = size, vocab_size
-        self._followers: dict[tuple[int, ...], list[int]] = {}
-        ids = source.tolist()
-        for i in range(len(ids) + 1 - size):
-            self._followers.setdefault(tuple(ids[i : i + size - 1]), []).append(ids[i + size - 1])
 
     def change(self, texts: Texts) -> Removal | None:
         n, rows, found = self.size, [], []
-        for row, length in enumerate(texts.lengths.tolist()):
+        for row, (followers, length) in enumerate(zip(texts.followers, texts.lengths.tolist(), strict=True)):
             if length >= n - 1:
-                following = self._followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
+                following = followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
                 rows += [row] * len(following)
                 found += following
         return pair_removal(np.array(rows, np.intp), np.array(found, np.int64), self.vocab_size)
+
+
+def followers_of(ids: NDArray[np.int64], n: int) -> Followers:
+    """Return the last id of each run of n ids of a source, by the ids before it in the run."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    listed = ids.tolist()
+    for i in range(len(listed) + 1 - n):
+        found.setdefault(tuple(listed[i : i + n - 1]), []).append(listed[i + n - 1])
+    return found
 
 
 class BadWords:
@@ -199,21 +204,15 @@ class SuppressedAtBegin(Suppressed):
         return texts.lengths == texts.prompts + (texts.prompts == 1) * self.forced
 
 
-def processors_of(config: GenerationConfig, vocab_size: int, source: NDArray[np.int64] | None = None,
-                  exp: Exp = np.exp) -> list[Processor]:
-    """Return the processors that the settings ask for, in the order of transformers.
-
-    source: ids of the request's source, or of its prompt without one, for `encoder_no_repeat_ngram_size`.
-    exp: e^x of scores.
-    """
+def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> list[Processor]:
+    """Return the processors that the settings ask for, in the order of transformers. exp: e^x of scores."""
     found: list[Processor] = []
     if config.repetition_penalty != 1:
         found.append(RepetitionPenalty(vocab_size))
     if config.no_repeat_ngram_size:
         found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
     if config.encoder_no_repeat_ngram_size:
-        assert source is not None
-        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, source, vocab_size))
+        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
     words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
     single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
     if single:

@@ -6,9 +6,9 @@ A part of a prompt, the next token, and a continuation to score are the same thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ class Sequence:
         self.scored, self.length = length, length + 1
 
 
+Followers: TypeAlias = Mapping[tuple[int, ...], list[int]]
+"""The ids that may not follow some ids."""
+
+
 @dataclass(frozen=True)
 class Texts:
     """The ids of R sequences for the processors of their scores."""
@@ -72,15 +76,17 @@ class Texts:
     """int64 [R]: ids of the prompt."""
     penalties: NDArray[np.float32]
     """float32 [R]: the repetition penalty."""
+    followers: tuple[Followers, ...]
+    """[R]: what ends runs of ids of the source; empty without `encoder_no_repeat_ngram_size`."""
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[NDArray[np.int64], int, int, float]]) -> Texts:
-        """Return the texts of rows (ids, length, ids of the prompt, repetition penalty)."""
-        ids, lengths, prompts, penalties = zip(*rows, strict=True)
+    def of(cls, rows: Iterable[tuple[NDArray[np.int64], int, int, float, Followers]]) -> Texts:
+        """Return the texts of rows (ids, length, ids of the prompt, repetition penalty, followers)."""
+        ids, lengths, prompts, penalties, followers = zip(*rows, strict=True)
         tokens = np.zeros((len(ids), max(lengths)), np.int64)
         for row, own, length in zip(tokens, ids, lengths, strict=True):
             row[:length] = own[:length]
-        return cls(tokens, np.array(lengths), np.array(prompts), np.array(penalties, np.float32))
+        return cls(tokens, np.array(lengths), np.array(prompts), np.array(penalties, np.float32), followers)

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.processors import BadWords, NoRepeatNGram, NoRepeatOfSource, RepetitionPenalty, processors_of
+from engine.generation.processors import (
+    BadWords,
+    NoRepeatNGram,
+    NoRepeatOfSource,
+    RepetitionPenalty,
+    followers_of,
+    processors_of,
+)
 from engine.generation.sequences import Texts
 from engine.model.generation_config import GenerationConfig
 
@@ -27,7 +34,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(0, V + 2), min
 
 def texts_of(rows, penalty=1.0):
     """Return texts with these (tokens of the prompt, ids)."""
-    return Texts.of((np.array(ids), len(ids), prompt, penalty) for prompt, ids in rows)
+    return Texts.of((np.array(ids), len(ids), prompt, penalty, {}) for prompt, ids in rows)
 
 
 def simple(config, prompt, ids, scores):
@@ -115,12 +122,12 @@ def test_a_long_prompt_without_repetitions_takes_little_memory():
     assert (removed == (ids < 4000)).all()
 
 
-@pytest.mark.parametrize(("source", "rows", "removed"), [
-    ([1, 2, 3, 4, 1, 2, 5], [[0, 1, 2], [3, 4], [2]], [[3, 5], [1], []]), ([7, 7, 7, 7], [[7, 7]], [[7]]),
-])  # fmt: skip
-def test_runs_of_the_source_that_do_not_come_again(source, rows, removed):
+def test_runs_of_the_source_that_do_not_come_again():
     """As EncoderNoRepeatNGramLogitsProcessor: each token that would end a run of 3 tokens of the source."""
-    change = NoRepeatOfSource(3, np.array(source), V).change(texts_of([(1, ids) for ids in rows]))
-    found = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
-    assert [np.flatnonzero(row).tolist() for row in found] == removed
-    assert NoRepeatOfSource(3, np.array([1, 2]), V).change(texts_of([(1, [1, 2])])) is None
+    processor = NoRepeatOfSource(3, V)
+    sources = [followers_of(np.array(source), 3) for source in ([1, 2, 3, 4, 1, 2, 5], [7, 7, 7, 7], [1, 2])]
+    rows = [(0, [0, 1, 2]), (0, [3, 4]), (1, [7, 7]), (2, [1, 2]), (0, [2])]
+    change = processor.change(Texts.of((np.array(ids), len(ids), 1, 1.0, sources[source]) for source, ids in rows))
+    removed = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
+    assert [np.flatnonzero(row).tolist() for row in removed] == [[3, 5], [1], [7], [], []]
+    assert processor.change(texts_of([(1, [3, 3])])) is None

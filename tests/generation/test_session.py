@@ -35,6 +35,7 @@ BASE = {"max_new_tokens": 8, "eos_token_id": 2, "decoder_start_token_id": 1}
 CONFIGS = [GenerationConfig(**{**BASE, **options}) for options in (
     {}, {"eos_token_id": [2, 5]}, {"max_new_tokens": 3}, {"length_penalty": 0.3}, {"forced_eos_token_id": 4},
     {"repetition_penalty": 1.4}, {"repetition_penalty": 0.7, "no_repeat_ngram_size": 2},
+    {"encoder_no_repeat_ngram_size": 2}, {"encoder_no_repeat_ngram_size": 1, "num_beams": 2},
     {"no_repeat_ngram_size": 2, "suppress_tokens": [3], "forced_bos_token_id": 7}, {"bad_words_ids": [[5], [6, 7]]},
     {"num_beams": 2, "early_stopping": True}, {"num_beams": 2, "no_repeat_ngram_size": 2},
     {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 0.4},

@@ -12,6 +12,7 @@ import engine
 from engine import Engine, Generator, InputError, Model, Reranker, Transcriber, Transformer, UnsupportedError
 from engine.base.other_names import CALLS
 from engine.interface.other_names import METHODS
+from engine.interface.session import Session
 from engine.model.config import ModelConfig
 from engine.model.generation_config import CHECKS, GenerationConfig
 from engine.speech.windows import DOUBT, NO_SPEECH
@@ -37,7 +38,7 @@ def language_model(settings=SETTINGS):
     return Generator(Model(decoder=part(DECODER_CONFIGS["Llama"]), generation=settings), threads=1, backend="reference")
 
 
-OWNERS = (Engine, Generator, Reranker, Transcriber, engine.ops)
+OWNERS = (Engine, Generator, Reranker, Session, Transcriber, engine.ops)
 OF_ENGINES = ("prompt", "prompt_name", "batch_size", "activation_fn", "apply_softmax")
 ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt"),
              *product(("load", "__init__"), ("cache_tokens",)), *product(("predict", "rank"), OF_ENGINES)}
@@ -169,7 +170,7 @@ def test_options_of_load():
                        intra_threads=0, trust_remote_code=False, torch_dtype="auto").precision == "float32"
     assert Engine.load(ENCODERS / "bert", dtype="bfloat16").precision == "bfloat16"
     for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "HF_HUB_CACHE"),
-                               ("n_ctx", 512, "max_batch_tokens"),
+                               ("n_ctx", 512, "limit is that of the model"),
                                ("trust_remote_code", True, "never runs the code"),
                                ("chat_format", "chatml", "template=... of chat")]:
         for load in (engine.load, Engine.load):

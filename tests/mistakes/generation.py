@@ -1,4 +1,4 @@
-"""Mistakes in search, sampling and batching, and in the caches of decoders."""
+"""Mistakes in sessions, search and sampling, and in the caches of decoders."""
 
 from __future__ import annotations
 
