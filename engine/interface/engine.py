@@ -150,8 +150,7 @@ class Engine(HeadMethods, Loaded):
         precision: "float32", "bfloat16" or "int8", in which linear maps are computed; float32 weights are rounded to
             it. "bfloat16x3" leaves them as they are and is faster than float32, on CPUs with AMX alone. None means
             "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
-            "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's.
-        least_cosine: the bound of precision="auto"; None for 0.999.
+            "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's, or 0.999.
         bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
@@ -164,7 +163,8 @@ class Engine(HeadMethods, Loaded):
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 
-        options: dict[str, Any] = dict(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
+        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
+                                   "bits": bits}
         if least_cosine is not None and precision != "auto":
             raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
         source = open_source(path, memory, revision)

@@ -91,8 +91,10 @@ def test_every_kernel_is_there():
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
         of_tiles = ("float32", "bfloat16", "int8", "int16", "bfloat16x3")
         assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in of_tiles)
-        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32"}
-        product = kernels.product(names.get(precision, precision), decodes=precision == "int16")
+        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32",
+                 "bfloat16_weights": "bfloat16"}
+        product = kernels.product(names.get(precision, precision), decodes=precision == "int16",
+                                  portable=precision == "bfloat16_weights")
         product = kernels.fma if precision == "fma" else product
         assert product.attends_in_float32
 
