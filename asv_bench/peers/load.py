@@ -115,8 +115,12 @@ async def closed(port: int, clients: int, posts: Sequence[Post], seconds: float)
     return load
 
 
-async def open_loop(port: int, rate: float, posts: Sequence[Post], seconds: float, seed: int = 0) -> Load:
-    """Return what requests measured that were sent at random times, `rate` of them a second."""
+async def open_loop(port: int, rate: float, posts: Sequence[Post], seconds: float, seed: int = 0,
+                    tick: float = 0.0) -> Load:
+    """Return what requests measured that were due at random times, `rate` of them a second.
+
+    tick: the least seconds between two times of sending what is due, for clients that share the cores of the server.
+    """
     rng, load, idle, turn = random.Random(seed), Load(), [], itertools.cycle(posts)
     tasks: set[asyncio.Task[None]] = set()
     begin = perf_counter()
@@ -134,7 +138,7 @@ async def open_loop(port: int, rate: float, posts: Sequence[Post], seconds: floa
     due = begin
     while due < begin + seconds:
         if (wait := due - perf_counter()) > 0:
-            await asyncio.sleep(wait)
+            await asyncio.sleep(max(wait, tick))
         task = asyncio.create_task(request(due, next(turn)))
         tasks.add(task)
         task.add_done_callback(tasks.discard)

@@ -12,7 +12,7 @@ from ..base.errors import InputError, UnsupportedError
 from ..files.writing import check_folder, replacing
 from ..interface.engine import Engine
 from ..interface.generator import Generator
-from ..interface.reranker import ANSWERS, Reranker
+from ..interface.reranker import Reranker
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
 from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _holder(model: Model, kind: str, answers: Any, options: dict[str, Any]) -> Engine | Generator | Reranker:
     """Return the object that runs a model."""
-    if model.decoder is None:
+    if model.kind == "encode":
         return Engine(model, **options)
-    return Reranker(model, answers=answers or ANSWERS, **options) if kind == "rank" else Generator(model, **options)
+    return Reranker(model, answers=answers or None, **options) if kind == "rank" else Generator(model, **options)
 
 
 def _print(report: CalibrationReport) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 
-from ..base.errors import listed
+from ..base.errors import UnsupportedError, WeightsError, listed
 from ..base.version import __version__
+from ..loading.hugging_face import FolderSource
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.model_files import checksum
+from ..loading.obstacles import obstacles
 from ..loading.source import CLASSES
 from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ..programs import programs_of
@@ -28,12 +30,20 @@ def info(args: argparse.Namespace) -> None:
     if args.model is not None:
         print()
         source = open_source(args.model, revision=args.revision)
-        kind = choose_kind(source, args.kind)
+        try:
+            kind = choose_kind(source, args.kind)
+            model = load_model(source, kind=kind)
+        except (UnsupportedError, WeightsError):
+            if isinstance(source, FolderSource):
+                print_row("path", str(source.path))
+                for label, found in obstacles(source.folder):
+                    print_row(label, found)
+            raise
         if source.origin is not None:
             print_row("name", f"{source.origin.name}, commit {source.origin.commit}")
         print_row("path", str(source.path))
         print_row("checksum", f"sha256 {checksum(source.path)}, of the files that are read")
-        print_model(load_model(source, kind=kind), kind)
+        print_model(model, kind)
 
 
 def print_model(model: Model, kind: str) -> None:

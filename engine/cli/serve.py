@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import UnsupportedError
+from ..base.errors import InputError, UnsupportedError
 from ..base.install import require_server
 from ..interface.engine import Engine
 from ..interface.load import load
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `engine serve`, except those of the backend and the precision."""
     add_model(command)
-    command.add_argument("--host", default="127.0.0.1", help="address to listen at; by default 127.0.0.1, which this "
+    command.add_argument("--host", help="address to listen at; by default 127.0.0.1, which this "
                          "machine alone reaches")
-    command.add_argument("--port", type=int, default=8080, help="port to listen at; by default 8080, and 0 for a free "
+    command.add_argument("--port", type=int, help="port to listen at; by default 8080, and 0 for a free "
                          "one")
     command.add_argument("--uds", metavar="PATH", help="Unix socket to listen at, in place of a port")
     command.add_argument("--api-key-file", metavar="FILE", help="file with the keys that clients may have, one a line, "
@@ -56,7 +56,11 @@ def _settings(args: argparse.Namespace) -> Settings:
     from ..server.settings import Settings
 
     names = args.served_model_name or [args.model, Path(args.model).name]
-    return Settings(args.host, args.port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
+    if args.uds is not None and (args.host is not None or args.port is not None):
+        raise InputError("--uds and --host or --port both say where to listen; give one of them")
+    host = Settings.host if args.host is None else args.host
+    port = Settings.port if args.port is None else args.port
+    return Settings(host, port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
                     args.timeout, args.max_body_bytes)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..backends.batch import Batch
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, UnsupportedError, shown
 from ..model.config import ModelConfig
 
 
@@ -103,7 +103,8 @@ def pack(
 ) -> tuple[Batch, InputShape]:
     """Check the arguments of `Engine.forward`, which describes them, and pack their real tokens.
 
-    The returned form converts token vectors back to the caller's form. Raises `InputError`.
+    The returned form converts token vectors back to the caller's form. Raises `InputError`, and `UnsupportedError` for
+    a sequence of which the model would compute sparse attention.
     """
     # `position_ids` may number tokens as they like, so they leave no limit to the length.
     limited = config.max_positions > 0 and position_ids is None
@@ -120,6 +121,8 @@ def pack(
     if config.attention_bias is not None or any(kind.window is not None for kind in config.attention_kinds):
         _refuse_holes(form)
     positions = _positions(config, form, ids, position_ids)
+    if config.dense_tokens:
+        _refuse_sparse(config.dense_tokens, form)
     return Batch(
         cu_seqlens=form.cu_seqlens,
         input_ids=None if ids is None else form.pack(ids),
@@ -366,6 +369,16 @@ def _refuse_holes(form: InputShape) -> None:
     if holes.any():
         raise InputError(f"sequence {int(holes.argmax())} has padding between real tokens, which would change the "
                          "distances in this model's attention; pad at the ends only, or pass a list of sequences")
+
+
+def _refuse_sparse(most: int, form: InputShape) -> None:
+    """Raise `UnsupportedError` for a sequence with more real tokens than sparse attention reads all of."""
+    lengths = np.diff(form.cu_seqlens)
+    if (longer := np.flatnonzero(lengths > most)).size:
+        b = int(longer[0])
+        raise UnsupportedError(f"sequence {b} has {lengths[b]} tokens, and from {most + 1} tokens on this model "
+                               "computes block_sparse attention, which the engine lacks; shorten it, or cut texts to "
+                               f"{most} tokens with engine.with_text(max_seq_length={most})")
 
 
 def _before(flags: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""BART (Lewis et al. 2019), mBART (Liu et al. 2020), Marian (Junczys-Dowmunt et al. 2018), and M2M100 (Fan et al. 2020)
-with NLLB (2022): translation and summarisation by an encoder and a decoder whose layers have the same names.
+"""BART (Lewis et al. 2019), mBART (Liu et al. 2020), Marian (Junczys-Dowmunt et al. 2018), M2M100 (Fan et al. 2020)
+with NLLB (2022), Pegasus (Zhang et al. 2020) and Blenderbot (Roller et al. 2020): translation, summarisation and talk
+by an encoder and a decoder whose layers have the same names.
 
 They differ in the place of the norms, in the positions and in the scale of the embeddings; `_VARIANTS` says how.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..base.errors import UnsupportedError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.positions import halved_sinusoids
+from . import heads
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
@@ -65,6 +67,12 @@ def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, s
     )
 
 
+HEADS = (
+    heads.named("classify", heads.Layer("dense", "classification_head.dense", "tanh"),
+                heads.Layer("classifier", "classification_head.out_proj"), rows="last"),
+    heads.ANSWERS,
+)
+"""The heads that read the decoder."""
 ENCODER = _names("encoder", "decoder", _LAYER, {}, (), ("lm_head.", "final_logits_bias"))
 DECODER = _names("decoder", "encoder", _LAYER | _CROSS, {"final_logits_bias": "logits.bias"}, ("lm_head.weight",), ())
 _OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS,
@@ -94,13 +102,19 @@ def _old(before: bool, embedding: bool, final: bool, **more: Any) -> dict[str, A
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
 
 
+_BLENDERBOT = {"vocab_size": 8008, "d_model": 2560, "encoder_layers": 2, "decoder_layers": 24,
+               "encoder_attention_heads": 32, "decoder_attention_heads": 32, "encoder_ffn_dim": 10240,
+               "decoder_ffn_dim": 10240, "max_position_embeddings": 128}
 _VARIANTS = {
     "bart": _Variant(_old(False, True, False)),
+    "blenderbot": _Variant(_old(True, False, True, **_BLENDERBOT), norm_place="pre", embedding_norm=False, offset=0),
     "m2m_100": _Variant({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"},
                         norm_place="pre", embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
     "marian": _Variant(_old(False, False, False, vocab_size=58101, static_position_embeddings=True),
                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
     "mbart": _Variant(_old(True, True, True), norm_place="pre"),
+    "pegasus": _Variant(_old(True, False, True, static_position_embeddings=True), norm_place="pre",
+                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
 _TABLES = ("encoder.embed_positions.", "decoder.embed_positions.")
@@ -132,14 +146,40 @@ def read_generator(values: Values) -> Parts:
     return Parts(part, Part(decoder, _without_tables(DECODER if tied else _OWN_LOGITS, kind), part.finish))
 
 
+def read_reader(values: Values) -> Parts | None:
+    """Return the parts of a model with classes or answers, whose decoder reads the text a second time, one token later.
+
+    Its head reads the vectors of the decoder, which are its logits by a map that changes nothing. None for a model
+    without such a head. Raises `WeightsError` or `UnsupportedError`.
+    """
+    names = values.get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+    if not name.endswith(("ForSequenceClassification", "ForQuestionAnswering")):
+        return None
+    parts = read_generator(values)
+    assert parts.encoder is not None
+    width = parts.encoder.config.hidden_size
+    config = replace(parts.decoder.config, logits="own", logits_bias=False, logits_size=width)
+    encoder = replace(parts.encoder, names=replace(parts.encoder.names, heads=HEADS))
+    decoder = replace(parts.decoder, config=config, finish=partial(_finish_reader, parts.decoder.finish))
+    return Parts(encoder, decoder, start_id=integer(values, "decoder_start_token_id", 2))
+
+
+def _finish_reader(finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]], config: ModelConfig,
+                   weights: Weights) -> tuple[ModelConfig, Weights]:
+    config, weights = finish(config, {name: array for name, array in weights.items()
+                                      if name not in ("logits.bias", "logits.weight")})
+    return config, weights | {"logits.weight": np.eye(config.logits_size, dtype=np.float32)}
+
+
 def _config(values: dict[str, Any], kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
-    width, heads = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
+    width, count = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
     return ModelConfig(**{
         "family": family,
         "hidden_size": width,
         "num_layers": integer(values, f"{part}_layers", 12),
-        "num_heads": heads,
-        "head_width": head_width(width, heads),
+        "num_heads": count,
+        "head_width": head_width(width, count),
         "ffn_size": integer(values, f"{part}_ffn_dim", 4096),
         "vocab_size": integer(values, "vocab_size", 50265),
         "max_positions": integer(values, "max_position_embeddings", 1024) + kind.offset,

@@ -13,21 +13,14 @@ from ..model.config import ModelConfig
 from . import fields, heads
 from .adapters import merge_adapters, task_names
 from .fields import activation, head_width, integer, number, padding_id
-from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .names import EMBEDDINGS, FLASH_LAYER, JOINED_HEADS, POST_NORM_LAYER, Names
 from .parts import Part, Values
 
 NAMES = Names(
     prefix="roberta.",
     embeddings={"emb_ln.weight": "embeddings.norm.weight", "emb_ln.bias": "embeddings.norm.bias"} | EMBEDDINGS,
     layers=("encoder.layers.", "layers."),
-    layer={
-        "mixer.Wqkv": "attention.qkv",
-        "mixer.out_proj": "attention.output",
-        "norm1": "attention.norm",
-        "mlp.fc1": "ffn.up",
-        "mlp.fc2": "ffn.down",
-        "norm2": "ffn.norm",
-    } | POST_NORM_LAYER,
+    layer=FLASH_LAYER | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids",
               "embeddings.token_type_ids"),
     heads=heads.ROBERTA,

@@ -36,12 +36,25 @@ POST_NORM_LAYER = {
 }
 """A post-norm layer as transformers 5 writes it; the models' own code has other names."""
 
+FLASH_LAYER = {
+    "mixer.Wqkv": "attention.qkv",
+    "mixer.out_proj": "attention.output",
+    "norm1": "attention.norm",
+    "mlp.fc1": "ffn.up",
+    "mlp.fc2": "ffn.down",
+    "norm2": "ffn.norm",
+}
+"""A post-norm layer in Jina's code, which fuses queries, keys and values for flash attention."""
+
 JOINED_HEADS = {"attention.qkv": ("attention.query", "attention.key", "attention.value")}
 """The rows of queries, keys and values in one tensor."""
 
 
 _WRAPPERS = ("module.", "model.")
 """Prefixes that training with several devices or inside another module puts in front of all names."""
+
+
+_FREQUENCIES = ("rotary_emb.inv_freq", "rotary_embeddings.inv_freq")
 
 
 _ADAPTED = r"(.+)\.parametrizations\.weight\.(original|0\.(lora_[AB]))"
@@ -58,7 +71,8 @@ class Names:
     layers: str | tuple[str, ...]
     """The part of a tensor name before the layer's number; several for several dialects."""
     layer: Mapping[str, str]
-    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
+    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`, or of
+    a whole tensor whose name has no such end."""
     left_out: tuple[str, ...]
     """Prefixes of the names of buffers, and of task heads that the engine does not run."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -94,9 +108,7 @@ class Names:
         if self.norms_less_one:
             whole = {name: _plus_one(array) if name.endswith("norm.weight") else array for name, array in whole.items()}
         for name, array in whole.items():
-            layer, _, kind = name.rpartition(".")
-            prefix = next((layer.removesuffix(joined) for joined in self.joined if layer.endswith(f".{joined}")), layer)
-            maps = [f"{prefix}{part}.{kind}" for part in self.joined.get(layer.removeprefix(prefix), ())]
+            maps = self.maps_in(name)
             rows = [shapes.get(part, (0,))[0] for part in maps]
             if name in self.unread and name not in shapes:
                 continue
@@ -105,12 +117,18 @@ class Names:
                                    "remove the joined tensor or its parts")
             if not maps or array.shape[:1] != (sum(rows),):
                 split[name] = array
-            elif layer.removeprefix(prefix) in self.joined_by_head:
+            elif name.rpartition(".")[0].endswith(tuple(f".{joined}" for joined in self.joined_by_head)):
                 by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
                 split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
             else:
                 split.update(zip(maps, np.split(array, np.cumsum(rows)[:-1]), strict=True))
         return split
+
+    def maps_in(self, name: str) -> list[str]:
+        """Return the names of the linear maps whose rows lie in a tensor of this canonical name; [] for another one."""
+        layer, _, kind = name.rpartition(".")
+        joined = next((joined for joined in self.joined if layer.endswith(f".{joined}")), "")
+        return [f"{layer.removesuffix(joined)}{part}.{kind}" for part in self.joined.get(joined, ())]
 
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
@@ -131,14 +149,14 @@ class Names:
         if bare in self._of_heads:
             return PREFIX + bare
         # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
-        if bare.startswith(self.left_out) or bare.endswith("rotary_emb.inv_freq"):
+        if bare.startswith(self.left_out) or bare.endswith(_FREQUENCIES):
             return None
         if bare in self.embeddings:
             return self.embeddings[bare]
         before = "|".join(map(re.escape, _each(self.layers)))
-        match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+)\.(weight|bias|lambda1)", bare)
+        match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+?)(\.weight|\.bias|\.lambda1)?", bare)
         if match and match[2] in self.layer:
-            return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
+            return f"layers.{match[1]}.{self.layer[match[2]]}{match[3] or ''}"
         return name
 
 

@@ -1,4 +1,7 @@
-"""Read RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT whose positions start after the padding id."""
+"""Read RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT whose positions start after the padding id.
+
+The code of jina-reranker-v2 computes the same as XLM-RoBERTa and gives the tensors the names of `FLASH_LAYER`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,16 @@ from typing import Any
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
+from .names import FLASH_LAYER, JOINED_HEADS
 
 NAMES = replace(
     bert.NAMES,
     prefix="roberta.",
+    embeddings={**bert.NAMES.embeddings, "emb_ln.weight": "embeddings.norm.weight",
+                "emb_ln.bias": "embeddings.norm.bias"},
+    layers=("encoder.layer.", "encoder.layers."),
+    layer={**bert.NAMES.layer, **FLASH_LAYER},
+    joined=JOINED_HEADS,
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.",
               "embeddings.position_ids", "embeddings.token_type_ids"),
     heads=heads.ROBERTA,

@@ -30,7 +30,6 @@ LACKED: dict[str, Any] = {
     "constraints": None,
     "diversity_penalty": 0.0,
     "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,

@@ -42,7 +42,7 @@ class PreparedModel:
         if not isinstance(model, Model):
             raise InputError(f"{holder} takes a Model, not {shown(model)}; {holder}.load takes the path of one")
         model = model.checked()
-        if model.decoder is None:
+        if model.decoder is None or model.kind == "encode":
             raise UnsupportedError("this model has no decoder, so it generates no tokens; an Engine runs its encoder")
         max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         chosen, count = get_backend(backend), choose_threads(threads)

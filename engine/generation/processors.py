@@ -108,6 +108,40 @@ class NoRepeatNGram:
         return pair_removal(found, paths.tokens[found, window + n - 1], self.vocab_size)
 
 
+class NoRepeatOfSource:
+    """Remove each token with which the last n tokens of the row would be n tokens of its source, or of its prompt in a
+    model without an encoder."""
+
+    removes_only = True
+
+    def __init__(self, size: int, vocab_size: int) -> None:
+        self.size, self.vocab_size = size, vocab_size
+        self._followers: dict[int, dict[tuple[int, ...], list[int]]] = {}
+
+    def add(self, owner: int, source: NDArray[np.int64]) -> None:
+        """Note the source of a request; owner: as in `Paths.owners`."""
+        followers = self._followers[owner] = {}
+        ids = source.tolist()
+        for i in range(len(ids) + 1 - self.size):
+            followers.setdefault(tuple(ids[i : i + self.size - 1]), []).append(ids[i + self.size - 1])
+
+    @property
+    def sources(self) -> int:
+        """The number of requests whose sources are known."""
+        return len(self._followers)
+
+    def change(self, paths: Paths) -> Removal | None:
+        owners, n = paths.owners.tolist(), self.size
+        self._followers = {owner: self._followers[owner] for owner in {*owners}}
+        rows, found = [], []
+        for row, (owner, length) in enumerate(zip(owners, paths.lengths.tolist(), strict=True)):
+            if length >= n - 1:
+                following = self._followers[owner].get(tuple(paths.tokens[row, length + 1 - n : length].tolist()), [])
+                rows += [row] * len(following)
+                found += following
+        return pair_removal(np.array(rows, np.intp), np.array(found, np.int64), self.vocab_size)
+
+
 class BadWords:
     """Remove the last token of each listed sequence from the rows that end with its other tokens.
 
@@ -181,6 +215,8 @@ def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) 
         found.append(RepetitionPenalty(config.repetition_penalty, vocab_size))
     if config.no_repeat_ngram_size:
         found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
+    if config.encoder_no_repeat_ngram_size:
+        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
     words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
     single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
     if single:

@@ -12,7 +12,7 @@ from ..backends.steps import Row, Scores, Top
 from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Removal
 from .paths import Children, Paths
-from .processors import processors_of
+from .processors import NoRepeatOfSource, processors_of
 from .results import Generated, Request, score_of
 from .top_k import Exp
 
@@ -65,6 +65,9 @@ class Search(ABC):
     def add(self, request: Request, owner: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64],
             limit: int) -> None:  # fmt: skip
         """Begin a request. owner: its number in the model; limit: its most tokens, prompt included."""
+        for processor in self.processors:
+            if isinstance(processor, NoRepeatOfSource):
+                processor.add(owner, prompt if source is None else source)
         forced = np.array(forced_first(self.config, len(prompt)), np.int64)
         self.paths.add(owner, np.concatenate([prompt, forced]), len(prompt), limit)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends import check_layout, check_portable, get_backend
 from ..backends.batch import Batch
-from ..backends.interfaces import ObservingPlan
+from ..backends.interfaces import DecodingBackend, ObservingPlan
 from ..backends.ops_interface import Ops
 from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments
 from ..base.cpus import choose_threads
@@ -36,7 +36,9 @@ from ..encoding import (
 )
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
+from ..encoding.reading_decoder import ReadingPlan
 from ..encoding.stream import encode_stream
+from ..encoding.token_dropout import with_token_dropout
 from ..heads import SparseVectors, check_sparse
 from ..model.bits import FASTEST, PORTABLE
 from ..model.precision import canonical_name
@@ -71,6 +73,9 @@ class Engine(HeadMethods, Loaded):
     block free its weights. A pickled engine loads its model from the same path again.
     """
 
+    _reading: ReadingPlan | None = None
+    """What gives the vectors that the heads read where these are a decoder's."""
+
     @renamed_arguments
     def __init__(
         self,
@@ -92,12 +97,12 @@ class Engine(HeadMethods, Loaded):
         if not isinstance(model, Model):
             raise InputError(f"Engine takes a Model, not {shown(model)}; Engine.load takes the path of one")
         model = model.checked()
-        if model.decoder is not None:
+        if model.kind != "encode":
             raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
         chosen, threads = get_backend(backend), choose_threads(threads)
         check_portable(chosen, bits)
         max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
-        parts = list(model.parts.values())
+        parts = [part for part in model.parts.values() if part is not model.decoder]
         held: list[tuple[Transformer, Engine]] = []
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
             run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens, bits=bits)
@@ -105,6 +110,12 @@ class Engine(HeadMethods, Loaded):
             plan = next((own._plan for other, own in held if share_weights(other, part)), None)
             engine._hold(part, chosen, run, plan)
             held.append((part, engine))
+        if model.decoder is not None:
+            start = model.generation.decoder_start_token_id
+            run = RunConfig(threads, self.precision, max_batch_tokens, bits=bits)
+            assert start is not None
+            self._reading = _reading_plan(self._plan, chosen, model.decoder, run, start)
+            self._configs = [self.config, model.decoder.config]
         self._routes = {task: next(own for other, own in held if other is part) for task, part in model.routes.items()}
         self._needs_task = model.encoder is None
         release_pages(array for part in parts for name, array in part.weights.items() if not name.startswith(PREFIX))
@@ -120,6 +131,8 @@ class Engine(HeadMethods, Loaded):
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
         self.max_batch_tokens, self.bits = run.max_tokens, run.bits
         self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
+        if plan is None and encoder.config.dropped_id is not None:
+            self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
 
     @classmethod
@@ -635,12 +648,31 @@ class Engine(HeadMethods, Loaded):
                                    "Engine.load(..., backend=...)") from error
 
     @lazy
+    def _head_encoder(self) -> TextEncoder:
+        """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
+        if self._reading is None:
+            return self._encoder
+        return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens)
+
+    @lazy
     def _encoder(self) -> TextEncoder:
         ops = None
         if self._modules or self._token_modules:
             ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._modules,
                            self._token_modules, ops)
+
+
+def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunConfig, start: int) -> ReadingPlan:
+    """Return the plan of the vectors that heads read; plan: of the encoder. start: the first token of the decoder.
+
+    Raises `UnsupportedError` for a backend that runs no decoders.
+    """
+    if not isinstance(backend, DecodingBackend):
+        raise UnsupportedError(f"the {backend.name} backend does not run decoders, and the head of this model reads "
+                               "one; cython, numba and reference do")
+    check_layout(backend, decoder.layout, decodes=True, portable=run.portable)
+    return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start)
 
 
 def _reload_with_text(reload: partial[Engine], changes: dict[str, Any]) -> Engine:

@@ -68,6 +68,7 @@ class HeadMethods:
     if TYPE_CHECKING:
         _calibrations: Mapping[str, Calibration]
         _encoder: TextEncoder
+        _head_encoder: TextEncoder
 
         @property
         def _text(self) -> TextConfig: ...
@@ -427,7 +428,7 @@ class HeadMethods:
         for head in self._heads:
             ranks = head.config.task == "classify" and head.config.outputs == 1
             own = self._calibrations.get("rank" if ranks else head.config.task)
-            found[head.config.task] = HeadRunner(head, self._encoder, ops, lambda: self._word_table, own)
+            found[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, own)
         return found
 
     @lazy

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.bits import FASTEST
 from ..model.head import has_heads
-from ..text.cuts import marking, truncating
+from ..text.cuts import marking, reported, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
@@ -41,24 +42,17 @@ from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
 from .engine import Engine
 from .loaded import Loaded
+from .rerank_prompts import KNOWN, QWEN3, filled, prompt_of
 
 if TYPE_CHECKING:
     from ..loading.source import Source
     from ..weights.model import Model
 
-TEMPLATE = (
-    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
-"""The template that Qwen3-Reranker was trained with."""
+TEMPLATE = QWEN3
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-ANSWERS = ("yes", "no")
 MAX_LENGTH = 8192
 _OPTIONS = ("instruction", "logits", "show_progress_bar", "truncation", "timeout")
 """The options of `predict`, which `rank` passes on."""
-_PLACES = ("{instruction}", "{query}", "{document}")
 
 
 class Reranker(Loaded):
@@ -79,15 +73,15 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def __init__(self, model: Model, *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
-                 answers: Sequence[str | int] = ANSWERS, max_length: int = MAX_LENGTH, backend: str = "auto",
+                 answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
                  threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
                  max_rows: int = 64, bits: str = FASTEST):
         """As `load`, for a cross-encoder or a language model with a tokenizer that is in memory already."""
         from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
 
-        if isinstance(model, Loadable) and model.decoder is None:
+        if isinstance(model, Loadable) and model.kind == "encode":
             stated = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
-                      "answers": tuple(answers) == ANSWERS}
+                      "answers": answers is None}
             self._adopt_engine(model, stated, max_length, backend=backend, threads=threads, precision=precision,
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return
@@ -97,10 +91,11 @@ class Reranker(Loaded):
         if self._model.encoder_config is not None or self.text is None:
             found = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
             raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {found}")
-        self.template, self.instruction = _check_template(template), check_text("instruction", instruction)
+        self.template, self.instruction = prompt_of(template), check_text("instruction", instruction)
+        self._prompt_text = replace(self.text, special_tokens=False) if self.template.is_known else self.text
         longest = self._decoder.longest or self.max_batch_tokens
         self.max_length = min(positive_int("max_length", max_length), self.max_batch_tokens, longest)
-        self.answers = self._answer_ids(answers)
+        self.answers = self._answer_ids(self.template.answers if answers is None else answers)
         self._end = self._end_ids()
 
     @classmethod
@@ -114,12 +109,13 @@ class Reranker(Loaded):
         The options template, instruction, answers and max_rows are for language models alone.
 
         template: the prompt, with the placeholders {query} and {document} and perhaps {instruction}; truncation keeps
-            the end after {document}. The default is Qwen3-Reranker's. The engine does not read a chat template of the
-            folder, because it is a program.
+            the end after {document}. The default is Qwen3-Reranker's; "bge-reranker-v2-gemma" and "mxbai-rerank-v2" are
+            those of these models, with their answers. The engine does not read a chat template of the folder, because
+            it is a program.
         instruction: the default of the instruction, if the template has the placeholder.
         answers: the yes and no tokens, as texts or ids. If you give one token, its logit is the score. None reads the
-            tokens of the folder's module LogitScore, which sentence-transformers writes, and takes ("yes", "no") if
-            there is none.
+            tokens of the folder's module LogitScore, which sentence-transformers writes, and takes those of the
+            template if there is none, which are ("yes", "no") for a template of your own.
         max_length: the most tokens of a pair, below the model's own limit; the end of a longer document is cut off, and
             a cross-encoder cuts the longer text of a pair first.
 
@@ -129,7 +125,7 @@ class Reranker(Loaded):
 
         source = open_source(path, memory, revision)
         if answers is None:
-            answers = source.answers() or ANSWERS
+            answers = source.answers()
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
@@ -315,38 +311,50 @@ class Reranker(Loaded):
 
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
-        before, after = (part.replace("{instruction}", instruction) for part in self.template[0].split("{query}"))
-        found = self._start_tokenizer([f"{before}{query}{after}{document}" for document in documents], stop)
-        limit = self.max_length - len(self._end)
-        if max(map(len, found.input_ids)) >= limit and any(documents):
-            with marking(truncation=True):      # this text is none of the caller's
-                own = len(self._model.tokenizer(self.text)([f"{before}{query}{after}"], stop).input_ids[0])
+        *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
+        head = self._ids_of(before, stop)
+        texts = [f"{start}{document}" for document in documents]
+        with marking(truncation=True) if len(head) else nullcontext():      # which pieces before it shorten further
+            found = self._start_tokenizer(texts, stop).input_ids
+        limit = self.max_length - len(self._end) - len(head)
+        if max(map(len, found)) >= limit and any(documents):
+            own = len(self._ids_of([start], stop))
             if own >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
-                                 f"{own + len(self._end):,} tokens, and max_length={self.max_length} leaves none for a "
-                                 "document; shorten the query, or load the model with a larger max_length")
-        return [np.concatenate([ids.astype(np.int64), self._end]) for ids in found.input_ids]
+                                 f"{own + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
+                                 "leaves none for a document; shorten the query, or load the model with a larger "
+                                 "max_length")
+        if len(head) and (cuts := reported()) is not None:
+            cuts.add(texts, [len(ids) > limit for ids in found], limit, self._start_tokenizer.count)
+        return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in found]
+
+    def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
+        """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""
+        with marking(truncation=True):
+            found = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
+        return np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
 
     def _end_ids(self) -> NDArray[np.int64]:
         """Return the ids of the end of the template, after the document."""
-        ids = self._model.tokenizer(self.text)([self.template[1]]).input_ids[0] if self.template[1] else np.zeros(0)
+        ids = self._ids_of(self.template.pieces[self.template.place + 1 :])
         if len(ids) >= self.max_length:
             raise InputError(f"max_length={self.max_length} leaves no room beside the {len(ids)} tokens of the end of "
                              "the template")
-        return ids.astype(np.int64)
+        return ids
 
     @lazy
     def _start_tokenizer(self) -> Tokenizer:
-        assert self.text is not None
-        return Tokenizer(self.text, self.max_length - len(self._end), self.threads)
+        assert self._prompt_text is not None
+        return Tokenizer(self._prompt_text, self.max_length - len(self._end), self.threads)
 
     def _answer_ids(self, answers: Any) -> tuple[int, ...]:
         if not isinstance(answers, (tuple, list)) or not 1 <= len(answers) <= 2:
             raise InputError(f"answers must be one or two tokens, as texts or ids, not {shown(answers)}")
-        tokenizer = self._model.tokenizer(self.text)
+        tokenizer = self._model.tokenizer(self._prompt_text)
         if extra := tokenizer([""]).input_ids[0].tolist():
             raise UnsupportedError(f"the tokenizer adds special tokens to each text, here {extra}, and a reranker "
-                                   "needs one that adds none, as Qwen3's")
+                                   "needs one that adds none, as Qwen3's, or the template of a known model: "
+                                   f"{', '.join(KNOWN)}")
         ids: list[int] = []
         for answer in answers:
             text = check_text("an answer", answer) if isinstance(answer, str) else None
@@ -363,17 +371,6 @@ def _places(queries: Sequence[str]) -> dict[str, list[int]]:
     for i, query in enumerate(queries):
         places.setdefault(query, []).append(i)
     return places
-
-
-def _check_template(template: Any) -> tuple[str, str]:
-    """Return the template before {document} and after it; raises `InputError`."""
-    counts = [template.count(place) for place in _PLACES] if isinstance(template, str) else []
-    if not counts or counts[0] > 1 or counts[1:] != [1, 1] or any(
-            template.index(place) > template.index(_PLACES[-1]) for place in _PLACES if place in template):
-        raise InputError("template must be a text with {query} and {document} once each, perhaps {instruction} once, "
-                         f"and {{document}} after the others, not {shown(template)}")
-    start, _, end = template.partition(_PLACES[-1])
-    return start, end
 
 
 def _is_encoder(source: Source) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError, WeightsError, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..base.lazy import lazy
 from ..families import get_family
 from ..families.heads import PREFIX, read_heads
@@ -21,12 +21,12 @@ from ..weights.bfloat16 import widened
 from ..weights.head import tasks_of
 from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
-from ..weights.modules import SENTENCE, TOKENS, Dense
+from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
 from .bge_m3 import read_bge_m3
 from .chat import read_chat
+from .colbert import LINEAR, stanford_modules
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
-from .late import refuse_stanford
 from .left_out import drop_extra, warn_of_head
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
@@ -79,6 +79,8 @@ class _Read:
     translates: bool = False
     unread: tuple[str, ...] = ()
     """The names of tensors that the family leaves out."""
+    linear: np.ndarray | None = None
+    """The map of the vectors of tokens in a folder of Stanford's ColBERT."""
 
 
 class FolderSource(Source):
@@ -124,6 +126,8 @@ class FolderSource(Source):
         if not self.folder.has(MODULES) and is_static(self.folder):
             self.refuse_task(task, "a static model has none; leave it out")
             return Model(encoder=read_static(self.folder, self._memory))
+        if not self.folder.has(MODULES) and (model := self._read_reader(task)) is not None:
+            return model
         found = find_routes(self.folder)
         if isinstance(found, Modules):
             return Model(encoder=self._read_modules(found, task, {}))
@@ -170,7 +174,19 @@ class FolderSource(Source):
             return replace(encoder, heads=heads)
         return replace(encoder, text=text, heads=heads,
                        modules=own + read_modules(modules.after, SENTENCE, self._memory),
-                       token_modules=read_modules(modules.before, TOKENS, self._memory))
+                       token_modules=self._token_modules(modules, encoder, known))
+
+    def _token_modules(self, modules: Modules, encoder: Transformer, known: Mapping[str, _Read]) -> tuple[Module, ...]:
+        """Return the modules that change the vectors of tokens; known: as in `_read_modules`."""
+        colbert = modules.colbert
+        found = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
+        if colbert is None:
+            return found
+        if colbert.width is None:       # PyLate scales the vectors of tokens itself
+            return found if any(isinstance(one, Normalize) for one in found) else (*found, Normalize(TOKENS, TOKENS))
+        home = modules.transformer
+        with home.within():
+            return stanford_modules(colbert, known[str(home)].linear, encoder.config.hidden_size)
 
     def _read_home(self, modules: Modules, task: str | None) -> _Read:
         """Return what the folder of a transformer holds; raises the errors of `_read_modules`."""
@@ -183,17 +199,59 @@ class FolderSource(Source):
         check_code(modules, part.config)
         renames: dict[str, str | None] = {}
 
+        is_stanford = modules.colbert is not None and modules.colbert.width is not None
+
         def rename(name: str) -> str | None:
-            return renames.setdefault(name, part.names.rename(name))
+            return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
 
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
+        linear = renamed.pop(LINEAR, None) if is_stanford else None
         with home.within():
             heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed) if name.startswith(PREFIX)}
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
             unread = tuple(name for name, found in renames.items() if found is None)
-            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates, unread)
+            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates, unread,
+                         linear)
+
+    def _read_reader(self, task: str | None) -> Model | None:
+        """Return a model whose head reads the vectors of its decoder; None for a folder of another one."""
+        home = self.folder
+        family, values = _family(home, "AutoModel")
+        if family.read_reader is None:
+            return None
+        with home.within(CONFIG):
+            parts = family.read_reader(values)
+        if parts is None:
+            return None
+        assert parts.encoder is not None
+        self.refuse_task(task, "a model whose head reads a decoder has none; leave it out")
+        encoder = parts.encoder
+        arrays = self._arrays_of(parts)
+        found = _renamed(home, arrays, lambda name: new if (new := encoder.names.rename(name)) is None
+                         or new.startswith(PREFIX) else None)
+        tensors = {name.removeprefix(PREFIX): array for name, array in found.items()}
+        others = {name: array for name, array in arrays.items()
+                  if not str(encoder.names.rename(name)).startswith(PREFIX)}
+        model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
+        assert model.encoder is not None
+        text = read_text(Modules(home, home), encoder.config, translates=family.translates)
+        with home.within():
+            read = with_tokens(read_heads(encoder.names.heads, values, encoder.config, tensors), text, home)
+        if not read:
+            raise WeightsError(f"{home}: config.json names {listed(values['architectures'])}, and the weights lack its "
+                               "head")
+        return replace(model, encoder=replace(model.encoder, text=text, heads=read))
+
+    def _arrays_of(self, parts: Parts) -> dict[str, np.ndarray]:
+        """Return the tensors that one of the parts has a name for, by their names in the files."""
+        names = [part.names.rename for part in (parts.encoder, parts.decoder) if part is not None]
+
+        def wanted(name: str) -> str | None:
+            return name if any(rename(name) is not None for rename in names) else None
+
+        return self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
         family, values = _family(self.folder, "AutoModelForCausalLM")
@@ -203,12 +261,7 @@ class FolderSource(Source):
         with self.folder.within(CONFIG):
             parts = family.read_generator(values)
         generation = _generation(self.folder, values, parts.handled)
-        names = [part.names.rename for part in (parts.encoder, parts.decoder) if part is not None]
-
-        def wanted(name: str) -> str | None:
-            return name if any(rename(name) is not None for rename in names) else None
-
-        arrays = self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
+        arrays = self._arrays_of(parts)
         source, target = read_tokenizers(self.folder, translates=True)
         if kind == "generate" and parts.encoder is None and target is not None:
             source = target = replace(target, chat=read_chat(self.folder))
@@ -231,7 +284,6 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
                        for path in sorted(home.path.glob("*.gguf"))), "")
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")
     values = with_model_type(home, home.read_object(CONFIG), CONFIG)
-    refuse_stanford(home.label(CONFIG), values)
     with home.within(CONFIG):
         return get_family(values), values
 

@@ -21,39 +21,22 @@ from ..model.text_config import TextConfig
 from ..text.special_tokens import token_ids
 from .head_tokens import stated_token
 
-SAVE_AGAIN = ("sentence-transformers 6 can read it and save it as the engine needs it: "
-              'MultiVectorEncoder("...").save_pretrained("...")')
-_OF_PYLATE = ("query_prefix", "document_prefix", "do_query_expansion", "attend_to_expansion_tokens",
-              "attend_to_mask_tokens", "skiplist_words")
-_OTHER_MASKS = ("deberta-v2",)
+_OTHER_MASKS = ("deberta", "deberta-v2")
 """The families whose classes in transformers hide the tokens that are not read from the others, and the others from
 them: their vectors are then the same at all places."""
 _EXPANSION = ("strategy", "attend", "token", "length")
 _MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
 
 
-def refuse_other_late(label: str, values: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedError` for a folder of PyLate; label: its config_sentence_transformers.json."""
-    if values.get("model_type") == "ColBERT" or (found := [key for key in _OF_PYLATE if key in values]):
-        which = "" if values.get("model_type") == "ColBERT" else f", which states {listed(found)}"
-        raise UnsupportedError(f"{label}: this is a folder of PyLate{which}; {SAVE_AGAIN}")
-
-
-def refuse_stanford(label: str, values: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedError` for a folder of Stanford's ColBERT; label: its config.json."""
-    names = values.get("architectures")
-    if isinstance(names, list) and "HF_ColBERT" in names:
-        raise UnsupportedError(f"{label}: this is a folder of Stanford's ColBERT; {SAVE_AGAIN}")
-
-
-def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: ModelFolder | None, text: TextConfig,
-              config: ModelConfig) -> LateConfig:
+def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: tuple[Mapping[str, Any], str] | None,
+              text: TextConfig, config: ModelConfig) -> LateConfig:
     """Return how texts become vectors of tokens; raises `WeightsError` and `UnsupportedError`.
 
-    folder: that of the Transformer. settings: of this module. mask: the folder of MultiVectorMask, None without one.
+    folder: that of the Transformer. settings: of this module. mask: the settings of MultiVectorMask and the file that
+    states them, None without one.
     """
     expansion = _expansion(folder, settings.get("query_expansion"), text)
-    masks = _masks(mask, text)
+    masks = {} if mask is None else _masks(*mask, text)
     with folder.within():
         late = LateConfig(settings.get("query_length"), settings.get("document_length"), **expansion, **masks)
         longest = config.longest_sequence
@@ -88,11 +71,8 @@ def _expansion(folder: ModelFolder, stated: Any, text: TextConfig) -> dict[str, 
             "expansion_id": next(iter(found.values())), "attend": stated.get("attend", False)}
 
 
-def _masks(folder: ModelFolder | None, text: TextConfig) -> dict[str, Any]:
-    """Return the fields of `LateConfig` that a MultiVectorMask states."""
-    if folder is None:
-        return {}
-    values, label = folder.read_object("config.json"), folder.label("config.json")
+def _masks(values: Mapping[str, Any], label: str, text: TextConfig) -> dict[str, Any]:
+    """Return the fields of `LateConfig` that a MultiVectorMask states; label: the file with its settings."""
     if unknown := sorted(values.keys() - set(_MASK)):
         raise UnsupportedError(f"{label}: {listed(unknown)} is not supported; supported are {', '.join(_MASK)}")
     words, tasks, keep = (values.get(key) for key in _MASK)

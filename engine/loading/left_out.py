@@ -18,7 +18,7 @@ from ..weights.parameters import expected_shapes
 
 LOG = logging.getLogger("engine")
 
-_TASKS = CLASSES | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
+TASKS = CLASSES | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
                     "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector)(?:\.|$)")
@@ -53,7 +53,7 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
     """
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    task = next((task for end, task in _TASKS.items() if name.endswith(end)), None)
+    task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
     own = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
     if task is not None and task not in tasks and own:
         LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "

@@ -16,12 +16,13 @@ from ..files.reading import naming, open_regular
 from ..text.vocabularies.of_folder import tokenizer_files
 from . import bge_m3, ctranslate2, peft, router
 from .chat import chat_files
+from .colbert import METADATA
 from .generation_settings import GENERATION
 from .hugging_face import CONFIG, SETFIT
 from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
 from .static import stated_numbers
 
-_OF_MODEL = (MODULES, PROMPTS, SETFIT)
+_OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)
 """Files beside the whole model. SetFit's classifier is never opened: that it is there decides what loading says."""
 _OF_PART = (CONFIG, peft.CONFIG, GENERATION, *SETTINGS, *bge_m3.FILES, router.CONFIGS[0])
 """Files beside a transformer or another module."""

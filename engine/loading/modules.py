@@ -25,14 +25,15 @@ _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": 
 _LONGEST_NAME = 100
 
 
-def read_modules(entries: Sequence[Entry], name: str, memory: str) -> tuple[Module, ...]:
+def read_modules(entries: Sequence[Entry], name: str, memory: str, usual: str = SENTENCE) -> tuple[Module, ...]:
     """Return the modules of some entries of modules.json, which read vectors of this name and those of each other.
 
-    Raises `UnsupportedError`, also for a module that reads other vectors, and `WeightsError`.
+    usual: the name of the vectors that a module reads whose folder states none. Raises `UnsupportedError`, also for a
+    module that reads other vectors, and `WeightsError`.
     """
     found, names = [], {name: None}
     for kind, folder in entries:
-        module = _read_module(kind, folder, memory)
+        module = _read_module(kind, folder, memory, usual)
         if module.source not in names:
             raise UnsupportedError(f"{folder}: the module {kind} reads {module.source!r}; supported in its place are "
                                    f"{', '.join(map(repr, names))}")
@@ -41,10 +42,10 @@ def read_modules(entries: Sequence[Entry], name: str, memory: str) -> tuple[Modu
     return tuple(found)
 
 
-def _read_module(kind: str, folder: ModelFolder, memory: str) -> Module:
+def _read_module(kind: str, folder: ModelFolder, memory: str, usual: str) -> Module:
     if kind == "Normalize":
-        return Normalize(*_names(folder))
-    return _layer_norm(folder, memory) if kind == "LayerNorm" else _dense(folder, memory)
+        return Normalize(*_names(folder, usual))
+    return _layer_norm(folder, memory) if kind == "LayerNorm" else _dense(folder, memory, usual)
 
 
 def is_last_normalize(entry: Entry) -> bool:
@@ -53,9 +54,9 @@ def is_last_normalize(entry: Entry) -> bool:
     return kind == "Normalize" and _names(folder) == (SENTENCE, SENTENCE)
 
 
-def _names(folder: ModelFolder) -> tuple[str, str]:
+def _names(folder: ModelFolder, usual: str = SENTENCE) -> tuple[str, str]:
     values = folder.read_object_or_empty(_CONFIG)
-    source = SENTENCE if values.get("module_input_name") is None else values["module_input_name"]
+    source = usual if values.get("module_input_name") is None else values["module_input_name"]
     target = source if values.get("module_output_name") is None else values["module_output_name"]
     for key, name in (("module_input_name", source), ("module_output_name", target)):
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
@@ -64,7 +65,7 @@ def _names(folder: ModelFolder) -> tuple[str, str]:
     return source, target
 
 
-def _dense(folder: ModelFolder, memory: str) -> Dense:
+def _dense(folder: ModelFolder, memory: str, usual: str) -> Dense:
     values, config = folder.read_object(_CONFIG), folder.label(_CONFIG)
     activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
     name = activation.rpartition(".")[2] if isinstance(activation, str) else ""
@@ -79,7 +80,7 @@ def _dense(folder: ModelFolder, memory: str) -> Dense:
               **({"residual.weight": sizes} if residual and sizes[0] != sizes[1] else {})}
     arrays = _arrays(folder, shapes, memory)
     return Dense(arrays["linear.weight"], arrays.get("linear.bias"), _ACTIVATIONS[name], residual,
-                 arrays.get("residual.weight"), *_names(folder))
+                 arrays.get("residual.weight"), *_names(folder, usual))
 
 
 def _layer_norm(folder: ModelFolder, memory: str) -> LayerNorm:

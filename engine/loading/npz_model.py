@@ -230,7 +230,7 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return as `Source.kind`."""
-        if not _generates(self._document):
+        if not _generates(self._document) or _reads(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
@@ -244,7 +244,7 @@ class NpzSource(Source):
         with naming(self.path, ADVICE), within(self.path):
             if "routes" in document:
                 return _with_routes(document, arrays)
-            if kind == "encode":
+            if not _generates(document):
                 return Model(encoder=_transformer_of(document, arrays))
             parts = {name: _transformer_of(document[name], own)
                      for name, own in _arrays_of_parts(document, arrays).items()}
@@ -370,6 +370,13 @@ def _generates(document: dict[str, Any]) -> bool:
     return document["version"] == GENERATOR or (document["version"] == IN_BLOCKS and "decoder" in document)
 
 
+def _reads(document: dict[str, Any]) -> bool:
+    """Return whether a decoder gives the vectors that the heads of the encoder read."""
+    decoder = document.get("decoder")
+    model = decoder.get("model") if isinstance(decoder, dict) else None
+    return isinstance(model, dict) and bool(model.get("logits_size"))
+
+
 def _check_routes(document: dict[str, Any]) -> None:
     routes, parts, shared = document["routes"], document.get("parts"), document.get("shared")
     default = document.get("default")
@@ -391,7 +398,8 @@ def _check_generator(document: dict[str, Any]) -> None:
     if (document.keys() - {"encoder"} != {"format", "version", "generation", "shared", "decoder"}
             or not isinstance(settings, dict)
             or not isinstance(shared, list) or not all(isinstance(name, str) for name in shared)
-            or not all(isinstance(part, dict) and "model" in part and part.keys() <= _OF_PART for part in parts)):
+            or not all(isinstance(part, dict) and "model" in part
+                       and part.keys() <= _OF_PART | ({"heads"} if _reads(document) else set()) for part in parts)):
         raise FormatError("the config of a generating model must have format, version, generation, shared, decoder and "
                           f"perhaps encoder, not {listed(sorted(document))}, or one of these has the wrong form")
 

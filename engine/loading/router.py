@@ -15,6 +15,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
+from .colbert import read_stanford
 from .modules import Entry
 from .sentence_transformers import MODULES, Modules, class_of, find_modules, read_entries
 
@@ -38,7 +39,8 @@ class Routes:
 def find_routes(folder: ModelFolder) -> Modules | Routes:
     """Return the modules of a model's folder, or those of each task; raises `UnsupportedError` and `WeightsError`."""
     if not folder.has(MODULES):
-        return Modules(folder, folder)
+        colbert = read_stanford(folder, CONFIGS[1])
+        return Modules(folder, folder, late=colbert is not None, colbert=colbert)
     entries = read_entries(folder)
     places = [i for i, (kind, _) in enumerate(entries) if kind in ROUTER]
     if not places:

@@ -25,7 +25,8 @@ from ..model.text_config import LATE_SIMILARITIES, POOLINGS, VECTOR_SIMILARITIES
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..text.vocabularies.tokenizer_settings import with_stated_normalizer
 from ..weights.modules import MOST_MODULES
-from .late import read_late, refuse_other_late
+from .colbert import Colbert, read_pylate, with_markers
+from .late import read_late
 from .modules import Entry, is_last_normalize
 
 MODULES = "modules.json"
@@ -55,6 +56,7 @@ _CUSTOM_FAMILIES = ("jina_embeddings_v3",)
 _READERS = ("Transformer", _CUSTOM)
 """The classes of modules that make token vectors for Pooling."""
 _MASK = "MultiVectorMask"
+_DENSE_OF_PYLATE = "pylate.models.Dense.Dense"
 PROMPTS = "config_sentence_transformers.json"
 _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
@@ -95,6 +97,8 @@ class Modules:
     """Whether the model has a vector for each token; `before` then are all modules that change vectors."""
     mask: ModelFolder | None = None
     """The folder of MultiVectorMask."""
+    colbert: Colbert | None = None
+    """The settings of a folder of PyLate or of Stanford's ColBERT, which stand in for those of modules."""
 
 
 def read_entries(folder: ModelFolder) -> list[Entry]:
@@ -112,7 +116,8 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
     folder: that of the whole model.
     """
     kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
-    refuse_other_late(folder.label(PROMPTS), folder.read_object_or_empty(PROMPTS))
+    if (colbert := read_pylate(folder, PROMPTS)) is not None:
+        return replace(_late_modules(folder, entries), colbert=colbert)
     if _model_type(folder) == _LATE_ENCODER:
         return _late_modules(folder, entries)
     if kinds == ["CLIPModel"]:
@@ -225,13 +230,17 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
             return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
                            default_prompt_name=name, similarity=similarity)
     settings = _transformer_settings(modules.transformer)
+    if modules.colbert is not None:
+        settings = modules.colbert.settings | settings
+        with modules.folder.within():
+            tokenizer = with_markers(tokenizer, modules.colbert)
     limit = max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = (("mean",), True) if modules.pooling is None else _pooling(modules.pooling)
     with modules.folder.within():
         text = replace(tokenizer, max_seq_length=limit, pooling=pooling, include_prompt=include_prompt,
                        lower_case=settings.get("do_lower_case") or False, feeds_token_types=token_types)
     if modules.late:
-        late = read_late(modules.transformer, settings, modules.mask, text, config)
+        late = read_late(modules.transformer, settings, _stated_mask(modules), text, config)
         text = replace(text, late=late, similarity=LATE_SIMILARITIES[0])
     return with_settings(text, modules)
 
@@ -241,6 +250,9 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
     prompts, default_prompt_name = _prompts(modules.folder)
     vectors = modules.folder.read_object_or_empty(PROMPTS)
     similarity = vectors.get("similarity_fn_name")
+    if modules.colbert is not None:
+        prompts = modules.colbert.prompts
+        similarity = similarity.lower() if isinstance(similarity, str) else similarity      # PyLate wrote "MaxSim"
     if similarity is None or (modules.late and similarity in VECTOR_SIMILARITIES):    # PyLate stated "cosine"
         similarity = text.similarity
     with modules.folder.within():
@@ -248,9 +260,17 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
                        similarity=similarity, truncate_dim=vectors.get("truncate_dim"))
 
 
+def _stated_mask(modules: Modules) -> tuple[dict[str, Any], str] | None:
+    """Return the settings of MultiVectorMask and the file that states them; None without that module."""
+    if modules.mask is not None:
+        return modules.mask.read_object("config.json"), modules.mask.label("config.json")
+    return None if modules.colbert is None else (modules.colbert.skiplist, modules.colbert.source)
+
+
 def class_of(module_type: str) -> str:
     """Return the class name of a library module, whose package differs between versions, or another's full name."""
-    return module_type.rpartition(".")[2] if module_type.startswith("sentence_transformers.") else module_type
+    own = module_type.startswith("sentence_transformers.") or module_type == _DENSE_OF_PYLATE
+    return module_type.rpartition(".")[2] if own else module_type
 
 
 _PLAIN_TRANSFORMER: dict[str, Any] = {"transformer_task": "feature-extraction",
@@ -327,7 +347,7 @@ def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
 def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
     path, values = folder.label(PROMPTS), folder.read_object_or_empty(PROMPTS)
-    supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER, _LATE_ENCODER)
+    supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER, _LATE_ENCODER, "ColBERT")
     if _model_type(folder) not in supported:
         raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; supported are "
                                f"{', '.join(supported)}")

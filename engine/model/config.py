@@ -13,7 +13,7 @@ from typing import Any
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind as AttentionKind
 from .attention import RelativePositions, read_kinds, read_relative, without_defaults
-from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative
+from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
@@ -100,6 +100,12 @@ class ModelConfig:
     tables of width D."""
     embedding_scale: float = 1.0
     """The rows of the word table are multiplied by this number."""
+    dropped_id: int | None = None
+    """The token whose word embedding is zero, while those of the other tokens of its sequence are divided by their
+    share of it (ESM's token dropout); None for no such token."""
+    dense_tokens: int = 0
+    """The most tokens of a sequence whose sparse attention is attention to all tokens, as in BigBird; longer ones are
+    refused. 0 for a model without sparse attention."""
     weight_sets: tuple[int, ...] = ()
     """For each layer, the number of the set of weights that it shares with others, from 0 on without a gap; empty when
     each layer has its own."""
@@ -108,6 +114,8 @@ class ModelConfig:
     logits: str | None = None
     """The product that gives a decoder's scores of the next token: "tied" with the word table, "own" with a matrix of
     its own; None for a model that gives token vectors."""
+    logits_size: int = 0
+    """The number of logits of a decoder that gives the vectors that heads read, in place of words; 0 for V."""
     logits_bias: bool = False
     """Whether the logits have a bias."""
     logits_scale: float = 1.0
@@ -168,6 +176,7 @@ class ModelConfig:
         if not 1e-6 < self.embedding_scale < 1e6:
             yield f"embedding_scale must be a float between 1e-6 and 1e6, not {shown(self.embedding_scale)}"
         yield from impossible_decoder(self)
+        yield from impossible_tokens(self)
         if len(self.biases) > len(LINEAR_MAPS) or not all(name in LINEAR_MAPS for name in self.biases):
             yield f"biases must be some of {', '.join(LINEAR_MAPS)}, not {shown(self.biases)}"
         if not self.attention_kinds or not all(isinstance(kind, AttentionKind) for kind in self.attention_kinds):
@@ -211,6 +220,11 @@ class ModelConfig:
         elif buckets or self.bias_max_distance or self.bias_in_layers or self.bias_one_sided:
             yield ("bias_buckets, bias_max_distance, bias_in_layers and bias_one_sided need attention_bias "
                    "'buckets'")
+
+    @property
+    def logits_width(self) -> int:
+        """The number of logits of a token."""
+        return self.logits_size or self.vocab_size
 
     @property
     def kv_heads(self) -> int:
@@ -273,7 +287,8 @@ NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "nor
                     "biases", "gated", "attention_kinds", "layer_kinds", "head_norm", "attention_scale",
                     "attention_bias", "bias_buckets", "bias_max_distance", "bias_in_layers", "relative",
                     "embedding_width", "weight_sets", "embedding_scale", "final_norm", "bias_one_sided", "logits",
-                    "logits_bias", "logits_scale", "memory_size")
+                    "logits_bias", "logits_scale", "memory_size", "dropped_id", "dense_tokens",
+                    "logits_size")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
@@ -288,7 +303,8 @@ _OF_STATIC = ("family", "hidden_size", "vocab_size")
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
-         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size")
+         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens",
+         "logits_size")
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,

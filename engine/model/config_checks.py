@@ -23,9 +23,11 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield f"logits must be one of {', '.join(map(str, LOGITS))}, not {shown(config.logits)}"
     if not 1e-6 < config.logits_scale < 1e6:
         yield f"logits_scale must be a float between 1e-6 and 1e6, not {shown(config.logits_scale)}"
+    if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.memory_size):
+        yield "logits_bias, logits_scale and memory_size need logits"
+    if config.logits_size and (config.logits != "own" or not config.memory_size):
+        yield "logits_size needs logits 'own' and a memory_size"
     if config.logits is None:
-        if config.logits_bias or config.logits_scale != 1.0 or config.memory_size:
-            yield "logits_bias, logits_scale and memory_size need logits"
         return
     if not config.vocab_size:
         yield "logits need a vocab_size of at least 1"
@@ -37,6 +39,15 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield "a model with logits cannot have the option relative"
     if config.memory_size and config.norm_place == "sandwich":
         yield "memory_size needs norm_place 'post' or 'pre'"
+
+
+def impossible_tokens(config: Any) -> Iterator[str]:
+    """Describe what is impossible in the options that count the tokens of a sequence."""
+    dropped = config.dropped_id
+    if dropped is not None and (type(dropped) is not int or not 0 <= dropped < config.vocab_size):
+        yield f"dropped_id must be None or one of the {config.vocab_size} tokens, not {shown(dropped)}"
+    if config.logits is not None and (dropped is not None or config.dense_tokens):
+        yield "a model with logits cannot have the options dropped_id and dense_tokens"
 
 
 _BOOLS = ("rotary_interleaved", "causal")

@@ -59,6 +59,9 @@ class GenerationConfig:
     repetition_penalty: float = 1.0
     """From 0.01 to 100."""
     no_repeat_ngram_size: int = 0
+    encoder_no_repeat_ngram_size: int = 0
+    """No run of this number of tokens of the source, or of the prompt in a model without an encoder, comes in the
+    result; 0 for no such rule."""
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
@@ -316,6 +319,7 @@ CHECKS: dict[str, Any] = {
     "num_return_sequences": positive_int,
     "repetition_penalty": _number(0.01, 100),
     "no_repeat_ngram_size": _count,
+    "encoder_no_repeat_ngram_size": _count,
     "bad_words_ids": _words,
     "suppress_tokens": _ids,
     "begin_suppress_tokens": _ids,

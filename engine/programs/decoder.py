@@ -60,10 +60,10 @@ def cross_program(config: ModelConfig) -> Program | None:
 
 
 def head_program(config: ModelConfig) -> Program:
-    """Return the program from the vectors p of picked tokens to their logits [tokens, V]."""
+    """Return the program from the vectors p of picked tokens to their logits, [tokens, V] unless they are no words."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
-    product = Linear("p", (Part(weight, bias, LOGITS, config.vocab_size),), scale=config.logits_scale)
+    product = Linear("p", (Part(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
     return Program((product, Store(LOGITS, top=True)), (("p", Buffer(config.hidden_size)),))
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,11 +40,14 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+NO_KEY = "this server needs a key that it knows, in the header authorization: Bearer KEY"
 _ID = re.compile(rb"[\w.:-]{1,64}")
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
 """The most bytes of a body that is read on the event loop, in about a millisecond."""
+REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
+"""The share of the backlog's seconds that the event loop rests, and its bounds in seconds."""
 _JSON = (b"content-type", b"application/json")
 
 
@@ -58,22 +61,28 @@ class Held:
     def __init__(self) -> None:
         self.bytes = 0
 
-    @contextlib.contextmanager
-    def room(self) -> Any:
-        """Yield a function that takes a number of bytes until the block ends, or raises `Refusal`."""
-        own = 0
 
-        def take(size: int) -> None:
-            nonlocal own
-            if self.bytes + size > MAX_HELD:
-                raise Refusal("overloaded", f"requests and answers with {self.bytes:,} bytes are in memory, and at "
-                              f"most {MAX_HELD:,} may be", retry_after=1.0)
-            own, self.bytes = own + size, self.bytes + size
+class Room:
+    """What one request holds of them until its block ends."""
 
-        try:
-            yield take
-        finally:
-            self.bytes -= own
+    __slots__ = ("_held", "_own")
+
+    def __init__(self, held: Held):
+        self._held, self._own = held, 0
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.bytes -= self._own
+
+    def take(self, size: int) -> None:
+        """Hold a number of bytes more; raises `Refusal` if there is no room."""
+        held = self._held
+        if held.bytes + size > MAX_HELD:
+            raise Refusal("overloaded", f"requests and answers with {held.bytes:,} bytes are in memory, and at most "
+                          f"{MAX_HELD:,} may be", retry_after=1.0)
+        self._own, held.bytes = self._own + size, held.bytes + size
 
 
 class Answers:
@@ -112,6 +121,28 @@ class Answers:
                 waiter.set_result(future.result())
 
 
+class Rest:
+    """Lets requests that arrive within a moment be read together, while the model has work for much longer.
+
+    Each time the event loop wakes, it takes a core from the model for a moment, and Python's lock from all threads.
+    """
+
+    def __init__(self, service: Service):
+        self._service, self._due = service, False
+
+    def soon(self) -> None:
+        """Rest when the requests that are here now have gone on."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._rest)
+
+    def _rest(self) -> None:
+        self._due = False
+        seconds = min(LONGEST_REST, self._service.backlog * REST)
+        if seconds > SHORTEST_REST:
+            time.sleep(seconds)     # the whole loop rests, and that is its purpose
+
+
 @dataclass(eq=False)
 class Served:
     """A service and what all routes share."""
@@ -132,12 +163,14 @@ class Served:
         return Answers()
 
     def __post_init__(self) -> None:
+        self.rest = Rest(self.service)
         self.created = int(time.time())
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)
 
-    def new_id(self) -> str:
-        """Return the id of a request."""
-        return f"{self._prefix}-{next(self._numbers):x}"
+    def id_of(self, headers: Mapping[bytes, bytes]) -> str:
+        """Return the id of a request: that of its own header, or a new one."""
+        given = headers.get(b"x-request-id", b"")
+        return given.decode() if _ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):x}"
 
     def close(self) -> None:
         """End the service and the threads, after all answers."""
@@ -171,9 +204,10 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
+        self._served.rest.soon()
         exchange = Exchange(self._served, self._route, scope, receive, send)
-        with self._served.held.room() as take:
-            await exchange.run(take)
+        with Room(self._served.held) as room:
+            await exchange.run(room.take)
 
 
 class Exchange:
@@ -183,12 +217,11 @@ class Exchange:
         self._served, self._route, self._scope, self._receive, self._send = served, route, scope, receive, send
         self._begun = time.monotonic()
         self._headers = _headers_of(scope)
-        given = self._headers.get(b"x-request-id", b"")
-        self._id = given.decode() if _ID.fullmatch(given) else served.new_id()
+        self._id = served.id_of(self._headers)
         self._family, self._owner, self._tokens = route.kind.family, "", 0
 
     async def run(self, take: Callable[[int], None]) -> None:
-        """Read the request, compute and answer; write a line into the log. take: see `Held.room`."""
+        """Read the request, compute and answer; write a line into the log. take: see `Room.take`."""
         status: int | None = None
         failure: BaseException | None = None
         try:
@@ -220,7 +253,7 @@ class Exchange:
         served = self._served
         owner = served.keys.owner(self._headers.get(b"authorization", b""))
         if owner is None:
-            raise Refusal("key", "this server needs a key that it knows, in the header authorization: Bearer KEY")
+            raise Refusal("key", NO_KEY)
         self._owner = owner
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
@@ -292,7 +325,7 @@ class Exchange:
         if stated.isdigit() and int(stated[:20]) > limit:
             raise too_large
         size, parts, more = 0, [], True
-        with _alarm(self._served.settings.body_seconds) as alarm:
+        with Alarm(self._served.settings.body_seconds) as alarm:
             try:
                 while more:
                     message = await self._receive()
@@ -326,6 +359,8 @@ class Exchange:
 
     async def _until(self, future: Future[Any], deadline: float) -> Any:
         """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
+        if future.done():       # refused at once
+            return future.result()
         waiter = self._served.answers.wait(future)
         gone = late = False
 
@@ -366,20 +401,23 @@ class Exchange:
 
     async def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Send an answer, a part at a time."""
-        await self._hand_over({"type": "http.response.start", "status": status, "headers": [
-            (b"content-length", b"%d" % len(body)), (b"x-request-id", self._id.encode()), *headers]})
+        parts: list[MutableMapping[str, Any]] = [{"type": "http.response.start", "status": status, "headers": [
+            (b"content-length", b"%d" % len(body)), (b"x-request-id", self._id.encode()), *headers]}]
         for start in range(0, max(1, len(body)), _CHUNK):
-            await self._hand_over({"type": "http.response.body", "body": body[start : start + _CHUNK],
-                                   "more_body": start + _CHUNK < len(body)})
+            parts.append({"type": "http.response.body", "body": body[start : start + _CHUNK],
+                          "more_body": start + _CHUNK < len(body)})
+            await self._hand_over(parts)
+            parts = []
 
-    async def _hand_over(self, part: MutableMapping[str, Any]) -> None:
-        """Send a part of an answer; raises `Gone` for a client that reads nothing for some time, whose connection ends.
+    async def _hand_over(self, parts: list[MutableMapping[str, Any]]) -> None:
+        """Send parts of an answer; raises `Gone` for a client that reads nothing for some time, whose connection ends.
 
         A short part waits, too, where the client has not read the answer to the request before.
         """
-        with _alarm(self._served.settings.idle_seconds) as alarm:
+        with Alarm(self._served.settings.idle_seconds) as alarm:
             try:
-                await self._send(part)
+                for part in parts:
+                    await self._send(part)
             except asyncio.CancelledError:
                 if not alarm.rang:
                     raise
@@ -387,28 +425,25 @@ class Exchange:
                 raise Gone from None
 
 
-@dataclass
 class Alarm:
-    """Whether the time of an `_alarm` is over."""
+    """Cancels what a block waits for after some time. `asyncio.timeout` needs Python 3.11."""
 
-    rang: bool = False
+    __slots__ = ("_seconds", "_timer", "rang")
 
+    def __init__(self, seconds: float):
+        self._seconds, self.rang = seconds, False
 
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Any:
-    """Cancel what the block waits for after some time; yields the alarm. `asyncio.timeout` needs Python 3.11."""
-    alarm, task = Alarm(), asyncio.current_task()
-    assert task is not None
+    def __enter__(self) -> Alarm:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ring, asyncio.current_task())
+        return self
 
-    def ring() -> None:
-        alarm.rang = True
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _ring(self, task: asyncio.Task[Any] | None) -> None:
+        self.rang = True
+        assert task is not None     # a block of a coroutine has one
         task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(seconds, ring)
-    try:
-        yield alarm
-    finally:
-        timer.cancel()
 
 
 class Page:
@@ -420,16 +455,23 @@ class Page:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request, family = self._served.new_id(), TEI if self._answer in (_info, _health) else OPENAI
-        if self._is_open or self._served.keys.owner(_headers_of(scope).get(b"authorization", b"")) is not None:
-            try:
-                response = self._answer(self._served, scope)
-            except Refusal as refusal:
-                response = _response(*refused(family, refusal, request))
-        else:
-            response = _response(*refused(family, Refusal("key", "this server needs a key that it knows, in the header "
-                                                          "authorization: Bearer KEY"), request))
+        headers = _headers_of(scope)
+        request, family = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
+        try:
+            if not self._is_open and self._served.keys.owner(headers.get(b"authorization", b"")) is None:
+                raise Refusal("key", NO_KEY)
+            response = self._answer(self._served, scope)
+            response.headers["x-request-id"] = request
+        except Refusal as refusal:
+            response = _refused_page(self._served, family, refusal, request)
         await response(scope, receive, send)
+
+
+def _refused_page(served: Served, family: Family, refusal: Refusal, request: str) -> Response:
+    """Count a refusal, and return the answer that says why."""
+    served.metrics.refuse(refusal.reason)
+    status, headers, body = refused(family, refusal, request)
+    return _response(status, [*headers, (b"x-request-id", request.encode())], body)
 
 
 def refused(family: Family, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -474,7 +516,8 @@ def _refuse_path(served: Served, request: Request, error: HTTPException) -> Resp
     reason = "method" if error.status_code == 405 else "path"
     what = f"this path does not take {request.method[:20]}" if reason == "method" else "there is no such path here"
     paths = [route.path for route in ROUTES]
-    response = _response(*refused(OPENAI, Refusal(reason, f"{what}; POST goes to {', '.join(paths)}"), served.new_id()))
+    refusal = Refusal(reason, f"{what}; POST goes to {', '.join(paths)}")
+    response = _refused_page(served, OPENAI, refusal, served.id_of(_headers_of(request.scope)))
     response.headers.update(error.headers or {})
     return response
 

@@ -131,10 +131,11 @@ class Batcher:
 
     def _compute(self, batch: list[tuple[Request, list[int]]]) -> None:
         job, tokens = batch[0][0].work.job, self.in_flight
-        begun = time.monotonic()
+        begun, whole = time.monotonic(), True
         try:
             _run_job(job, batch)
         except BaseException as error:
+            whole = False
             if len(batch) == 1:
                 self._failed(batch[0][0], error)
             else:
@@ -151,7 +152,8 @@ class Batcher:
             request.computed += len(places)
         self._done([request for request, _ in batch if request.computed == len(request.rows) and not request.settled])
         with self.lock:
-            self.admission.measure(tokens, ended - begun)
+            if whole:       # what failed says nothing about the rate
+                self.admission.measure(tokens, ended - begun)
             counters = self.counters
             counters.batches += 1
             sequences = sum(len(places) for _, places in batch)

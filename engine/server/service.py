@@ -98,6 +98,12 @@ class Service:
         return self._admission.most_of_one
 
     @property
+    def backlog(self) -> float:
+        """The seconds that the model needs for what waits for a batch, without the batch that it computes now."""
+        with self._lock:
+            return self._turns.tokens / self._admission.rate if self._admission.rate else 0.0
+
+    @property
     def tasks(self) -> frozenset[str]:
         """The tasks that the model serves, .
 
@@ -146,6 +152,8 @@ class Service:
                 error = Closing()
             else:
                 try:
+                    # A text has at least one token: what is too late with one is refused before it costs anything.
+                    self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, 1))
                     self._admission.reserve(size)
                 except (InputError, Overloaded) as own:
                     error = own

@@ -19,6 +19,8 @@ MAX_SKIPPED = 134_217_728
 """Limit on the bytes of a body that are read and thrown away behind an early answer, so that the client sees it."""
 MAX_TOKENIZED = 1_048_576
 """Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
+MAX_DECODED = 1_048_576
+"""Limit on the token ids of a request to `/decode`."""
 MAX_KEYS = 10_000
 """Limit on the keys of a file of keys."""
 MAX_KEY = 1_000
@@ -63,6 +65,8 @@ class Settings:
     def __post_init__(self) -> None:
         if type(self.port) is not int or not 0 <= self.port <= 65535:
             raise InputError(f"--port must be from 0 to 65535, not {shown(self.port)}; 0 takes a free one")
+        if not all(self.names):
+            raise InputError("--served-model-name is empty; give a name, or leave it out")
         for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body)):
             positive_int(option, number)
         for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout)):

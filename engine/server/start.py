@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -107,6 +108,8 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
                    descriptors=descriptors)
         ready(address)
 
+    gc.collect()
+    gc.freeze()     # what was loaded stays, so that no collection beside a flood of requests goes through all of it
     try:
         asyncio.run(Server(served, begin).serve(sockets=[listener]))
     finally:

@@ -29,7 +29,7 @@ from .forms import (
 )
 from .refusals import TEI, Refusal
 from .service import Answer
-from .settings import MAX_TOKENIZED
+from .settings import MAX_DECODED, MAX_TOKENIZED
 
 
 class EmbedForm(Form):
@@ -206,6 +206,9 @@ def _whole_tokenizer(model: AnyModel) -> Tokenizer:
 def decode(form: DecodeForm, model: AnyModel) -> Work:
     """Return the work for the texts of token ids."""
     rows, single = texts_or_ids("ids", form.ids)
+    if (count := sum(map(len, rows))) > MAX_DECODED:
+        raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
+                      "request; send several", "ids")
     return Work("", rows, lambda answer, asked: [
         model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], {}, len(rows), 0,
         single)

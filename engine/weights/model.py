@@ -137,6 +137,9 @@ class Transformer:
 class Model:
     """An encoder alone, encoders by task, a decoder alone, or a decoder with the encoder that it reads.
 
+    A decoder with `logits_size` gives the vectors that the encoder's heads read; it reads the text of the encoder, one
+    token later, from `generation.decoder_start_token_id` on.
+
     `encoder.text` and `decoder.text` are the tokenizers of the two sides; a model with one tokenizer has it in both.
     """
 
@@ -162,8 +165,9 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the model: "encode" without a decoder, "transcribe" for audio, otherwise "generate"."""
-        if self.decoder is None:
+        """Return the kind of the model: "encode" without a decoder that generates, "transcribe" for audio, otherwise
+        "generate"."""
+        if self.decoder is None or self.decoder.config.logits_size:
             return "encode"
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"
 
@@ -190,8 +194,13 @@ class Model:
             raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
         if self.decoder is None:
             return
-        if self.routes or any(part.heads for part in self.parts.values()):
+        reads = self.decoder.config.logits_size > 0
+        if self.routes or self.decoder.heads or (self.encoder is not None and self.encoder.heads and not reads):
             raise WeightsError(f"{source}: only an encoder alone has heads or routes, and this model has a decoder")
+        if reads and (self.encoder is None or self.decoder.config.logits_size != self.encoder.config.hidden_size
+                      or self.generation.decoder_start_token_id is None):
+            raise WeightsError(f"{source}: a decoder whose vectors are for heads gives as many numbers as the "
+                               "encoder's vectors have, and generation.decoder_start_token_id is its first token")
         if not self.decoder.config.decodes:
             raise WeightsError(f"{source}: the decoder's configuration has no logits, so it generates nothing")
         memory = self.decoder.config.memory_size
@@ -203,13 +212,14 @@ class Model:
     def with_calibration(self, calibration: Calibration) -> Model:
         """Return the model with a calibration in place of the one that it may have for the same task.
 
-        It goes to the decoder if there is one, and otherwise to the encoder that runs where a call names no task.
-        Raises `WeightsError` for a calibration of another model.
+        It goes to the decoder if there is one that generates, and otherwise to the encoder that runs where a call names
+        no task. Raises `WeightsError` for a calibration of another model.
         """
         if not isinstance(calibration, Calibration):
             raise InputError(f"with_calibration takes the calibration of a report of engine.calibrate, not "
                              f"{shown(calibration)}")
-        own = self.decoder or self.encoder or next(iter(self.routes.values()))
+        generating = None if self.kind == "encode" else self.decoder
+        own = generating or self.encoder or next(iter(self.routes.values()))
         others = tuple(one for one in own.calibrations if one.task != calibration.task)
         changed = replace(own, calibrations=(*others, calibration))
         changed.check_calibrations("the model to calibrate")

@@ -16,7 +16,7 @@ from engine.weights.quantize import is_bounded
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.generators import language_model, translator
-from ..tools.tiny_models import D, hf_folder, random_model
+from ..tools.tiny_models import D, hf_folder, hf_tensors, random_model
 from ..tools.tiny_text import tiny_text
 
 
@@ -101,6 +101,35 @@ def test_info(capsys):
     assert engine.__version__ in out
     for word in ("backend cython", "backend reference", "threads", "by CPU"):
         assert word in out
+
+
+@pytest.mark.parametrize(("config", "renamed", "rows"), [
+    ({"model_type": "roformer"}, {}, ["nearest family     bert: it knows 37 of 37 tensors",
+                                      "in the way         model_type 'roformer', which no family here has"]),
+    ({"position_embedding_type": "relative_key", "hidden_act": "swiglu"}, {},
+     ["in the way         position_embedding_type = 'relative_key' is not supported; only 'absolute' is",
+      "in the way         hidden_act 'swiglu' is not supported"]),
+    ({}, {"encoder.layer.1.output.dense.weight": "encoder.layer.1.adapter.down.weight"},
+     ["unknown tensors    1: encoder.layer.1.adapter.down.weight",
+      "missing tensors    1, by their names here: layers.1.ffn.down.weight"]),
+])
+def test_info_of_a_folder_that_is_refused(tmp_path, capsys, config, renamed, rows):
+    tensors = {renamed.get(name, name): array for name, array in hf_tensors("bert").items()}
+    assert main(["info", str(hf_folder(tmp_path / "folder", tensors=tensors, **config))]) == 1
+    found = capsys.readouterr()
+    assert "nearest family     bert" in found.out
+    for row in rows:
+        assert row in found.out
+    assert found.err.startswith("engine info: ")
+
+
+def test_info_of_a_folder_of_which_nothing_can_be_said(tmp_path, capsys):
+    folder = hf_folder(tmp_path / "folder", model_type="bert", hidden_size="wide")
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    assert main(["info", str(folder)]) == 1
+    assert "nearest family" not in capsys.readouterr().out
+    (folder / "config.json").write_text("{")
+    assert main(["info", str(folder)]) == 1
 
 
 def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):

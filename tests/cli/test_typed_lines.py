@@ -67,6 +67,8 @@ ANSWERED = {
     "serve E --max-client-batch-size 64": "a list of any length is served",
     "serve E --max-num-batched-tokens 64": "--max-batch-tokens bounds",
     "serve E --port 99999": "--port must be from 0 to 65535",
+    "serve E --uds s --port 80": "--uds and --host or --port both say where to listen",
+    "serve E --served-model-name ''": "--served-model-name is empty",
     "serve E --api-key-file absent": "--api-key-file: absent cannot be read",
     "run --task ner --model T": "engine generate MODEL --prompt TEXT does it",
     "ner T f.txt": "engine tag MODEL FILE does",

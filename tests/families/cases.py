@@ -91,6 +91,15 @@ _PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings":
             "embeddings.patch_embeddings.projection.bias": (8,)}
 _PLAIN_ROPE = {"rope_type": "default", "rope_theta": 300.0}
 
+ROBERTA_FLASH_NAMES = {
+    "emb_ln.weight": "embeddings.norm.weight",
+    "encoder.layers.11.mixer.Wqkv.bias": "layers.11.attention.qkv.bias",
+    "encoder.layers.0.mixer.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.norm1.bias": "layers.0.attention.norm.bias",
+    "encoder.layers.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc2.bias": "layers.0.ffn.down.bias",
+    "encoder.layers.0.norm2.weight": "layers.0.ffn.norm.weight",
+}
 BERT_NAMES = {
     "embeddings.word_embeddings.weight": "embeddings.word",
     "embeddings.position_embeddings.weight": "embeddings.position",
@@ -255,6 +264,26 @@ ELECTRA_NAMES = BERT_NAMES | {
     "embeddings_project.weight": "embeddings.projection.weight",
     "embeddings_project.bias": "embeddings.projection.bias",
 }
+ESM_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.layer_norm.bias": "embeddings.norm.bias",
+    "encoder.emb_layer_norm_after.weight": "final_norm.weight",
+    "encoder.layer.32.attention.LayerNorm.weight": "layers.32.attention.norm.weight",
+    "encoder.layer.0.attention.self.query.weight": "layers.0.attention.query.weight",
+    "encoder.layer.0.attention.self.value.bias": "layers.0.attention.value.bias",
+    "encoder.layer.0.attention.output.dense.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.LayerNorm.bias": "layers.0.ffn.norm.bias",
+    "encoder.layer.0.intermediate.dense.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.output.dense.bias": "layers.0.ffn.down.bias",
+}
+DEBERTA1_NAMES = {name: to for name, to in DEBERTA_NAMES.items() if ".self." not in name} | {
+    "encoder.layer.11.attention.self.in_proj.weight": "layers.11.attention.qkv.weight",
+    "encoder.layer.0.attention.self.q_bias": "layers.0.attention.query.bias",
+    "encoder.layer.0.attention.self.v_bias": "layers.0.attention.value.bias",
+    "encoder.layer.0.attention.self.pos_proj.weight": "layers.0.attention.relative_key.weight",
+    "encoder.layer.0.attention.self.pos_q_proj.bias": "layers.0.attention.relative_query.bias",
+}
 GEMMA_NAMES = {name: to for name, to in QWEN3_NAMES.items() if "post_attention" not in name} | {
     "layers.0.post_attention_layernorm.weight": "layers.0.attention.post_norm.weight",
     "layers.0.pre_feedforward_layernorm.weight": "layers.0.ffn.norm.weight",
@@ -354,14 +383,21 @@ ALBERT = Case(
     cuda="Linear outside")
 
 BART = Case(
-    "bart", "BART, mBART, Marian, M2M100, NLLB",
+    "bart", "BART, mBART, Marian, M2M100, NLLB, Pegasus, Blenderbot",
     generates={"bart": (1024, 12, 16, 16, 4096, 50265, "tied"),
+               "blenderbot": (2560, 24, 32, 32, 10240, 8008, "tied"),
                "m2m_100": (1024, 12, 16, 16, 4096, 128112, "tied"),
                "marian": (1024, 12, 16, 16, 4096, 58101, "tied"),
-               "mbart": (1024, 12, 16, 16, 4096, 50265, "tied")},
-    generating=("bart", "bart_forced", "bart_relu", "m2m_100", "m2m_100_forced", "m2m_100_odd", "marian",
-                "marian_odd", "marian_own", "mbart", "mbart_forced", "mbart_relu"),
+               "mbart": (1024, 12, 16, 16, 4096, 50265, "tied"),
+               "pegasus": (1024, 12, 16, 16, 4096, 50265, "tied")},
+    generating=("bart", "bart_forced", "bart_relu", "blenderbot", "blenderbot_relu", "m2m_100", "m2m_100_forced",
+                "m2m_100_odd", "marian", "marian_odd", "marian_own", "mbart", "mbart_forced", "mbart_relu", "pegasus",
+                "pegasus_odd"),
     not_generating=[
+        ("pegasus", UnsupportedError, "static_position_embeddings = False", {"static_position_embeddings": False}),
+        ("pegasus", UnsupportedError, "add_bias_logits = True", {"add_bias_logits": True}),
+        ("blenderbot", UnsupportedError, "add_final_layer_norm = False", {"add_final_layer_norm": False}),
+        ("blenderbot", WeightsError, r"embeddings.position has shape \[64, 12\]", {"max_position_embeddings": 65}),
         ("bart", UnsupportedError, "normalize_before = True is not supported", {"normalize_before": True}),
         ("bart", UnsupportedError, "for Marian only", {"share_encoder_decoder_embeddings": False}),
         ("marian", UnsupportedError, "is_decoder = True", {"is_decoder": True}),
@@ -380,6 +416,31 @@ BERT = Case(
     left_out=["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
               "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",
               "embeddings.position_ids", "bert.embeddings.token_type_ids"])
+
+BIG_BIRD = Case(
+    "big_bird", "BigBird, up to 704 tokens of a text",
+    golden=("big_bird_full", "big_bird_sparse", "big_bird_unbiased"),
+    types={
+        "big_bird": Type("bert.", BERT_NAMES,
+            _SIZES | {"type_vocab_size": 2, "attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 0,
+                      "use_bias": True, "rescale_embeddings": False, "hidden_act": "gelu_new"}),
+    },
+    left_out=["pooler.weight", "cls.predictions.bias", "cls.seq_relationship.weight", "classifier.out_proj.bias",
+              "qa_classifier.qa_outputs.weight", "bert.embeddings.position_ids"],
+    same=[
+        ("big_bird_sparse", ("block_size", "num_random_blocks", "attention_type", "hidden_act", "use_bias",
+                             "rescale_embeddings"), {}),
+        ("big_bird_sparse", (), {"attention_type": "original_full"}),
+        ("big_bird_full", (), {"attention_type": "block_sparse", "block_size": 64}),
+    ],
+    refused=[
+        ("big_bird_sparse", "block_sparse attention, which the engine lacks", {"block_size": 27}),
+        ("big_bird_full", "from 11 tokens on", {"attention_type": "block_sparse", "num_random_blocks": 0}),
+        ("big_bird_sparse", "attention_type", {"attention_type": "sliding"}),
+        ("big_bird_sparse", "block_size", {"block_size": 0}),
+        ("big_bird_sparse", r"query\.bias", {"use_bias": False}),
+        ("big_bird_sparse", "is_decoder", {"is_decoder": True}),
+    ])
 
 CLIP = Case(
     "clip", "CLIP, OpenCLIP",
@@ -406,6 +467,33 @@ CLIP = Case(
         ("clip_bare", r"position has shape \[300, 33\], expected \[301, 33\]", {"max_position_embeddings": 301}),
     ],
     cuda="Attend with window")
+
+DEBERTA = Case(
+    "deberta", "DeBERTa, and its classifier for MNLI",
+    golden=("deberta1", "deberta1_c2p", "deberta1_p2c"),
+    types={
+        "deberta": Type("deberta.", DEBERTA1_NAMES,
+            _SIZES | {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": -1,
+                      "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7}),
+    },
+    left_out=["pooler.dense.weight", "classifier.bias", "cls.predictions.bias", "qa_outputs.weight",
+              "lm_predictions.lm_head.bias", "deberta.embeddings.position_ids"],
+    same=[
+        ("deberta1", (), {"pos_att_type": ["p2c", "c2p"], "talking_head": False}),
+        ("deberta1", ("max_relative_positions", "hidden_act", "layer_norm_eps", "type_vocab_size"),
+         {"position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True, "conv_kernel_size": 3}),
+    ],
+    refused=[
+        ("deberta1", "talking_head", {"talking_head": True}),
+        ("deberta1", "embedding_size", {"embedding_size": 16}),
+        ("deberta1", "pos_att_type", {"pos_att_type": "c2p|p2p"}),
+        ("deberta1", "relative_attention", {"relative_attention": False}),
+        ("deberta1", r"embeddings\.position", {"position_biased_input": True}),
+        ("deberta1", r"embeddings\.relative", {"max_relative_positions": 100}),
+        ("deberta1_c2p", r"attention\.relative_query", {"pos_att_type": "c2p|p2c"}),
+        ("deberta1", "attention heads", {"num_attention_heads": 4}),
+    ],
+    cuda="Attend with relative")
 
 DEBERTA_V2 = Case(
     "deberta_v2", "DeBERTa v2 and v3, mDeBERTa, mxbai-rerank, GLiNER's encoders",
@@ -447,7 +535,7 @@ DEBERTA_V2 = Case(
         ("deberta_v3", r"attention\.relative_key", {"share_att_key": False}),
         ("deberta_v3", r"embeddings\.position", {"position_biased_input": True}),
         ("deberta_c2p", r"attention\.relative_query", {"pos_att_type": "c2p|p2c"}),
-        ("deberta_v3", "model_type 'deberta'", {"model_type": "deberta"}),
+        ("deberta_v3", r"attention\.relative_key", {"model_type": "deberta"}),
     ],
     cuda="Attend with relative")
 
@@ -461,6 +549,24 @@ DISTILBERT = Case(
     },
     left_out=["pre_classifier.weight", "classifier.bias", "vocab_transform.weight", "vocab_layer_norm.bias",
               "vocab_projector.weight", "qa_outputs.weight", "distilbert.embeddings.position_ids"])
+
+DPR = Case(
+    "dpr", "DPR's encoders of questions and of passages",
+    golden=("dpr_context", "dpr_question", "dpr_relu"),
+    types={
+        "dpr": Type("question_encoder.bert_model.", BERT_NAMES, _SIZES | {"type_vocab_size": 2, "projection_dim": 0}),
+    },
+    left_out=["ctx_encoder.bert_model.pooler.dense.weight", "question_encoder.bert_model.embeddings.position_ids"],
+    same=[
+        ("dpr_question", ("projection_dim", "type_vocab_size", "hidden_act"), {}),
+    ],
+    refused=[
+        ("dpr_question", "DPRReader", {"architectures": ["DPRReader"]}),
+        ("dpr_question", "projection_dim", {"projection_dim": -1}),
+        ("dpr_question", "projection_dim", {"projection_dim": 5}),
+        ("dpr_context", "projection_dim", {"projection_dim": 0}),
+        ("dpr_question", "position_embedding_type", {"position_embedding_type": "relative_key"}),
+    ])
 
 ELECTRA = Case(
     "electra", "ELECTRA",
@@ -519,6 +625,34 @@ EMBEDDING_GEMMA = Case(
         ("gemma_biased", "sliding_window_pattern", {"sliding_window_pattern": 0}),
         ("gemma_biased", r"query\.bias", {"attention_bias": False}),
         ("gemma_new", "hidden_activation", {"hidden_activation": "relu2"}),
+    ],
+    cuda="Heads with rotary")
+
+ESM = Case(
+    "esm", "ESM-2, ESM-1b",
+    golden=("esm1b", "esm2", "esm2_undropped"),
+    types={
+        "esm": Type("esm.", ESM_NAMES,
+            _SIZES | {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "rotary", "token_dropout": True,
+                      "emb_layer_norm_before": False, "layer_norm_eps": 1e-5}),
+    },
+    left_out=["pooler.dense.weight", "lm_head.bias", "lm_head.decoder.weight", "contact_head.regression.weight",
+              "classifier.out_proj.bias", "esm.embeddings.position_ids",
+              "encoder.layer.0.attention.self.rotary_embeddings.inv_freq"],
+    same=[
+        ("esm2", ("emb_layer_norm_before",), {"rope_theta": 10000.0, "hidden_act": "relu", "esmfold_config": None}),
+        ("esm2_undropped", ("mask_token_id",), {"emb_layer_norm_before": None, "token_dropout": None}),
+    ],
+    refused=[
+        ("esm2", "position_embedding_type", {"position_embedding_type": "relative_key"}),
+        ("esm2", "is_folding_model", {"is_folding_model": True}),
+        ("esm2", r"embeddings\.norm", {"emb_layer_norm_before": True}),
+        ("esm2", r"embeddings\.position", {"position_embedding_type": "absolute"}),
+        ("esm2", "mask_token_id", {"mask_token_id": None}),
+        ("esm2", "dropped_id", {"mask_token_id": 120}),
+        ("esm2", "token_dropout", {"token_dropout": "yes"}),
+        ("esm1b", "pad_token_id", {"pad_token_id": None}),
+        ("esm2", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
     ],
     cuda="Heads with rotary")
 
@@ -882,13 +1016,14 @@ DECODER_ENCODERS = Case(
     cuda="Heads with rotary")
 
 ROBERTA = Case(
-    "roberta", "RoBERTa, XLM-RoBERTa, CamemBERT, multilingual-e5, BGE-M3",
-    golden=("camembert", "roberta", "xlm_roberta"),
+    "roberta", "RoBERTa, XLM-RoBERTa, CamemBERT, multilingual-e5, BGE-M3, jina-reranker-v2",
+    golden=("camembert", "roberta", "xlm_roberta", "xlm_roberta_flash"),
     types={
         "camembert": Type("roberta.", BERT_NAMES, _SIZES | {"pad_token_id": 1, "type_vocab_size": 1}),
         "roberta": Type("roberta.", BERT_NAMES,
             _SIZES | {"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
-        "xlm-roberta": Type("roberta.", BERT_NAMES, _SIZES | {"pad_token_id": 1, "type_vocab_size": 1}),
+        "xlm-roberta": Type("roberta.", BERT_NAMES | ROBERTA_FLASH_NAMES,
+            _SIZES | {"pad_token_id": 1, "type_vocab_size": 1}),
     },
     left_out=["pooler.dense.weight", "lm_head.layer_norm.weight", "lm_head.decoder.weight",
               "classifier.out_proj.bias", "roberta.embeddings.position_ids", "qa_outputs.weight"])

@@ -142,11 +142,12 @@ def test_embeddings_in_place_of_ids(engine, golden):
     assert_near(engine.forward(inputs_embeds=table[golden.ids[3]][None], token_type_ids=types)[0], golden, 3)
 
 
-@pytest.mark.parametrize("name", models_with(lambda config: config.longest_sequence))
+@pytest.mark.parametrize("name", models_with(lambda config: config.longest_sequence and not config.dense_tokens))
 def test_the_limit_of_the_length(name, one_backend):
     engine = load(GOLDEN / name, one_backend)
     limit = engine.config.longest_sequence
     ids = np.random.default_rng(0).integers(4, engine.config.vocab_size, limit + 1)
+    ids[ids == engine.config.dropped_id] = 4        # the plan alone does not know the rule for masks
     plain = ReferenceBackend(np.float64).prepare(engine.config, load_encoder(GOLDEN / name).weights, RunConfig())
     batch, _ = pack(engine.config, ids[None, :limit])
     assert np.abs(engine.forward(ids[None, :limit])[0] - plain.forward_unrounded(batch)).max() <= 3e-5

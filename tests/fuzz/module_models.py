@@ -16,7 +16,7 @@ import numpy as np
 from engine import Engine, Model, load_model, save
 from engine.base.errors import EngineError
 from engine.families import heads
-from engine.loading import bge_m3, late, modules, npz_model, router, sentence_transformers, static
+from engine.loading import bge_m3, colbert, late, modules, npz_model, router, sentence_transformers, static
 from engine.model import config, head, late_config, text_config
 from engine.weights import modules as weights_of_modules
 from tests.fuzz.corpus import HEADS, NPZ, Files, head_folder, pair_folder, sparse_folder
@@ -31,8 +31,10 @@ CHAINS = (0, 4, 5, 9, 13)
 """The chains of modules that are mutated; those of 4 and 9 are of static models."""
 LATE = ("bert", "bert attending", "distilbert")
 """The models with a vector for each token that are mutated."""
+OLDER = ("pylate", "pylate bare", "stanford")
+"""The folders of PyLate and of Stanford's ColBERT that are mutated."""
 _TASKS: tuple[Any, ...] = ("query", "document", "x", 3, None)
-_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3),
+_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3, colbert),
           "module folders": words_of(modules, router, static, sentence_transformers, weights_of_modules),
           "files of modules": words_of(npz_model, head, config, text_config, weights_of_modules)}
 
@@ -44,6 +46,7 @@ def _sources() -> dict[str, list[Files]]:
     found: dict[str, list[Files]] = {"head folders": [*of_heads, sparse_folder(), pair_folder()]}
     with TemporaryDirectory() as place:
         of_tokens = [late_folders.write_late(Path(place, f"late {name}"), name) for name in LATE]
+        of_tokens += [late_folders.write_older(Path(place, f"late {name}"), name) for name in OLDER]
         found["head folders"] += [_files(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")))]
         written = [folders.write_static(Path(place, name), name) for name in folders.STATICS]
         written += [folders.write_chain(Path(place, f"chain {seed}"), seed) for seed in CHAINS]

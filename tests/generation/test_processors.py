@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.generation.paths import Paths
-from engine.generation.processors import BadWords, NoRepeatNGram, RepetitionPenalty, processors_of
+from engine.generation.processors import BadWords, NoRepeatNGram, NoRepeatOfSource, RepetitionPenalty, processors_of
 from engine.model.generation_config import GenerationConfig
 
 V = 9
@@ -116,3 +116,20 @@ def test_a_long_prompt_without_repetitions_takes_little_memory():
     finally:
         tracemalloc.stop()
     assert (removed == (ids < 4000)).all()
+
+
+def test_runs_of_the_source_that_do_not_come_again():
+    """As EncoderNoRepeatNGramLogitsProcessor: each token that would end a run of 3 tokens of the source."""
+    processor = NoRepeatOfSource(3, V)
+    sources = {0: [1, 2, 3, 4, 1, 2, 5], 1: [7, 7, 7, 7], 2: [1, 2]}
+    for owner, source in sources.items():
+        processor.add(owner, np.array(source))
+    paths = Paths()
+    rows = [(0, [0, 1, 2]), (0, [3, 4]), (1, [7, 7]), (2, [1, 2]), (0, [2])]
+    for owner, ids in rows:
+        paths.add(owner, np.array(ids), 1, 99)
+    change = processor.change(paths)
+    removed = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
+    assert [np.flatnonzero(row).tolist() for row in removed] == [[3, 5], [1], [7], [], []]
+    assert processor.change(paths_of([(1, [3, 3])])) is None
+    assert processor.sources == 1, "requests that ended are forgotten"

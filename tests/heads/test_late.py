@@ -32,7 +32,8 @@ EXPECTED = np.load(HEADS / "late.npz")
 
 @cache
 def folder_of(name):
-    return folders.write_late(Path(mkdtemp(prefix="late-")) / "model", name)
+    write = folders.write_late if name in folders.CASES else folders.write_older
+    return write(Path(mkdtemp(prefix="late-")) / "model", name)
 
 
 def load(name, **options):
@@ -46,7 +47,7 @@ def encode(engine, role):
     return engine.encode_tokens(some, task=None) if role == "none" else getattr(engine, f"encode_{role}")(some)
 
 
-@pytest.mark.parametrize("name", folders.CASES)
+@pytest.mark.parametrize("name", [*folders.CASES, *folders.OLDER])
 def test_vectors_and_scores_of_sentence_transformers(name, one_backend):
     engine = load(name, backend=one_backend)
     found = {role: encode(engine, role) for role in folders.ROLES}
@@ -84,7 +85,7 @@ def test_tokens_that_fill_a_query_are_not_read(one_backend):
 
 
 def test_files_of_the_engine(tmp_path, one_backend):
-    for name in ("bert", "bert attending", "albert"):
+    for name in ("bert", "bert attending", "albert", "pylate", "stanford"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             save(load_model(folder_of(name)), tmp_path / "model.npz")
@@ -201,9 +202,8 @@ def changed(folder, name, file, **values):
 EXPANSION = {"strategy": "fixed", "attend": False, "token": None, "length": 16}
 PROMPTS, SETTINGS = "config_sentence_transformers.json", "sentence_bert_config.json"
 REFUSED = [
-    (UnsupportedError, "this is a folder of PyLate; sentence-transformers 6 can read it", PROMPTS,
-     {"model_type": "ColBERT"}),
-    (UnsupportedError, "folder of PyLate, which states query_prefix", PROMPTS, {"query_prefix": "[Q] "}),
+    (UnsupportedError, "query_prefix of PyLate beside model_type 'MultiVectorEncoder'", PROMPTS,
+     {"query_prefix": "[Q] "}),
     (WeightsError, "similarity must be one of .*, not 'xtr'", PROMPTS, {"similarity_fn_name": "xtr"}),
     (WeightsError, "query_expansion must have strategy, attend, token, length", SETTINGS, {"query_expansion": [1]}),
     (WeightsError, "expansion must be one of fixed, min", SETTINGS,
@@ -245,15 +245,48 @@ def test_modules_that_are_refused(tmp_path):
     modules.write_text(modules.read_text().replace("normalize.Normalize", "HierarchicalTokenPooling"))
     with pytest.raises(UnsupportedError, match="the modules are Transformer, Dense, HierarchicalTokenPooling"):
         Engine.load(folder)
-    config = folder_of_head("bert_tag")
-    other = tmp_path / "stanford"
-    folders.write_late(other, "bert")
-    for name in ("modules.json", PROMPTS):
-        (other / name).unlink()
-    write_json(other / "config.json", json.loads((config / "config.json").read_text())
-               | {"architectures": ["HF_ColBERT"]})
-    with pytest.raises(UnsupportedError, match="folder of Stanford's ColBERT; sentence-transformers 6 can read it"):
-        Engine.load(other)
+
+
+OLDER_REFUSED = [
+    ("pylate", WeightsError, r"\[R\]  must be put in front of texts as one token", PROMPTS,
+     {"query_prefix": "[R] "}),
+    ("pylate", WeightsError, "document_prefix must be a text, not 3", PROMPTS, {"document_prefix": 3}),
+    ("pylate", WeightsError, "do_query_expansion must be true or false", PROMPTS, {"do_query_expansion": "yes"}),
+    ("pylate", WeightsError, "attend_to_mask_tokens must be true or false", PROMPTS,
+     {"attend_to_expansion_tokens": 1}),
+    ("pylate", WeightsError, "skiplist_words must be a list", PROMPTS, {"skiplist_words": "!"}),
+    ("pylate", WeightsError, "document_length must be a number of tokens", PROMPTS, {"document_length": 0}),
+    ("pylate", WeightsError, "prompts must map names to texts", PROMPTS, {"prompts": [1]}),
+    ("stanford", UnsupportedError, "similarity = 'l2' is not supported", "artifact.metadata", {"similarity": "l2"}),
+    ("stanford", UnsupportedError, "interaction = 'flipr'", "artifact.metadata", {"interaction": "flipr"}),
+    ("stanford", WeightsError, r"shape \[17, 24\] of dim .* not \[16, 24\]", "artifact.metadata", {"dim": 17}),
+    ("stanford", WeightsError, "dim a number of at least 1", "artifact.metadata", {"dim": 0}),
+    ("stanford", WeightsError, "query_token_id must be a text", "artifact.metadata", {"query_token_id": 1}),
+    ("stanford", WeightsError, "expansion_length must be a number of tokens", "artifact.metadata",
+     {"query_maxlen": "32"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "kind", "message", "file", "values"), OLDER_REFUSED)
+def test_older_folders_that_are_refused(tmp_path, name, kind, message, file, values):
+    folder = folders.write_older(tmp_path / "model", name)
+    write_json(folder / file, json.loads((folder / file).read_text()) | values)
+    with pytest.raises(kind, match=message):
+        Engine.load(folder)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_folder_of_colbert_without_its_settings_or_its_map(tmp_path):
+    folder = folders.write_older(tmp_path / "model", "stanford")
+    (folder / "artifact.metadata").rename(tmp_path / "kept")
+    with pytest.raises(WeightsError, match=r"it names HF_ColBERT, .* are in artifact\.metadata, and there is no such"):
+        Engine.load(folder)
+    (tmp_path / "kept").rename(folder / "artifact.metadata")
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data.replace(b"linear.weight", b"linear.wEight"))
+    with pytest.raises(WeightsError, match=r"the weights lack linear\.weight, the map of the vectors"):
+        Engine.load(folder)
 
 
 def test_words_that_the_vocabulary_lacks_are_named(tmp_path):

@@ -22,6 +22,8 @@ CALLS = {
     "deberta_classify": lambda engine, inputs: engine.classify(inputs, top_k=None),
     "eurobert_classify": lambda engine, inputs: engine.classify(inputs, top_k=None),
     "modernbert_mean": lambda engine, inputs: engine.classify(inputs, top_k=None),
+    "bart_classify": lambda engine, inputs: engine.classify(inputs, top_k=None),
+    "esm_fill_mask": lambda engine, inputs: engine.fill_mask(inputs),
     "bert_tag": lambda engine, inputs: engine.tag(inputs),
     "roberta_tag": lambda engine, inputs: engine.tag(inputs, aggregation_strategy="average", stride=8),
     "electra_answer": lambda engine, inputs: engine.answer(*map(list, zip(*inputs, strict=True)), top_k=3),
@@ -29,7 +31,8 @@ CALLS = {
     "xlm_roberta_pairs": lambda engine, inputs: engine.predict(inputs, logits=True).tolist(),
     "bert_pairs": lambda engine, inputs: Engine.predict(engine, inputs).tolist(),
 }
-INPUTS = {"electra_answer": PAIRS, "bert_fill_mask": MASKED, "xlm_roberta_pairs": PAIRS, "bert_pairs": PAIRS}
+INPUTS = {"electra_answer": PAIRS, "bert_fill_mask": MASKED, "xlm_roberta_pairs": PAIRS, "bert_pairs": PAIRS,
+          "esm_fill_mask": [text.replace("[MASK]", "<mask>") for text in MASKED]}
 
 
 @pytest.mark.parametrize("name", CALLS)

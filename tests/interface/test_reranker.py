@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from engine import InputError, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
+from engine.base.errors import TextTooLong
 from engine.generation.batching import Budget
 from engine.generation.scoring import common_prefix, last_logits
+from engine.interface.rerank_prompts import KNOWN
 
 from ..generation.table_stepper import TableStepper
 from ..tools.head_models import folder_of
@@ -99,6 +101,37 @@ def test_other_templates_and_answers(tmp_path):
     assert Reranker.load(single).answers == (7,)
     (copied(tmp_path / "c") / "modules.json").unlink()
     assert Reranker.load(tmp_path / "c").answers == ids
+
+
+def test_the_prompt_of_a_known_model(tmp_path):
+    """Its pieces are tokenized apart, so that no token reaches over the end of a query or of a document."""
+    (copied(tmp_path) / "modules.json").unlink()        # whose LogitScore names other answers
+    reranker = Reranker.load(tmp_path, template="mxbai-rerank-v2", backend="reference")
+    tokenizer = reranker.tokenizer
+    assert reranker.answers == (tokenizer.token_id("1"), tokenizer.token_id("0"))
+    query, document = "Which cats\n", "\n\nCheetahs purr. " * 40
+    before, *middle = (tokenizer.encode(piece) for piece in (
+        KNOWN["mxbai-rerank-v2"].pieces[0], f"query: {query}", "\n", f"document: {document}", "\n"))
+    [found] = reranker.prompts([(query, document)])
+    whole = np.concatenate([before, *middle])
+    np.testing.assert_array_equal(found[: len(whole)], whole)
+    end = tokenizer.decode(found[len(whole) :], skip_special_tokens=False)
+    assert end.endswith("\nRelevance:<|im_end|>\n<|im_start|>assistant\n")
+    short = Reranker.load(tmp_path, template="mxbai-rerank-v2", max_length=len(found) - 30)
+    [cut] = short.prompts([(query, document)])
+    assert len(cut) == len(found) - 30
+    np.testing.assert_array_equal(cut, np.concatenate([found[: len(whole) - len(middle[-1]) - 30],
+                                                       found[len(whole) - len(middle[-1]) :]]))
+    with pytest.warns(UserWarning, match="1 of 1 text was cut"):
+        scores = short.predict([(query, document)])
+    assert scores.tolist() == short.predict([("cats", "purr"), (query, document)], truncation=True)[1:].tolist()
+    with pytest.raises(TextTooLong, match="truncation=False"):
+        short.predict([(query, document)], truncation=False)
+    with pytest.raises(InputError, match="fills max_length"):
+        short.predict([("Which cats? " * 90, document)])
+    one = load(template="bge-reranker-v2-gemma", answers=["yes"])
+    assert one.template.answers == ("Yes",)
+    assert one.predict(PAIRS).shape == (len(PAIRS),)
 
 
 def test_an_npz_and_a_pickle(tmp_path):

@@ -38,8 +38,8 @@ def zeros(*names):
 
 
 @pytest.mark.parametrize(("source", "architecture", "tensor", "kind"), [
-    (DECODERS / "bart", "BartForSequenceClassification", "classification_head.out_proj.weight", "encode"),
-    (DECODERS / "bart", "BartForQuestionAnswering", "qa_outputs.weight", "encode"),
+    (DECODERS / "mbart", "MBartForSequenceClassification", "classification_head.out_proj.weight", "encode"),
+    (DECODERS / "t5", "T5ForQuestionAnswering", "qa_outputs.weight", "encode"),
     (ENCODERS / "vit_own", "ViTForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "dinov2_own", "Dinov2ForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "bert", "BertForMultipleChoice", "classifier.weight", "encode"),

@@ -209,4 +209,22 @@ MISTAKES = (
         tests="tests/files/test_folders.py",
         caught_by=("tests/files/test_folders.py::test_a_tensor_in_two_shards_is_refused",),
     ),
+    Mistake(
+        name="colbert-not-normalized",
+        what="The vectors of Stanford's ColBERT are not scaled to length 1.",
+        file="engine/loading/colbert.py",
+        right="return (Dense(widened(linear), None, source=TOKENS, target=TOKENS), Normalize(TOKENS, TOKENS))",
+        wrong="return (Dense(widened(linear), None, source=TOKENS, target=TOKENS),)  # type: ignore[return-value]",
+        tests="tests/heads/test_late.py",
+        caught_by=("tests/heads/test_late.py::test_vectors_and_scores_of_sentence_transformers",),
+    ),
+    Mistake(
+        name="colbert-skips-nothing",
+        what="The punctuation of documents of Stanford's ColBERT is compared, as words are.",
+        file="engine/loading/colbert.py",
+        right="list(string.punctuation) if masks else []",
+        wrong="[]",
+        tests="tests/heads/test_late.py",
+        caught_by=("tests/heads/test_late.py::test_vectors_and_scores_of_sentence_transformers",),
+    ),
 )

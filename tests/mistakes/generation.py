@@ -287,4 +287,13 @@ MISTAKES = (
             "tests/interface/test_reranker.py::test_other_templates_and_answers",
         ),
     ),
+    Mistake(
+        name="run-at-the-end-of-a-source",
+        what="The last run of tokens of a source may come again in spite of encoder_no_repeat_ngram_size.",
+        file="engine/generation/processors.py",
+        right="for i in range(len(ids) + 1 - self.size):",
+        wrong="for i in range(len(ids) - self.size):",
+        tests="tests/generation/test_processors.py",
+        caught_by=("tests/generation/test_processors.py::test_runs_of_the_source_that_do_not_come_again",),
+    ),
 )

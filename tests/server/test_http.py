@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from http.client import HTTPConnection
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -425,3 +426,50 @@ def test_sockets(tmp_path):
 def test_settings_are_checked(wrong):
     with pytest.raises(InputError, match="--"):
         Settings(**wrong)
+
+
+def test_pages_and_their_refusals_have_an_id_and_are_counted(model):
+    with serving(model, keys=["secret"]) as client:
+        for path, status, reason in (("/info", 401, "key"), ("/nowhere", 404, "path"), ("/embed", 405, "method"),
+                                     ("/v1/models/none", 401, "key"), ("/health", 200, None)):
+            found = client.get(path, **{"x-request-id": "mine-7"})
+            assert (found.status, found.headers["x-request-id"]) == (status, "mine-7"), path
+            if reason is not None:
+                assert f'te_request_failure{{err="{reason}"}}' in client.get("/metrics").data.decode()
+
+
+def test_ids_of_a_request_to_decode_have_a_limit(client, monkeypatch):
+    monkeypatch.setattr("engine.server.tei.MAX_DECODED", 3)
+    assert client.post("/decode", {"ids": [[5, 6], [7]]}).status == 200
+    found = client.post("/decode", {"ids": [[5, 6], [7, 8]]})
+    assert found.status == 413
+    assert "4 token ids, and at most 3" in found.data["error"]
+
+
+def test_an_empty_name_of_the_model_is_refused():
+    with pytest.raises(InputError, match="--served-model-name"):
+        Settings(names=("",))
+
+
+def test_a_full_queue_refuses_before_a_text_is_tokenized(model):
+    with serving(model, max_wait=0.5) as client:
+        service = client.served.service
+        with service._lock:
+            service._admission._tokens, service._admission._seconds = 1.0, 1.0      # a token a second
+        service._batcher.in_flight = 10
+        service._tasks["embed"] = None      # which nobody calls
+        found = client.post("/embed", {"inputs": TEXT})
+        assert (found.status, found.data["error_type"]) == (429, "Overloaded")
+        assert int(found.headers["retry-after"]) >= 9
+        service._batcher.in_flight = 0
+
+
+def test_the_loop_rests_while_the_model_has_much_to_do(monkeypatch):
+    rests = []
+    monkeypatch.setattr(app.time, "sleep", rests.append)
+    service = SimpleNamespace(backlog=0.0)
+    rest = app.Rest(service)
+    for backlog in (0.0, 0.05, 0.4, 100.0):
+        service.backlog = backlog
+        rest._rest()
+    assert rests == [0.4 * app.REST, app.LONGEST_REST]

@@ -251,7 +251,8 @@ def test_what_was_accepted_is_answered_at_the_end(engine, monkeypatch):
     assert gate.entered.wait(30)
     closing = threading.Thread(target=service.close)
     closing.start()
-    until(lambda: isinstance(service.submit("classify", ["a"]).exception(), Closing))
+    until(lambda: service._closing)     # a request before that would wait for the gate
+    assert isinstance(service.submit("classify", ["a"]).exception(timeout=30), Closing)
     assert closing.is_alive()
     gate.open.set()
     closing.join(timeout=60)

@@ -70,14 +70,15 @@ def test_the_ids_of_transformers(name):
     texts, expected = golden_texts(name)
     found = tokens(GOLDEN / name, texts)
     assert [(text, ids) for text, ids, right in zip(texts, found, expected, strict=True) if ids != right] == []
-    assert len({tuple(ids) for ids in found}) > 40
+    assert len({tuple(ids) for ids in found}) > (20 if name == "esm" else 40)      # whose vocabulary is amino acids
 
 
 def test_every_default_has_a_recipe():
     assert set(DEFAULTS.values()) <= RECIPES.keys()
     models = {json.loads((GOLDEN / name / "config.json").read_text())["model_type"] for name in NAMES}
     elsewhere = {"MBart50Tokenizer", "MBartTokenizer", "NllbTokenizer"}     # test_language_tokenizers.py
-    same = {"DistilBertTokenizer", "ElectraTokenizer"}
+    elsewhere |= {"ByT5Tokenizer"}      # which a folder names itself, in `test_the_ids_of_transformers`
+    same = {"DistilBertTokenizer", "ElectraTokenizer", "DPRContextEncoderTokenizer", "DPRQuestionEncoderTokenizer"}
     assert {DEFAULTS[model] for model in models} | same | elsewhere == RECIPES.keys()
 
 

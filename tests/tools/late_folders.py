@@ -1,4 +1,5 @@
-"""Write folders of sentence-transformers' MultiVectorEncoder, as version 6.2 saves them, with random Dense modules.
+"""Write folders of sentence-transformers' MultiVectorEncoder, as version 6.2 saves them, with random Dense modules; and
+folders of PyLate and of Stanford's ColBERT, which that version reads, too.
 
 The transformers are those of the golden heads. Nothing here needs the engine: tests/golden/make/late.py reads the
 folders with sentence-transformers.
@@ -73,6 +74,80 @@ CASES = {
 }
 
 
+@dataclass(frozen=True)
+class Older:
+    """A folder of PyLate or of Stanford's ColBERT."""
+
+    model: str
+    """The golden model with the transformer."""
+    settings: dict[str, Any]
+    """Of config_sentence_transformers.json, or of artifact.metadata."""
+    dense: tuple[dict[str, Any], ...] = ({},)
+    """The settings of each Dense of PyLate."""
+    markers: tuple[str, ...] = ("[Q] ", "[D] ")
+
+
+OLDER = {
+    "pylate": Older("bert_tag", {
+        "model_type": "ColBERT", "prompts": {}, "similarity_fn_name": "MaxSim", "query_prefix": "[Q] ",
+        "document_prefix": "[D] ", "query_length": 16, "document_length": 30, "attend_to_expansion_tokens": False,
+        "skiplist_words": list(string.punctuation), "do_query_expansion": True}),
+    "pylate attending": Older("electra_tag", {
+        "model_type": "ColBERT", "prompts": {"query": "", "document": "[D] text: "}, "query_prefix": "[Q] ",
+        "document_prefix": "[D] ", "query_length": 18, "document_length": 40, "attend_to_expansion_tokens": True},
+        ({"use_residual": True}, {})),
+    "pylate bare": Older("mpnet_tag", {
+        "model_type": "ColBERT", "query_prefix": "[unused0]", "document_prefix": "[unused1]", "query_length": 12,
+        "document_length": 24, "skiplist_words": [], "do_query_expansion": False}, markers=("[unused0]", "[unused1]")),
+    "stanford": Older("bert_tag", {
+        "query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_token": "[Q]", "doc_token": "[D]",
+        "query_maxlen": 20, "doc_maxlen": 30, "dim": 16, "similarity": "cosine", "mask_punctuation": True,
+        "attend_to_mask_tokens": False, "interaction": "colbert"}, (), ("[unused0]", "[unused1]")),
+    "stanford bare": Older("distilbert_tag", {"mask_punctuation": False}, (), ("[unused0]", "[unused1]")),
+}
+
+
+def write_older(folder: Path, name: str) -> Path:
+    """Write one of `OLDER`."""
+    case, rng = OLDER[name], np.random.default_rng(len(name))
+    write_folder(folder, case.model, tokenizer_class="PreTrainedTokenizerFast")
+    is_added = case.markers[0].startswith("[Q")
+    _add_markers(folder / "tokenizer.json", case.markers, added={"special": False, "normalized": True} if is_added
+                 else None)
+    if not case.dense:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        write_json(folder / "config.json", config | {"architectures": ["HF_ColBERT"]})
+        write_json(folder / "artifact.metadata", case.settings)
+        _replace_head(folder / "model.safetensors", rng.standard_normal((16, WIDTH)).astype(np.float32))
+        return folder
+    modules, width = [("", TYPES["Transformer"])], WIDTH
+    for i, settings in enumerate(case.dense):
+        modules.append((f"{i + 1}_Dense", "pylate.models.Dense.Dense"))
+        write_dense(folder / modules[-1][0], rng, 16, width, "Identity", **settings)
+        width = 16
+    write_json(folder / "modules.json", [{"idx": i, "name": str(i), "path": path, "type": kind}
+                                         for i, (path, kind) in enumerate(modules)])
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 31, "do_lower_case": False})
+    write_json(folder / "config_sentence_transformers.json", case.settings)
+    return folder
+
+
+def _replace_head(path: Path, linear: np.ndarray) -> None:
+    """Put the map of ColBERT in place of the classifier in a file of weights, whose other bytes stay the same."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, found, body = json.loads(data[8 : 8 + size]), {}, b""
+    for name, entry in header.items():
+        if name != "__metadata__" and not name.startswith("classifier."):
+            start, end = (8 + size + offset for offset in entry["data_offsets"])
+            found[name] = entry | {"data_offsets": [len(body), len(body) + end - start]}
+            body += data[start:end]
+    found["linear.weight"] = {"dtype": "F32", "shape": list(linear.shape),
+                              "data_offsets": [len(body), len(body) + linear.nbytes]}
+    text = json.dumps({"__metadata__": {"format": "pt"}} | found).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body + linear.tobytes())
+
+
 def write_late(folder: Path, name: str) -> Path:
     """Write one of `CASES`."""
     case, rng = CASES[name], np.random.default_rng(len(name))
@@ -105,12 +180,16 @@ def write_late(folder: Path, name: str) -> Path:
     return folder
 
 
-def _add_markers(path: Path, markers: tuple[str, ...]) -> None:
-    """Turn the last tokens of a vocabulary into special tokens that are not normalized."""
+_SPECIAL = {"special": True, "normalized": False}
+
+
+def _add_markers(path: Path, markers: tuple[str, ...], added: dict[str, bool] | None = _SPECIAL) -> None:
+    """Turn the last tokens of a vocabulary into markers; added: how they are added tokens, None for plain tokens."""
     document = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = document["model"]["vocab"]
     for marker, word in zip(markers, sorted(vocabulary, key=vocabulary.__getitem__)[-len(markers) :], strict=True):
         vocabulary[marker] = vocabulary.pop(word)
-        document["added_tokens"].append({"id": vocabulary[marker], "content": marker, "single_word": False,
-                                         "lstrip": False, "rstrip": False, "normalized": False, "special": True})
+        if added is not None:
+            document["added_tokens"].append({"id": vocabulary[marker], "content": marker, "single_word": False,
+                                             "lstrip": False, "rstrip": False, **added})
     write_json(path, document)

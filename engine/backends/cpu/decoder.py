@@ -78,7 +78,7 @@ class CpuDecoder(Requests[CellTable]):
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
         self._run, self._config, self.portable = run, config, run.portable
-        self.vocab_size = config.vocab_size
+        self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         if config.attention_bias is not None:   # the biases of longer distances are not there
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
@@ -90,7 +90,7 @@ class CpuDecoder(Requests[CellTable]):
         cross = cross_program(config)
         self._cross = lower(cross, product, packer, run.threads) if cross else None
         self._head_width = packer.padded(config.head_width, 1)
-        self._vocab_width = packer.padded(config.vocab_size)
+        self._vocab_width = packer.padded(config.logits_width)
         self._cell_bytes = cell_bytes(self._storage, self._head_width)
         self._cache = Cache(self._cell_bytes, config.num_layers * config.kv_heads, run.cache_tokens)
         super().__init__(Forest(config.vocab_size, self.longest, run.cache_tokens))

@@ -50,7 +50,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
                  most_tokens: int | None = None, cache: str = "float32"):
-        self.vocab_size = config.vocab_size
+        self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
         self._offset, self._dtype, self._ops, self._kept = config.position_offset, dtype, ops, cache

@@ -15,18 +15,26 @@ from .gguf import gguf_keeps_space as gguf_keeps_space
 from .gguf import read_gguf_tokenizer as read_gguf_tokenizer
 from .recipes import FILES, RECIPES
 from .tokenizer_json import Components, document
+from .tokenizer_settings import FILES as SETTINGS_FILES
 from .tokenizer_settings import Settings
 
 LOG = logging.getLogger("engine")
+SETTINGS = SETTINGS_FILES[0]
+"""The file that names the class of a tokenizer."""
 
 DEFAULTS = {
     "albert": "AlbertTokenizer",
     "bart": "BartTokenizer",
     "bert": "BertTokenizer",
+    "big_bird": "BigBirdTokenizer",
+    "blenderbot": "BlenderbotTokenizer",
     "camembert": "CamembertTokenizer",
+    "deberta": "DebertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "distilbert": "DistilBertTokenizer",
+    "dpr": "BertTokenizer",
     "electra": "ElectraTokenizer",
+    "esm": "EsmTokenizer",
     "gpt2": "GPT2Tokenizer",
     "gte": "XLMRobertaTokenizer",
     "jina_embeddings_v3": "XLMRobertaTokenizer",
@@ -37,6 +45,7 @@ DEFAULTS = {
     "mpnet": "MPNetTokenizer",
     "mt5": "T5Tokenizer",
     "nomic_bert": "BertTokenizer",
+    "pegasus": "PegasusTokenizer",
     "roberta": "RobertaTokenizer",
     "t5": "T5Tokenizer",
     "umt5": "T5Tokenizer",
@@ -47,7 +56,7 @@ DEFAULTS = {
 
 _WITHOUT_FILE = frozenset({
     "BartphoTokenizer", "BertJapaneseTokenizer", "BertweetTokenizer", "BioGptTokenizer", "BlenderbotSmallTokenizer",
-    "ByT5Tokenizer", "CTRLTokenizer", "CanineTokenizer", "EsmTokenizer", "FSMTTokenizer", "FlaubertTokenizer",
+    "CTRLTokenizer", "CanineTokenizer", "FSMTTokenizer", "FlaubertTokenizer",
     "GPTNeoXJapaneseTokenizer", "MyT5Tokenizer", "PLBartTokenizer", "PerceiverTokenizer", "PhobertTokenizer",
     "ProphetNetTokenizer", "RoCBertTokenizer", "TapasTokenizer", "Wav2Vec2CTCTokenizer", "XLMTokenizer",
 })  # fmt: skip
@@ -55,25 +64,28 @@ _WITHOUT_FILE = frozenset({
 
 
 def read_vocabulary(folder: ModelFolder) -> bytes | None:
-    """Return the tokenizer of a folder as the bytes of a tokenizer.json, or None if it has no vocabulary file.
+    """Return the tokenizer of a folder as the bytes of a tokenizer.json, or None if it has no vocabulary.
 
     If it has one for a tokenizer that is not supported, a warning says so and the result is None: the model then takes
     token ids only. Raises `WeightsError`.
     """
     present = [name for name in FILES if folder.has(name)]
-    if not present:
+    if not present and not folder.has(SETTINGS):
         return None
     settings = Settings(folder)
     kind = _class_of(settings)
     recipe = RECIPES.get(kind)
+    if not present and (recipe is None or recipe.needs):
+        return None
     try:
-        if recipe is None or not (files := recipe.files(present)):
+        if recipe is None or (files := recipe.files(present)) is None:
             raise UnsupportedError(f"the tokenizer {shown(kind)} cannot be made from {', '.join(present)}")
         if settings.values.get("do_basic_tokenize") is False:
             raise UnsupportedError("do_basic_tokenize = false is not supported; only true is")
-        with folder.naming(files[0]):
+        source = files[0] if files else SETTINGS
+        with folder.naming(source):
             components = recipe.build(folder, files, settings)
-            return document(components, settings.tokens(components.tokens), _roles(components, settings), files[0],
+            return document(components, settings.tokens(components.tokens), _roles(components, settings), source,
                             stated=settings.stated, left=settings.values.get("truncation_side") == "left")
     except UnsupportedError as error:
         advice = ("transformers writes no tokenizer.json for this class: tokenize with it, and pass the ids to forward"

@@ -14,7 +14,7 @@ from .fairseq import mbart, mbart50, nllb
 from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
 from .sentencepiece_tables import precompiled, replace
 from .tokenizer_json import Components
-from .tokenizer_settings import Settings, Token, added_token, plain_tokens
+from .tokenizer_settings import MAX_ADDED, Settings, Token, added_token, plain_tokens
 
 MAX_LINES = 8_000_000
 """Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
@@ -27,6 +27,8 @@ BERT = ("cls A sep", "cls A sep B:1 sep:1")
 ROBERTA = ("cls A sep", "cls A sep sep B sep")
 BOS_EOS = ("bos A eos", "bos A eos eos B eos")
 T5 = ("A eos", "A eos B eos")
+ONE_EOS = ("A eos", "A B eos")
+EOS_AFTER_ONE = ("A eos", "A B:1")
 PLAIN = ("A", "A B")
 """The templates of a text A and of a pair of texts A and B, with token types after colons."""
 
@@ -39,6 +41,13 @@ _ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]"
 _LLAMA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>")
 _DEBERTA_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]",
                                mask="[MASK]")
+_OPEN_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+_BIG_BIRD_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _OPEN_MASK
+_BIG_BIRD_TOKENS["unk_token"] |= {"normalized": True}
+_ESM_TOKENS = plain_tokens(unk="<unk>", pad="<pad>", cls="<cls>", mask="<mask>", eos="<eos>")
+_PEGASUS_TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>", mask="<mask_2>")
+_BYT5_TOKENS = {name: token | {"lstrip": True, "rstrip": True}
+                for name, token in plain_tokens(pad="<pad>", eos="</s>", unk="<unk>").items()}
 
 
 @dataclass(frozen=True)
@@ -46,13 +55,15 @@ class Recipe:
     """How a class of tokenizer is made."""
 
     needs: tuple[str, ...]
-    """The files that it needs; for SentencePiece, one of them."""
+    """The files that it needs; for SentencePiece, one of them. A tokenizer of bytes needs none."""
     build: Callable[[ModelFolder, Sequence[str], Settings], Components]
 
-    def files(self, present: Sequence[str]) -> list[str]:
-        """Return the files to read, or an empty list if one is missing."""
+    def files(self, present: Sequence[str]) -> list[str] | None:
+        """Return the files to read, or None if one is missing."""
         found = [name for name in self.needs if name in present]
-        return found[:1] if self.needs == _SENTENCEPIECE else found if len(found) == len(self.needs) else []
+        if self.needs == _SENTENCEPIECE:
+            return found[:1] or None
+        return found if len(found) == len(self.needs) else None
 
 
 def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
@@ -106,9 +117,46 @@ def _llama(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Com
                              legacy=settings.boolean("legacy", True), single=one, pair=f"{one} {two}")
 
 
+def _esm(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+    """Return the components of ESM's tokenizer, which finds every token of the vocabulary wherever it stands."""
+    ids = {line: i for i, line in enumerate(_lines(folder, files[0])) if line}
+    unknown = settings.token("unk_token", "<unk>")["content"]
+    _check_has(ids, unknown)
+    if len(ids) > MAX_ADDED:
+        raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
+    model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
+    found = [added_token(text, special=False) for text in ids]
+    return Components(model, ids, None, {"type": "WhitespaceSplit"}, _ESM_TOKENS, "cls A eos", "cls A eos B eos", found)
+
+
+def _byt5(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+    """Return the components of ByT5's tokenizer: the bytes of UTF-8 after three special tokens, and no merges."""
+    extra = _extra(settings, "extra_ids", 125)
+    named = [settings.token(name, token["content"])["content"] for name, token in _BYT5_TOKENS.items()]
+    sentinels = [f"<extra_id_{i}>" for i in range(extra)]
+    ids = {token: i for i, token in enumerate([*named, *_byte_characters(), *sentinels])}
+    if len(ids) != len(named) + 256 + extra:
+        raise FormatError(f"the special tokens {', '.join(map(shown, named))} must differ from each other and from "
+                          "single characters")
+    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                             "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids,
+                             "merges": []}
+    splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return Components(model, ids, None, splitter, _BYT5_TOKENS, *T5, [added_token(text) for text in sentinels],
+                      {**splitter, "add_prefix_space": True})
+
+
+def _byte_characters() -> list[str]:
+    """Return the character that stands for each byte in a byte-level vocabulary: itself where it can be printed."""
+    printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printed else next(others)) for byte in range(256)]
+
+
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
              vocabulary: Callable[[Pieces, Settings], tuple[list[tuple[str, float]], int]],
-             normalizers: Callable[[Pieces, Settings], list[dict[str, Any]]]) -> Recipe:
+             normalizers: Callable[[Pieces, Settings], list[dict[str, Any]]], *, splits_spaces: bool = False) -> Recipe:
+    """Return the recipe of a Unigram model; splits_spaces: whether white space splits a text, and none of it stays."""
     def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
         scores, unknown = vocabulary(pieces, settings)
@@ -122,6 +170,8 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
         if settings.boolean("split_by_punct", False):
             punctuation = {"type": "Punctuation", "behavior": "Isolated"}
             splitter = {"type": "Sequence", "pretokenizers": [punctuation, splitter]}
+        if splits_spaces:
+            splitter = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, splitter]}
         kinds = dict(zip(pieces.texts, pieces.types, strict=True))
         found = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
                  if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
@@ -151,10 +201,30 @@ def _camembert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tupl
 def _t5_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
     """Append T5's sentinel tokens, the last one first."""
     scores, unknown = _plain_vocabulary(pieces, settings)
-    extra = settings.values.get("extra_ids", 100)
-    if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA:
-        raise FormatError(f"extra_ids must be an integer of at most {_MAX_EXTRA:,}, not {shown(extra)}")
+    extra = _extra(settings, "extra_ids", 100)
     return scores + [(f"<extra_id_{i}>", 0.0) for i in range(extra - 1, -1, -1)], unknown
+
+
+def _pegasus_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    """Put Pegasus' masks and unknown tokens in place of the first two pieces, so that ids grow by `offset`."""
+    scores, unknown = _plain_vocabulary(pieces, settings)
+    offset = _extra(settings, "offset", 103)
+    if unknown < 2:
+        raise FormatError("the unknown piece of the SentencePiece model is one of the two that Pegasus replaces")
+    names = [settings.token(name, _PEGASUS_TOKENS[name]["content"])["content"] for name in ("pad_token", "eos_token")]
+    masks = {"mask_token_sent": "<mask_1>", "mask_token": "<mask_2>"} if offset else {}
+    names += [settings.token(name, usual)["content"] for name, usual in masks.items()
+              if settings.values.get(name, usual) is not None]
+    first = [(name, 0.0) for name in names] + [(f"<unk_{i}>", -100.0) for i in range(2, offset)]
+    return [*first, *scores[2:]], unknown - 2 + len(first)
+
+
+def _extra(settings: Settings, name: str, default: int) -> int:
+    """Return a number of tokens that the settings add to a vocabulary."""
+    extra = settings.values.get(name, default)
+    if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA:
+        raise FormatError(f"{name} must be an integer from 0 to {_MAX_EXTRA:,}, not {shown(extra)}")
+    return extra
 
 
 def _albert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
@@ -205,16 +275,24 @@ RECIPES: dict[str, Recipe] = {
     "AlbertTokenizer": _unigram(_ALBERT_TOKENS, BERT, _albert_vocabulary, _albert_normalizers),
     "BartTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "BertTokenizer": _BERT,
+    "BigBirdTokenizer": _unigram(_BIG_BIRD_TOKENS, BERT, _plain_vocabulary, _plain_normalizers),
+    "BlenderbotTokenizer": _byte_level(_ROBERTA_TOKENS, EOS_AFTER_ONE),
+    "ByT5Tokenizer": Recipe((), _byt5),
     "CamembertTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _camembert_vocabulary, _plain_normalizers),
+    "DPRContextEncoderTokenizer": _BERT,
+    "DPRQuestionEncoderTokenizer": _BERT,
+    "DebertaTokenizer": _byte_level(_DEBERTA_TOKENS | _OPEN_MASK, BERT),
     "DebertaV2Tokenizer": _unigram(_DEBERTA_TOKENS, BERT, _plain_vocabulary, _deberta_normalizers),
     "DistilBertTokenizer": _BERT,
     "ElectraTokenizer": _BERT,
+    "EsmTokenizer": Recipe(("vocab.txt",), _esm),
     "GPT2Tokenizer": _byte_level(plain_tokens(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), PLAIN),
     "LlamaTokenizer": Recipe(_SENTENCEPIECE, _llama),
     "MBart50Tokenizer": Recipe(_SENTENCEPIECE, mbart50),
     "MBartTokenizer": Recipe(_SENTENCEPIECE, mbart),
     "MPNetTokenizer": _wordpiece(_MPNET_TOKENS, ROBERTA),
     "NllbTokenizer": Recipe(_SENTENCEPIECE, nllb),
+    "PegasusTokenizer": _unigram(_PEGASUS_TOKENS, ONE_EOS, _pegasus_vocabulary, _plain_normalizers, splits_spaces=True),
     "RobertaTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "T5Tokenizer": _unigram(plain_tokens(eos="</s>", unk="<unk>", pad="<pad>"), T5, _t5_vocabulary, _plain_normalizers),
     "XLMRobertaTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _xlm_roberta_vocabulary, _plain_normalizers),

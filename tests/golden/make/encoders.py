@@ -1,4 +1,4 @@
-"""Make the golden files of BERT's nearest families, EmbeddingGemma and scaled rotary positions, in float64.
+"""Make the golden files of BERT's nearest families, EmbeddingGemma, ESM and scaled rotary positions, in float64.
 
     python -m tests.golden.make.encoders [NAME ...]
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from tests.tools.paths import ENCODERS
 
@@ -34,12 +35,78 @@ class Golden:
     dtype: torch.dtype
     changes: dict[str, Any] = field(default_factory=dict)
     """What config.json says otherwise than transformers writes it; None removes a key."""
+    flash: bool = False
+    """Whether the tensors of XLM-RoBERTa get the names of Jina's code for flash attention."""
 
 
 DISTILBERT = {"vocab_size": VOCAB, "pad_token_id": 0}
 GEMMA = SIZES | {"use_bidirectional_attention": True}
+ESM = SIZES | {"pad_token_id": 1, "mask_token_id": 32, "layer_norm_eps": 1e-5, "max_position_embeddings": 340,
+               "is_folding_model": False, "vocab_list": None}
+DEBERTA = SIZES | {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": -1,
+                   "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7}
 
 MODELS = {
+    "big_bird_sparse": Golden(
+        "BigBirdForMaskedLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,
+                 "attention_type": "block_sparse", "block_size": 28, "num_random_blocks": 3, "sep_token_id": 66},
+        torch.float32),
+    "big_bird_full": Golden(
+        "BigBirdForSequenceClassification",
+        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "block_size": 2,
+                 "attention_type": "original_full", "hidden_act": "relu", "rescale_embeddings": True}, torch.bfloat16),
+    "big_bird_unbiased": Golden(
+        "BigBirdModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29,
+                 "attention_type": "block_sparse", "block_size": 100, "num_random_blocks": 0, "use_bias": False,
+                 "type_vocab_size": 1}, torch.float16),
+    "deberta1": Golden(
+        "DebertaForMaskedLM",
+        DEBERTA | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61},
+        torch.float32, changes={"pos_att_type": "c2p|p2c"}),
+    "deberta1_c2p": Golden(
+        "DebertaModel",
+        DEBERTA | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "pos_att_type": ["c2p"],
+                   "max_relative_positions": 24, "type_vocab_size": 2, "position_biased_input": True}, torch.bfloat16),
+    "deberta1_p2c": Golden(
+        "DebertaForSequenceClassification",
+        DEBERTA | {"num_hidden_layers": 2, "hidden_size": 30, "num_attention_heads": 2, "intermediate_size": 35,
+                   "pos_att_type": ["p2c"], "max_relative_positions": 100, "hidden_act": "gelu_new",
+                   "layer_norm_eps": 0.01}, torch.float16),
+    "dpr_question": Golden(
+        "DPRQuestionEncoder",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61},
+        torch.float32),
+    "dpr_context": Golden(
+        "DPRContextEncoder",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47,
+                 "projection_dim": 10}, torch.bfloat16),
+    "dpr_relu": Golden(
+        "DPRContextEncoder",
+        SIZES | {"hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29, "hidden_act": "relu",
+                 "type_vocab_size": 1}, torch.float16),
+    "esm2": Golden(
+        "EsmForMaskedLM",
+        ESM | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 61,
+               "position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False},
+        torch.float32),
+    "esm2_undropped": Golden(
+        "EsmModel",
+        ESM | {"num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 47,
+               "position_embedding_type": "rotary", "token_dropout": False},
+        torch.float32),     # transformers stores the frequencies, too, and bfloat16 would round them
+    "esm1b": Golden(
+        "EsmForSequenceClassification",
+        ESM | {"num_hidden_layers": 2, "hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29,
+               "position_embedding_type": "absolute", "token_dropout": True, "emb_layer_norm_before": True},
+        torch.float16),
+    "xlm_roberta_flash": Golden(
+        "XLMRobertaForSequenceClassification",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 47,
+                 "max_position_embeddings": 322, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        torch.bfloat16, flash=True, changes={
+            "auto_map": {"AutoModel": "modeling_xlm_roberta.XLMRobertaModel"}, "use_flash_attn": True}),
     "bert_limit": Golden(
         "BertForSequenceClassification",
         SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "max_position_embeddings": 300,
@@ -180,6 +247,8 @@ def main() -> None:
     for name in sys.argv[1:] or MODELS:
         save_model(ENCODERS / name, MODELS[name])
         save_expected(ENCODERS / name, MODELS[name].kind)
+        if MODELS[name].flash:
+            rename_for_flash(ENCODERS / name / "model.safetensors")
 
 
 def save_model(folder: Path, golden: Golden) -> None:
@@ -204,8 +273,32 @@ def save_model(folder: Path, golden: Golden) -> None:
 def save_expected(folder: Path, kind: str) -> None:
     """Write expected.npz beside a model, from the weights as they are stored."""
     with float64_throughout(kind):
-        model, tensors = open_model(folder)
+        model, tensors = open_dpr(folder, kind) if kind.startswith("DPR") else open_model(folder)
         make_expected(folder, partial(run, model), LENGTHS, kinds=types_of(tensors), step=sparse)
+
+
+def open_dpr(folder: Path, kind: str) -> tuple[Any, dict[str, Any]]:
+    """Return BERT inside of a model of DPR, which gives no vectors of tokens itself, and its tensors."""
+    whole = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    model = getattr(whole.eval(), whole.base_model_prefix).bert_model
+    return model, dict(model.state_dict())
+
+
+def rename_for_flash(path: Path) -> None:
+    """Give the tensors of XLM-RoBERTa the names of Jina's code, with queries, keys and values in one tensor."""
+    tensors = load_file(path)
+    words = {"embeddings.LayerNorm": "emb_ln", "encoder.layer.": "encoder.layers.",
+             "attention.output.dense": "mixer.out_proj", "attention.output.LayerNorm": "norm1",
+             "intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2", "output.LayerNorm": "norm2"}
+    renamed = {}
+    for name, tensor in tensors.items():
+        for old, new in words.items():
+            name = name.replace(old, new)
+        renamed[name] = tensor
+    for name in [name for name in renamed if ".self.query." in name]:
+        parts = [renamed.pop(name.replace("query", part)) for part in ("query", "key", "value")]
+        renamed[name.replace("attention.self.query", "mixer.Wqkv")] = torch.cat(parts)
+    save_file(renamed, path, metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ BART = {"vocab_size": VOCAB, "d_model": 12, "encoder_layers": 1, "decoder_layers
         "decoder_attention_heads": 3, "encoder_ffn_dim": 10, "decoder_ffn_dim": 14, "max_position_embeddings": 64,
         "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": EOS, "decoder_start_token_id": EOS}  # fmt: skip
 MARIAN = BART | {"pad_token_id": VOCAB - 1, "decoder_start_token_id": VOCAB - 1, "forced_eos_token_id": EOS}
+PEGASUS = BART | {"pad_token_id": 0, "decoder_start_token_id": 0, "bos_token_id": None}
 T5 = {"vocab_size": VOCAB, "d_model": 12, "d_kv": 5, "d_ff": 14, "num_layers": 1, "num_decoder_layers": 2,
       "num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
       "decoder_start_token_id": 0, "eos_token_id": EOS, "pad_token_id": 0}  # fmt: skip
@@ -58,6 +59,10 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bart": ("BartForConditionalGeneration", "BartConfig", BART),
     "bart_forced": ("BartForConditionalGeneration", "BartConfig", BART | {
         "forced_bos_token_id": 0, "activation_function": "gelu_new", "scale_embedding": True}),
+    "blenderbot": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", BART | {
+        "scale_embedding": True, "forced_eos_token_id": EOS}),
+    "blenderbot_relu": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", BART | {
+        "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
     "bart_relu": ("BartForConditionalGeneration", "BartConfig", BART | {
         "activation_function": "relu", "encoder_layers": 2, "decoder_layers": 1}),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", LLAMA | {"hidden_act": "gelu_pytorch_tanh"}),
@@ -92,6 +97,10 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "forced_bos_token_id": 9, "encoder_layers": 2, "decoder_layers": 1}),
     "mistral": ("MistralForCausalLM", "MistralConfig", LLAMA | {"sliding_window": 7}),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5),
+    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
+        "scale_embedding": True, "activation_function": "relu"}),
+    "pegasus_odd": ("PegasusForConditionalGeneration", "PegasusConfig", PEGASUS | {
+        "d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {k: v for k, v in LLAMA.items() if k != "head_dim"} | {
         "num_attention_heads": 6, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA | {"tie_word_embeddings": True}),

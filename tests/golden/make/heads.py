@@ -72,6 +72,10 @@ NO_ANSWERS = ("classify", "tag", "fill_mask")
 MODERN = {"global_attn_every_n_layers": 2, "local_attention": 16, "cls_token_id": 2, "sep_token_id": 3,
           "bos_token_id": 2, "eos_token_id": 3}
 QWEN3 = {"num_key_value_heads": 3, "head_dim": 8}
+BART = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 3,
+        "decoder_attention_heads": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "bos_token_id": 2,
+        "eos_token_id": 3, "decoder_start_token_id": 3, "forced_eos_token_id": 3}
+ESM = {"mask_token_id": 4, "position_embedding_type": "rotary", "token_dropout": True, "layer_norm_eps": 1e-5}
 EURO = {"num_key_value_heads": 3, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
 MODELS: dict[str, Golden] = {
     **_family("bert", "Bert", "wordpiece"),
@@ -89,6 +93,16 @@ MODELS: dict[str, Golden] = {
     **_family("jina_v3", "JinaEmbeddingsV3", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, NO_ANSWERS),
     **_family("gte", "Gte", "wordpiece", {}, NO_ANSWERS),
     **_family("qwen3", "Qwen3", "bytes", QWEN3, ("classify", "tag", "answer")),
+    **_family("esm", "Esm", "unigram", ESM, ("classify", "fill_mask")),
+    **_family("deberta1", "Deberta", "bytes", {
+        "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False,
+        "type_vocab_size": 0, "pooler_hidden_size": 24}, ("classify", "fill_mask")),
+    **_family("big_bird", "BigBird", "unigram", {"attention_type": "block_sparse", "block_size": 16},
+              ("classify", "fill_mask")),
+    **_family("bart", "Bart", "bytes", BART, ("classify", "answer")),
+    "llama_classify": Golden("Llama", "classify", "bytes", QWEN3),
+    "mistral_classify": Golden("Mistral", "classify", "bytes", QWEN3),
+    "qwen2_classify": Golden("Qwen2", "classify", "bytes", {"num_key_value_heads": 3}),
     "qwen3_pads": Golden("Qwen3", "classify", "bytes", QWEN3 | {"pad_token_id": 3}, pad="</s>"),
     "qwen3_pairs": Golden("Qwen3", "classify", "bytes", QWEN3 | {"pad_token_id": 3}, ("LABEL_0",), pairs=True,
                           pad="</s>"),
@@ -221,6 +235,8 @@ def batch_of(golden: Golden, tokenizer: Any, rng: random.Random) -> dict[str, An
     else:
         batch["labels"] = batch["input_ids"].clone()
         hidden = torch.rand(batch["labels"].shape) < 0.2
+        if golden.family == "Esm":      # whose rule for masks counts those at padding, too
+            hidden &= batch["attention_mask"].bool()
         batch["input_ids"][hidden] = tokenizer.mask_token_id
     return dict(batch)
 

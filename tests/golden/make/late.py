@@ -24,8 +24,9 @@ def main() -> None:
     one_quiet_thread()
     found: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as place:
-        for name in folders.CASES:
-            folder = folders.write_late(Path(place, name), name)
+        for name in (*folders.CASES, *folders.OLDER):
+            write = folders.write_late if name in folders.CASES else folders.write_older
+            folder = write(Path(place, name), name)
             model = MultiVectorEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
             vectors = {"query": model.encode_query(list(folders.ROLES["query"])),
                        "document": model.encode_document(list(folders.ROLES["document"])),

@@ -272,7 +272,7 @@ def save_expected(folder: Path, golden: Golden) -> None:
     with float64_throughout(golden.kind):
         model, tensors = open_neobert(folder, golden) if golden.kind == "NeoBERT" else open_model(folder)
         both_ways = (golden.own_config or {}).get("is_causal") is False
-        make_expected(folder, partial(run, model, both_ways), LENGTHS, kinds=types_of(tensors), step=sparse,
+        make_expected(folder, partial(run, model, both_ways=both_ways), LENGTHS, kinds=types_of(tensors), step=sparse,
                       second=partial(numpy_forward, tensors, golden.plain),
                       mistakes=((name, partial(numpy_forward, *wrong)) for name, *wrong in
                                 mistakes(tensors, golden.plain)))  # fmt: skip
@@ -356,7 +356,7 @@ def types_of(tensors: Tensors) -> int:
     return len(tensors.get("embeddings.token_type_embeddings.weight", ()))
 
 
-def run(model: Model, both_ways: bool, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+def run(model: Model, ids: np.ndarray, types: np.ndarray | None, *, both_ways: bool = False) -> np.ndarray:
     given = {} if types is None else {"token_type_ids": torch.from_numpy(types)[None]}
     if both_ways:       # as the code of a folder has it; transformers computes with a mask that is given
         given["attention_mask"] = torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)

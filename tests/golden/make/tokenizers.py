@@ -172,6 +172,43 @@ def deberta_v2(folder: Path) -> None:
     settings(folder, added_tokens={"[MASK]": size}, tokenizer_config={"do_lower_case": False, "vocab_type": "spm"})
 
 
+def esm(folder: Path) -> None:
+    """Write ESM's tokenizer, whose settings name the class."""
+    acids = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
+    lines = ["<cls>", "<pad>", "<eos>", "<unk>", *acids, "<null_1>", "<mask>"]
+    (folder / "vocab.txt").write_text("\n".join(lines), encoding="utf-8")
+    settings(folder, tokenizer_config={"tokenizer_class": "EsmTokenizer", "model_max_length": 1024})
+
+
+def byt5(folder: Path) -> None:
+    """Write the settings of ByT5's tokenizer, which has no vocabulary."""
+    sentinels = [f"<extra_id_{i}>" for i in range(125)]
+    settings(folder, tokenizer_config={"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125,
+                                       "additional_special_tokens": sentinels})
+
+
+def deberta(folder: Path) -> None:
+    """Write the tokenizer of DeBERTa v1: BPE over bytes with the special tokens of BERT."""
+    byte_level(folder, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))
+
+
+def big_bird(folder: Path) -> None:
+    """Write BigBird's tokenizer."""
+    spm(folder, "spiece.model", pad_id=0, eos_id=1, unk_id=4, bos_id=2,
+        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"])  # fmt: skip
+
+
+def pegasus(folder: Path) -> None:
+    """Write Pegasus' tokenizer, with the normalizer of the real one."""
+    spm(folder, "spiece.model", "", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, normalization_rule_name="nmt_nfkc")
+
+
+def blenderbot(folder: Path) -> None:
+    """Write Blenderbot's tokenizer, which puts a space in front of a text."""
+    byte_level(folder)
+    settings(folder, tokenizer_config={"add_prefix_space": True, "model_max_length": 128})
+
+
 def llama(folder: Path) -> None:
     """Write the tokenizer of Llama 1 and 2: BPE of SentencePiece, with bytes for unknown characters."""
     spm(folder, "tokenizer.model", "", model_type="bpe", vocab_size=800, byte_fallback=True, split_digits=True,
@@ -193,12 +230,18 @@ MODELS: dict[str, tuple[str, str, Callable[[Path], None]]] = {
     "bert_cased": ("bert", "BertTokenizerFast", bert_cased),
     "bert_decoder": ("bert", "BertTokenizerFast", bert_decoder),
     "bert_uncased": ("bert", "BertTokenizerFast", bert_uncased),
+    "big_bird": ("big_bird", "BigBirdTokenizerFast", big_bird),
+    "blenderbot": ("blenderbot", "BlenderbotTokenizerFast", blenderbot),
+    "byt5": ("t5", "ByT5Tokenizer", byt5),
     "camembert": ("camembert", "CamembertTokenizerFast", camembert),
+    "deberta": ("deberta", "DebertaTokenizerFast", deberta),
     "deberta_v2": ("deberta-v2", "DebertaV2TokenizerFast", deberta_v2),
+    "esm": ("esm", "EsmTokenizer", esm),
     "gpt2": ("gpt2", "GPT2TokenizerFast", gpt2),
     "llama": ("llama", "LlamaTokenizerFast", llama),
     "mistral": ("mistral", "LlamaTokenizerFast", mistral),
     "mpnet": ("mpnet", "MPNetTokenizerFast", mpnet),
+    "pegasus": ("pegasus", "PegasusTokenizerFast", pegasus),
     "roberta": ("roberta", "RobertaTokenizerFast", byte_level),
     "t5": ("t5", "T5TokenizerFast", t5),
     "xlm_roberta": ("xlm-roberta", "XLMRobertaTokenizerFast", xlm_roberta),

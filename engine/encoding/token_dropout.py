@@ -1,0 +1,67 @@
+"""ESM's token dropout: the embeddings of masked tokens are zero, and those of the others are scaled up.
+
+    row of a token = 0 for the dropped token, else s * word[id] / (1 - dropped tokens / T)
+
+s is `ModelConfig.embedding_scale`, and T counts the tokens of the sequence. Lin et al. 2023 (doi
+10.1126/science.ade2574) trained with 12 % of the tokens masked, so s is 0.88.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..backends.batch import Batch
+from ..backends.interfaces import ObservingPlan, Plan
+from ..base.stop import NEVER, Stop
+from ..model.config import ModelConfig
+from ..programs.observe import Observed
+
+
+class _DroppingPlan:
+    """A plan that looks the rows of a batch up itself, all of them, so that no row depends on the other sequences."""
+
+    def __init__(self, plan: Plan, config: ModelConfig, words: np.ndarray):
+        self._plan, self._dropped = plan, config.dropped_id
+        self._rows = words * np.float32(config.embedding_scale)
+        self._rows[self._dropped] = 0
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a sequence, as `Plan.longest`."""
+        return self._plan.longest
+
+    def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
+        """Return the token vectors of a batch, as `Plan.forward`."""
+        return self._plan.forward(self._embedded(batch), stop)
+
+    def _embedded(self, batch: Batch) -> Batch:
+        """Return a batch of ids as one of embeddings; a batch of embeddings has none of ESM's scales."""
+        if batch.input_ids is None:
+            return batch
+        rows = self._rows[batch.input_ids]
+        lengths = np.diff(batch.cu_seqlens)
+        before = np.append(0, np.cumsum(batch.input_ids == self._dropped))
+        kept = lengths - np.diff(before[batch.cu_seqlens])
+        if not np.array_equal(kept, lengths):
+            shares = np.where(kept, kept / np.maximum(lengths, 1), 1.0).astype(np.float32)
+            rows /= np.repeat(shares, lengths)[:, None]
+        return replace(batch, input_ids=None, inputs_embeds=rows)
+
+
+class _ObservingDroppingPlan(_DroppingPlan):
+    def __init__(self, plan: ObservingPlan, config: ModelConfig, words: np.ndarray):
+        super().__init__(plan, config, words)
+        self._observing = plan
+
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
+        """Return token vectors and what is observed, as `ObservingPlan.observe`."""
+        return self._observing.observe(self._embedded(batch), observed, stop)
+
+
+def with_token_dropout(plan: Plan, config: ModelConfig, words: np.ndarray) -> Plan:
+    """Return a plan that computes the embeddings of a model with a `dropped_id`; words: float32 [V, D]."""
+    if isinstance(plan, ObservingPlan):
+        return _ObservingDroppingPlan(plan, config, words)
+    return _DroppingPlan(plan, config, words)

@@ -1,0 +1,54 @@
+"""DPR (Karpukhin et al. 2020, arXiv 2004.04906): BERT as an encoder of questions or of passages, by its first token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
+from . import bert
+from .fields import integer
+from .parts import Part, Values, Weights
+
+_PARTS = ("ctx_encoder.", "question_encoder.")
+
+NAMES = replace(
+    bert.NAMES,
+    prefix=(*(f"{part}bert_model." for part in _PARTS), "bert_model."),
+    embeddings={**bert.NAMES.embeddings, **{f"{part}encode_proj.{kind}": f"dense.0.{kind}"
+                                            for part in (*_PARTS, "") for kind in ("weight", "bias")}},
+    left_out=("pooler.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=(),
+)
+
+
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(read_config(values), NAMES, partial(_check_projection, integer(values, "projection_dim", 0)),
+                text=_pool_first)
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    names = values.get("architectures")
+    if isinstance(names, list) and "DPRReader" in names:
+        raise UnsupportedError(f"architectures {shown(names)} is not supported: a DPRReader scores the answers in "
+                               "several passages; supported are DPRContextEncoder and DPRQuestionEncoder")
+    return replace(bert.read_config(values), family="dpr")
+
+
+def _check_projection(width: int, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Raise `WeightsError` unless the weights have the map of the pooled vector that config.json states."""
+    map_shape = weights["dense.0.weight"].shape if "dense.0.weight" in weights else ()
+    expected = (width, config.hidden_size) if width else ()
+    if map_shape != expected:
+        raise WeightsError(f"by projection_dim {width}, encode_proj must have the shape {list(expected)}, not "
+                           f"{list(map_shape)}; the shape of a map that is not there is []")
+    return config, weights
+
+
+def _pool_first(text: TextConfig, settings: Values) -> TextConfig:
+    return replace(text, pooling=("cls",))

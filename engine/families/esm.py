@@ -1,0 +1,78 @@
+"""ESM-2 and ESM-1b (Lin et al. 2023, doi 10.1126/science.ade2574): encoders of the amino acids of a protein.
+
+Layers are pre-norm. ESM-2 has rotary positions; ESM-1b has a table of positions, and a norm after the embeddings. The
+embedding of a masked token is zero, and the others are scaled (`ModelConfig.dropped_id`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.errors import UnsupportedError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from . import heads
+from .fields import boolean, head_width, integer, number, padding_id, refuse_variants, rotary_theta
+from .names import Names
+
+NAMES = Names(
+    prefix="esm.",
+    embeddings={
+        "embeddings.word_embeddings.weight": "embeddings.word",
+        "embeddings.position_embeddings.weight": "embeddings.position",
+        "embeddings.layer_norm.weight": "embeddings.norm.weight",
+        "embeddings.layer_norm.bias": "embeddings.norm.bias",
+        "encoder.emb_layer_norm_after.weight": "final_norm.weight",
+        "encoder.emb_layer_norm_after.bias": "final_norm.bias",
+    },
+    layers="encoder.layer.",
+    layer={
+        "attention.LayerNorm": "attention.norm",
+        "attention.self.query": "attention.query",
+        "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value",
+        "attention.output.dense": "attention.output",
+        "LayerNorm": "ffn.norm",
+        "intermediate.dense": "ffn.up",
+        "output.dense": "ffn.down",
+    },
+    left_out=("pooler.", "classifier.", "lm_head.", "contact_head.", "embeddings.position_ids"),
+    heads=(heads.two_layers("tanh"), heads.TAGS, heads.LM_HEAD),
+    unread=("embeddings.position",),    # files of ESM-2 have a table that their model does not read
+)
+
+_MASKED_IN_TRAINING = 0.15 * 0.8
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    positions = values.get("position_embedding_type", "absolute")
+    if positions not in ("absolute", "rotary"):
+        raise UnsupportedError(f"position_embedding_type {shown(positions)} is not supported; supported are absolute "
+                               "and rotary")
+    refuse_variants(values, {"position_embedding_type": positions, "is_folding_model": False})
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    stated = {key: value for key, value in values.items() if value is not None}
+    table, drops = positions == "absolute", boolean(stated, "token_dropout", False)
+    theta = None if table else rotary_theta(values, None, "rope_theta", 10000.0)
+    # Positions of a table count from the padding id, so null is an error there.
+    padding = integer(values, "pad_token_id", -1) if table else padding_id(values, 1)
+    return ModelConfig(
+        family="esm",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", 3072),
+        vocab_size=integer(values, "vocab_size", 0),
+        max_positions=integer(values, "max_position_embeddings", 1026),
+        position_table=table,
+        position_offset=padding + 1 if table else 0,
+        pad_token_id=padding,
+        embedding_norm=boolean(stated, "emb_layer_norm_before", False),
+        norm_place="pre",
+        norm_eps=number(values, "layer_norm_eps", 1e-12),
+        embedding_scale=1 - _MASKED_IN_TRAINING if drops else 1.0,
+        dropped_id=integer(values, "mask_token_id", -1) if drops else None,
+        attention_kinds=(AttentionKind(rotary_theta=theta),),
+    )

@@ -1,0 +1,116 @@
+"""Say what is in the way of a folder that is refused: fields of config.json and tensors, against the nearest family.
+
+The nearest family is the one of the model_type, or else the one whose names fit most tensors of the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from ..base.errors import EngineError, listed, shown
+from ..families import FAMILIES
+from ..families.parts import Part, Parts
+from ..files.folder import ModelFolder
+from ..weights.parameters import expected_shapes
+from .hugging_face import CONFIG
+
+_MOST_FIELDS = 20
+"""The most fields that are named; a config.json of more is of another kind of model."""
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How a family fits a folder."""
+
+    family: str
+    fields: tuple[str, ...]
+    """The fields of config.json that are in the way, each with the message that names it."""
+    known: int
+    """The tensors whose names the family knows."""
+    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
+    """The tensors that the family needs besides, by their names here."""
+
+
+def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
+    """Return what is in the way of a folder with a config.json, as pairs of a label and a text; [] without one."""
+    try:
+        values = folder.read_object(CONFIG) if folder.has(CONFIG) else {}
+        names = _tensor_names(folder)
+    except EngineError:
+        return []
+    if not values:
+        return []
+    model_type = values.get("model_type")
+    own = [model_type] if isinstance(model_type, str) and model_type in FAMILIES else list(FAMILIES)
+    fits = [fit for family in own for fit in _fits(family, values, names)]
+    if not fits:
+        return []
+    close = get_close_matches(model_type[:100], FAMILIES, n=1) if isinstance(model_type, str) else []
+    best = max(fits, key=lambda fit: (fit.known - len(fit.unknown) - len(fit.missing), fit.family in close))
+    rows = [("nearest family", f"{best.family}: it knows {best.known} of {len(names)} tensors")]
+    if own != [model_type]:
+        rows.append(("in the way", f"model_type {shown(model_type)}, which no family here has"))
+    rows += [("in the way", field) for field in best.fields]
+    if best.unknown:
+        rows.append(("unknown tensors", f"{len(best.unknown)}: {listed(best.unknown)}"))
+    if best.missing:
+        rows.append(("missing tensors", f"{len(best.missing)}, by their names here: {listed(best.missing)}"))
+    return rows
+
+
+def _tensor_names(folder: ModelFolder) -> list[str]:
+    """Return the names of the tensors, none of which is read; no names for a folder without weights."""
+    names: list[str] = []
+
+    def note(name: str) -> None:
+        names.append(name)
+
+    if folder.has_weights():
+        folder.tensors(note)
+    return names
+
+
+def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[_Fit]:
+    """Yield how the encoder, and how the generating model, of a family fits the tensors of these names."""
+    for read in (FAMILIES[family].read_encoder, FAMILIES[family].read_generator):
+        if read is None:
+            continue
+        fields, found = _read(read, {**values, "model_type": family})
+        if found is None:
+            continue
+        parts = [found] if isinstance(found, Part) else [part for part in (found.encoder, found.decoder) if part]
+        known: set[str] = set()
+        missing: list[str] = []
+        for part in parts:
+            shapes = expected_shapes(part.config)
+            renamed = {name: part.names.rename(name) for name in names}
+            known |= {name for name, new in renamed.items() if new != name or name in shapes}
+            whole = {new.partition(" as ")[0] for new in renamed.values() if new is not None}
+            whole |= {each for new in whole for each in part.names.maps_in(new)}
+            # `finish` makes tables that files lack, and never a tensor of a layer.
+            makes = part.finish is not Part.finish
+            missing += [name for name in shapes if name not in whole and not (makes and not name.startswith("layers."))]
+        yield _Fit(family, fields, len(known), tuple(name for name in names if name not in known), tuple(missing))
+
+
+def _read(read: Callable[[dict[str, Any]], Part | Parts], values: dict[str, Any]
+          ) -> tuple[tuple[str, ...], Part | Parts | None]:
+    """Return the fields that a reader refuses, each with the message, and what it reads without them; None for nothing.
+
+    A reader names one field at a time, so it is asked again without this field.
+    """
+    fields: list[str] = []
+    for _ in range(_MOST_FIELDS):
+        try:
+            return tuple(fields), read(dict(values))
+        except EngineError as error:
+            named = [key for key in values if key != "model_type" and key in str(error)]
+            if not named:
+                return (*fields, str(error)), None
+            fields.append(str(error))
+            del values[max(named, key=len)]
+    return tuple(fields), None
