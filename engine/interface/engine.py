@@ -111,7 +111,8 @@ class Engine(HeadMethods, Loaded):
             engine._hold(part, chosen, run, plan)
             held.append((part, engine))
         if model.decoder is not None:
-            start, run = model.generation.decoder_start_token_id, RunConfig(threads, self.precision, max_batch_tokens)
+            start = model.generation.decoder_start_token_id
+            run = RunConfig(threads, self.precision, max_batch_tokens, bits=bits)
             assert start is not None
             self._reading = _reading_plan(self._plan, chosen, model.decoder, run, start)
             self._configs = [self.config, model.decoder.config]
@@ -162,8 +163,7 @@ class Engine(HeadMethods, Loaded):
         precision: "float32", "bfloat16" or "int8", in which linear maps are computed; float32 weights are rounded to
             it. "bfloat16x3" leaves them as they are and is faster than float32, on CPUs with AMX alone. None means
             "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
-            "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's.
-        least_cosine: the bound of precision="auto"; None for 0.999.
+            "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's, or 0.999.
         bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
@@ -176,8 +176,8 @@ class Engine(HeadMethods, Loaded):
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 
-        options: dict[str, Any] = {"backend": backend, "threads": threads,
-                                   "max_batch_tokens": max_batch_tokens, "bits": bits}
+        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
+                                   "bits": bits}
         if least_cosine is not None and precision != "auto":
             raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
         source = open_source(path, memory, revision)
@@ -671,7 +671,7 @@ def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunCo
     if not isinstance(backend, DecodingBackend):
         raise UnsupportedError(f"the {backend.name} backend does not run decoders, and the head of this model reads "
                                "one; cython, numba and reference do")
-    check_layout(backend, decoder.layout, decodes=True)
+    check_layout(backend, decoder.layout, decodes=True, portable=run.portable)
     return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start)
 
 

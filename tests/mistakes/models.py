@@ -372,7 +372,7 @@ MISTAKES = (
     Mistake(
         name="masks-not-counted",
         what="The embeddings of a protein with masked tokens are not scaled up by the share of these tokens.",
-        file="engine/encoding/token_dropout.py",
+        file="engine/interface/token_dropout.py",
         right="rows /= np.repeat(shares, lengths)[:, None]",
         wrong="rows /= np.repeat(np.ones_like(shares), lengths)[:, None]",
         tests="tests/families/test_masks_and_limits.py tests/families/test_vectors.py -k 'masks or esm2'",
@@ -384,7 +384,7 @@ MISTAKES = (
     Mistake(
         name="masks-of-the-batch",
         what="The share of masked tokens counts those of all proteins of a batch, and not those of one.",
-        file="engine/encoding/token_dropout.py",
+        file="engine/interface/token_dropout.py",
         right="kept = lengths - np.diff(before[batch.cu_seqlens])",
         wrong="kept = lengths - before[-1]",
         tests="tests/families/test_vectors.py -k esm2",
@@ -402,7 +402,7 @@ MISTAKES = (
     Mistake(
         name="decoder-reads-the-text-unshifted",
         what="The decoder that BART's heads read gets the text itself, and not the text one token later.",
-        file="engine/encoding/reading_decoder.py",
+        file="engine/interface/reading_decoder.py",
         right="return np.append(self._start, ids[:-1]).astype(np.int64)",
         wrong="return ids.astype(np.int64)",
         tests="tests/heads/test_golden.py -k bart",

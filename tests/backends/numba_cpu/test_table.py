@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.backends import numba_cpu
 from engine.backends.cpu.native import native
 from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.cpu.packer import ACTIVATIONS
@@ -77,7 +78,7 @@ def test_structs_are_those_of_c(struct):
 def test_every_kernel_is_there():
     kernels = load("numba")
     memory = table._table().memory
-    assert all(getattr(memory, name) for name, _ in memory._fields_ if name != "products")
+    assert all(getattr(memory, name) for name, _ in memory._fields_ if name not in ("products", "fused"))
     for row, precision in zip(memory.products, table.ROWS, strict=True):
         if precision == "bfloat16x3" and not target.TILES:      # vectors have no such product
             assert precision not in table.PRODUCTS
@@ -91,10 +92,17 @@ def test_every_kernel_is_there():
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
         of_tiles = ("float32", "bfloat16", "int8", "int16", "bfloat16x3")
         assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in of_tiles)
-        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32"}
-        product = kernels.product(names.get(precision, precision), decodes=precision == "int16")
+        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32",
+                 "bfloat16_weights": "bfloat16"}
+        product = kernels.product(names.get(precision, precision), decodes=precision == "int16",
+                                  portable=precision == "bfloat16_weights")
         product = kernels.fma if precision == "fma" else product
         assert product.attends_in_float32
+
+
+def test_portable_bits_need_fused_multiply_adds():
+    """Which `test_on_a_cpu_without_avx` has not."""
+    assert load("numba").fused == target.FUSED == (numba_cpu.BACKEND.no_portable_bits() is None)
 
 
 def test_kernels_of_decoders_wait_for_a_decoder():
