@@ -96,6 +96,7 @@ NO_LIMITS = {
     "uncertainty/plot.py: LONGEST": "characters of a drawing",
     "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
     "chat/render.py: MAX_ERROR": "a longer message is cut",
+    "server/app.py: LONGEST_REST": "seconds that the event loop rests",
     "chat/renderer.py: _MOST_BYTES": "more than the longest answer of the engine's own process has",
 }
 """Constants with such a name that do not bound what the engine reads."""
@@ -328,7 +329,7 @@ def sent(n: int) -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": bytes(n)}
 
-    served = SimpleNamespace(settings=Settings(), new_id=lambda: "1")
+    served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
     exchange = Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
     asyncio.run(exchange._body(lambda size: None))
 
