@@ -194,7 +194,7 @@ def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
     for handle in hurt:
         with pytest.raises(WeightsError, match="NaN"):
             handle.result()
-    assert sum(isinstance(getattr(handle.end, "error", None), Cancelled) for handle in left) > 5
+    assert sum(isinstance(getattr(handle.end, "error", None), Cancelled) for handle in left) > 2
 
 
 def test_a_handle_gives_its_tokens_and_then_its_error_once():
