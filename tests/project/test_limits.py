@@ -73,11 +73,11 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("soundfile")
 pytest.importorskip("uvicorn")
 
-from engine.server.app import ROUTES, Exchange, Held
+from engine.server.app import ROUTES, Exchange, Held, Room
 from engine.server.keys import Keys
 from engine.server.protocol import Protocol
 from engine.server.settings import Settings
-from engine.server.tei import TokenizeForm, tokenize
+from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
@@ -335,8 +335,8 @@ def sent(n: int) -> None:
 
 
 def held(n: int) -> None:
-    with Held().room() as take:
-        take(n)
+    with Room(Held()) as room:
+        room.take(n)
 
 
 PROBES: dict[str, Probe] = {
@@ -347,6 +347,8 @@ PROBES: dict[str, Probe] = {
     "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
     "server/settings.py: MAX_TOKENIZED": Probe(
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_DECODED": Probe(
+        lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_KEYS": Probe(lambda n, place: Keys(["a"] * n)),
     "server/settings.py: MAX_KEY": Probe(lambda n, place: Keys(["a" * n])),
     "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
