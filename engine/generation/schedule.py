@@ -71,6 +71,8 @@ class Schedule:
         self._queues: dict[tuple[int, str], deque[Work]] = {}
         """The requests that wait, by priority and owner, each in the order in which they came."""
         self._entered: set[Work] = set()
+        self._read_for: set[str] = set()
+        """The owners of the prompts of which the last plan left something."""
         self._size = BLOCK
         self._cost: float | None = None
         """Seconds for a token of a prompt."""
@@ -79,11 +81,18 @@ class Schedule:
         self._steps = 0
 
     def wait(self, work: Work) -> None:
-        """Let a request wait; a new owner begins with as many tokens as the one for whom the fewest were read."""
+        """Let a request wait.
+
+        An owner for whom nothing waits begins at the fewest tokens that were read for one for whom something does, so
+        that nobody makes up for a time in which he asked for nothing.
+        """
         owner = work.entry.owner
-        if owner not in self._owners:
-            self._owners[owner] = [0, min((read for _, read in self._owners.values()), default=0)]
-        self._owners[owner][0] += 1
+        asks = self._read_for.union(name for _, name in self._queues) & self._owners.keys()
+        counts = self._owners.setdefault(owner, [0, 0])
+        if owner not in asks:
+            read = [self._owners[name][1] for name in asks]
+            counts[1] = max(counts[1], min(read) if read else max(read for _, read in self._owners.values()))
+        counts[0] += 1
         self._queues.setdefault((work.entry.priority, owner), deque()).append(work)
         work.waits = True
 
@@ -126,7 +135,8 @@ class Schedule:
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         found: list[tuple[Sequence, int]] = []
         sources = 0
-        for sequence in sorted(sequences, key=lambda each: self._place(each.work.entry)):
+        ordered = sorted(sequences, key=lambda each: self._place(each.work.entry))
+        for sequence in ordered:
             source = sequence.work.source if not sequence.read else 0
             if source and sources and (waits or source >= size):
                 continue
@@ -138,6 +148,8 @@ class Schedule:
             size, rows, lines = max(0, size - n - source), rows - 1, lines - max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner][1] += n + source
+        planned = dict(found)
+        self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return found
 
     def size(self, decoding: int) -> int:
@@ -156,6 +168,7 @@ class Schedule:
         if self.pace is None:
             return
         self._steps += 1
+        seconds = min(max(1e-9, seconds), 1e9)        # of a clock that stands still, goes back or says NaN
         base = self._base(decoding) if decoding else 0.0
         if not read:
             self._bases[_kind(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps

@@ -1,5 +1,6 @@
 """What a step reads, by arrival, priority, owner and time, without a model and without a clock."""
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError
-from engine.base.stop import Stop
 from engine.generation.schedule import BLOCK, CHUNK, FRESH, Budget, Pace, Schedule
 from engine.generation.sequences import Sequence
 from engine.generation.works import Entry
@@ -26,7 +26,7 @@ class Request:
 
 def prompt(number, length, *, priority=0, owner="", source=0, scored=None):
     """Return an unread sequence of a request."""
-    work = Request(source, Entry(number, priority, owner, Stop(), None))
+    work = Request(source, Entry(number, priority, owner, 0.0, None))
     return Sequence(work, np.zeros(length, np.int64), length, length - 1 if scored is None else scored)
 
 
@@ -77,13 +77,39 @@ def test_owners_take_turns():
     schedule = schedule_of(sequences, tokens=50)
     order = [read(schedule, 0, sequences)[0][0] for _ in range(9)]
     assert order == [0, 3, 4, 0, 3, 1, 1, 2, 2]
-    # An owner who comes later does not make up for what he did not ask for.
-    late = prompt(9, 100, owner="d").work
-    schedule.wait(late)
-    assert schedule._owners["d"][1] == min(schedule._owners[name][1] for name in "abc")
-    schedule.leave(late, 0)
-    assert "d" not in schedule._owners
     assert schedule.first() is None
+
+
+@pytest.mark.parametrize("comes", ["c", "d"])
+def test_nobody_makes_up_for_a_time_in_which_he_asked_for_nothing(comes):
+    """Owner c has one request, which decodes for ever, while 5,000 tokens are read for a.
+
+    Neither what c asks for then, nor what a new owner asks for, comes before all that a goes on to ask for.
+    """
+    answer, long = prompt(0, 10, owner="c"), prompt(1, 10_000, owner="a")
+    schedule = schedule_of([answer, long], tokens=100)
+    for _ in range(50):
+        read(schedule, 1, [answer, long])
+    late = prompt(2, 5000, owner=comes)
+    schedule.wait(late.work)
+    schedule.admit(late.work)
+    order = [number for _ in range(40) for number, _ in read(schedule, 1, [answer, long, late])]
+    assert abs(order.count(1) - order.count(2)) < 3
+    for sequence in (answer, long, late):
+        schedule.leave(sequence.work, 7)
+    assert not schedule._owners
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0, math.nan, math.inf, 1e-300])
+@pytest.mark.parametrize("decoding", [0, 3])
+def test_a_clock_that_says_nonsense_stops_no_prompt(seconds, decoding):
+    sequences = [prompt(0, 10_000)]
+    schedule = schedule_of(sequences, pace=Pace())
+    for _ in range(20):
+        if sequences[0].unread:
+            chosen = read(schedule, decoding, sequences)
+            schedule.measured(decoding, sum(n for _, n in chosen), seconds)
+    assert sequences[0].read >= 18 * BLOCK
 
 
 def test_requests_enter_in_the_same_order():
