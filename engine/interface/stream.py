@@ -8,7 +8,7 @@ from functools import partial
 
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..generation.calls import Event
 from ..generation.encoder_decoder import SourceStepper
 from ..generation.prepared import PreparedModel
@@ -28,20 +28,28 @@ class Piece:
 
 
 class Pieces(Iterator[Piece]):
-    """The new tokens of one result with their texts."""
+    """The new tokens of one result with their texts, which one thread reads at a time."""
 
-    def __init__(self, model: PreparedModel, event: Callable[[], Event | EngineError | None]):
-        """event: returns the next token, or what follows the last one: the result, an error, or None."""
-        self._event = event
+    def __init__(self, model: PreparedModel, event: Callable[[], Event | EngineError | None], stop: Stop = NEVER):
+        """event: returns the next token, or what follows the last one: the result, an error, or None.
+
+        stop: after its cancellation, no event counts that came before.
+        """
+        self._event, self._stop, self._turn = event, stop, new_turn()
         self._text = None if model.text is None else model.tokenizer(model.text).incremental()
         self._ahead: Event | EngineError | None = None
         """The next event, where it was looked at before its turn."""
 
-    def forget(self) -> None:
-        """Forget what was looked at before its turn."""
-        self._ahead = None
-
     def __next__(self) -> Piece:
+        with self._turn.take_if_free() as taken:
+            if not taken:
+                raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
+                                 "a stream of its own")
+            if self._stop.cancelled:
+                self._ahead = None
+            return self._next()
+
+    def _next(self) -> Piece:
         event, self._ahead = self._ahead or self._event(), None
         if isinstance(event, Failed):
             raise event.error
@@ -65,17 +73,10 @@ class Stream(Iterator[Piece]):
     def __init__(self, model: PreparedModel, work: Work, stop: Stop, stepper: SourceStepper):
         """Take a request that is checked for a stepper, which the first `next` begins, and when it has to stop."""
         self._stop, self._events = stop, model.stream(work, stop, stepper)
-        self._turn = new_turn()
-        self._pieces = Pieces(model, partial(_event, self._events))
+        self._pieces = Pieces(model, partial(_event, self._events), stop)
 
     def __next__(self) -> Piece:
-        with self._turn.take_if_free() as taken:
-            if not taken:
-                raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
-                                 "a stream of its own")
-            if self._stop.cancelled:
-                self._pieces.forget()
-            return next(self._pieces)
+        return next(self._pieces)
 
     def cancel(self) -> None:
         """End the stream and free its memory, also while another thread waits for the next token.
