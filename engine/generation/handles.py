@@ -84,6 +84,7 @@ class Handle:
     def wait(self, tokens: int, until: Stop) -> None:
         """Wait until there are more tokens than these, or the end. until: when to stop, with an error."""
         own: SimpleQueue[None] = SimpleQueue()
+        closed = False
         self._waiters.append(own)
         try:
             # The session sees from here on who waits, and something may have come before.
@@ -94,8 +95,9 @@ class Handle:
                 with suppress(Empty):
                     own.get(timeout=max(0.0, min(seconds, LOOK)))
                     return
-                if self._session.closed and self.end is None:
+                if closed and self.end is None:     # a close gives it an end at once, unless an interrupt came
                     raise self._session.refusal()
+                closed = self._session.closed
         finally:
             with suppress(ValueError):      # the session has taken it
                 self._waiters.remove(own)

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -94,6 +94,8 @@ class Session:
         """A heap of the deadlines of requests, with their numbers."""
         self._closed = ""
         """Why the session takes no more requests; empty for one that is open."""
+        self.closes = False
+        """Whether the thread that steps shall close the session."""
         self._process = os.getpid()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
@@ -101,7 +103,7 @@ class Session:
 
     def adopt(self) -> None:
         """Let the calling thread be the one that steps."""
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
 
     def submit(self, request: Request | Work, priority: int = 0, owner: str = "", deadline: float | None = None
                ) -> Handle:
@@ -118,14 +120,13 @@ class Session:
             raise InputError(f"priority must be an int, not {shown(priority)}")
         if not isinstance(owner, str):
             raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
-        own = self.shared or deadline is not None
-        stop = Stop(_checked_deadline(deadline)) if own else self._stop
+        until = _checked_deadline(deadline)
         work = request if isinstance(request, Work) else checked(self._stepper, request, self.budget)
         number = next(self._numbers)
         handle = Handle(self, number)
         holder = Holder(handle, self._ended.append)
         holder.number = number
-        work.entry = Entry(number, priority, owner, stop, holder)
+        work.entry = Entry(number, priority, owner, until, holder)
         self._works[number] = work
         if self._closed and self._works.pop(number, None) is not None:
             raise self.refusal()
@@ -136,9 +137,6 @@ class Session:
 
     def end(self, number: int) -> None:
         """Say that a request is cancelled, from any thread; one that has ended is left alone."""
-        work = self._works.get(number)
-        if work is not None and work.entry.stop is not self._stop:
-            work.entry.stop.cancelled = True        # for a step that waits for room in the cache
         self._ended.append(number)
         if self._sleeps:
             self._bell.put(None)
@@ -154,9 +152,10 @@ class Session:
 
         Raises what the model raises, and what stops the session. The session and all its requests have ended then.
         """
-        self._check_thread("step")
+        self._check_process()
         if self._closed:
             raise self.refusal()
+        self._check_thread("step")
         try:
             self._collect()
             self._admit()
@@ -181,16 +180,15 @@ class Session:
 
     def close(self) -> None:
         """End all requests with `Cancelled`, and take no more. A session that is closed is left alone."""
+        self._check_process()
+        if self._closed and not self._works:
+            return
         self._check_thread("close")
         self._shut("it was closed", Cancelled())
 
-    def end_all(self) -> None:
-        """Say that all requests are cancelled, from any thread."""
-        for number in list(self._works):
-            self.end(number)
-
-    def wake(self) -> None:
-        """End a `sleep`, from any thread."""
+    def wake(self, closes: bool = False) -> None:
+        """End a `sleep`, from any thread. closes: a step that waits for room in the cache ends, too, without it."""
+        self.closes = self.closes or closes
         self._bell.put(None)
 
     @property
@@ -201,14 +199,19 @@ class Session:
     def check_waits(self) -> None:
         """Raise `InputError` where a thread that waits for a result would wait for ever."""
         self._check_process()
-        if self.shared and self._thread == threading.get_ident():
+        if not self.shared or self._closed:
+            return
+        if self._thread is threading.current_thread():
             raise InputError("this thread steps the session, so that it would wait for itself; let another thread "
                              "wait, or call step until there is a result")
+        if not self._thread.is_alive():
+            raise InputError("the thread that stepped the session has ended, so no result comes; let a thread step it "
+                             "that lives as long as the requests, or use the session in a with statement")
 
     def statistics(self) -> SessionStatistics:
         """Count what is in the session; any thread may call it."""
         groups, reading = list(self._groups.values()), list(self._reading)
-        return SessionStatistics(sum(len(group.live) for group in groups), len(self._works) - len(self._active),
+        return SessionStatistics(sum(len(group.live) for group in groups), max(0, len(self._works) - len(self._active)),
                                  sum(sequence.unread for sequence in reading), self._step_seconds)
 
     def _collect(self) -> None:
@@ -218,8 +221,8 @@ class Session:
             work = self._arrived[0]
             if not work.ended:
                 self._schedule.wait(work)
-                if work.entry.stop is not self._stop and work.entry.stop.deadline:
-                    heappush(self._deadlines, (work.entry.stop.deadline, work.entry.number))
+                if work.entry.deadline:
+                    heappush(self._deadlines, (work.entry.deadline, work.entry.number))
             self._arrived.popleft()
         while self._ended:
             one = self._ended[0]
@@ -227,6 +230,9 @@ class Session:
             self._ended.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             self._stop_one(heappop(self._deadlines)[1], TimedOut())
+        if len(self._deadlines) > 2 * len(self._works) + 64:      # most of these requests ended before their deadline
+            self._deadlines = [each for each in self._deadlines if each[1] in self._works]
+            heapify(self._deadlines)
 
     def _stop_one(self, number: int, error: EngineError) -> None:
         """End a request with an error, if it has not ended."""
@@ -245,11 +251,10 @@ class Session:
                 self._finish(work, work.results())
                 continue
             try:
-                number = self._stepper.open(work.packed, work.cached, None if self._active else work.entry.stop)
-            except (Cancelled, TimedOut) as error:
-                if work.entry.stop is self._stop:
-                    raise
-                self._finish(work, error=error)
+                number = self._stepper.open(work.packed, work.cached, None if self._active else _Room(self, work))
+            except _NotFirst:
+                if self.closes:
+                    return
                 continue
             except InputError as error:     # it can never fit
                 self._finish(work, error=error)
@@ -264,6 +269,16 @@ class Session:
             self._groups[work.key].enter(work)
             self._reading += work.begin()
             self._traffic.add(work.tokens_in)
+
+    def check_first(self, work: Work) -> None:
+        """Raise `_NotFirst` if a request does not wait any more, or if another one is before it now.
+
+        It is for the wait of a step for room in the cache: it ends what was cancelled and takes what has come.
+        """
+        self._stop.check()
+        self._collect()
+        if self.closes or self._schedule.first() is not work:
+            raise _NotFirst
 
     def _compute(self) -> None:
         """Read what the schedule says, and hand the scores to the groups."""
@@ -377,10 +392,10 @@ class Session:
 
     def _end_one(self, work: Work, end: Done | Failed) -> None:
         work.ended = True
-        self._works.pop(work.entry.number, None)
         handle = work.entry.holder()
-        if handle is not None:
+        if handle is not None and handle.end is None:       # an interrupt may have come behind the next line
             handle.finish(end)
+        self._works.pop(work.entry.number, None)
 
     def _shut(self, reason: str, error: EngineError | None) -> None:
         """End all requests with an error, and take no more. It makes no use of what an interrupt may have left torn."""
@@ -403,10 +418,27 @@ class Session:
                              "a session of its own in the child")
 
     def _check_thread(self, method: str) -> None:
-        self._check_process()
-        if self.shared and threading.get_ident() != self._thread:
+        if self.shared and threading.current_thread() is not self._thread:
             raise InputError(f"{method} of a session belongs to one thread, and another one called it; call submit "
                              "from any thread, and let one thread step")
+
+
+class _NotFirst(Exception):
+    """The request for which a step waits for room is not the next one any more."""
+
+
+class _Room(Stop):
+    """Ends the wait of a step for room in the cache when the session has another request to look at first."""
+
+    __slots__ = ("_session", "_work")
+
+    def __init__(self, session: Session, work: Work):
+        super().__init__()
+        self._session, self._work = session, work
+
+    def check(self) -> None:
+        """Raise `_NotFirst`, or what stops the session."""
+        self._session.check_first(self._work)
 
 
 def _checked_deadline(deadline: Any) -> float:
@@ -417,6 +449,6 @@ def _checked_deadline(deadline: Any) -> float:
         raise InputError(f"deadline must be a number, a time of time.monotonic(), not {shown(deadline)}")
     now = time.monotonic()
     if not deadline > now:
-        raise InputError(f"deadline={deadline:,.3f} has passed: time.monotonic() is {now:,.3f} now; give "
+        raise InputError(f"deadline={shown(deadline)} has passed: time.monotonic() is {now:,.3f} now; give "
                          "time.monotonic() and the seconds that you can wait")
-    return float(deadline)
+    return deadline

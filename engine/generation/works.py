@@ -11,7 +11,6 @@ from typing import Any
 
 from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
-from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
 from .results import logits_error
 from .sequences import Sequence
@@ -35,8 +34,8 @@ class Entry:
     """Requests are counted from 0 in the order in which they came."""
     priority: int
     owner: str
-    stop: Stop
-    """When this request has to stop."""
+    deadline: float
+    """The `time.monotonic()` at which this request ends; 0 for none."""
     holder: Holder
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base.arguments import flag, renamed_arguments
-from ..base.errors import EngineError, InputError, located
+from ..base.errors import BackendUnavailable, EngineError, InputError, located
 from ..base.stop import NEVER
 from ..generation.handles import Handle, Tokens
 from ..generation.prepared import PreparedModel
@@ -47,8 +47,8 @@ class Submission:
     def __iter__(self) -> Iterator[Piece]:
         """Return an iterator over all pieces, from the first one on, as `Generator.stream` yields them.
 
-        Several threads may iterate, each by itself. After the last piece, the error of the request is raised, if there
-        is one.
+        Several threads may iterate, each over an iterator of its own. After the last piece, the error of the request is
+        raised, if there is one.
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
@@ -75,7 +75,6 @@ class Session:
         self._stepper = model.stepper(NEVER)
         self._session = Stepped(self._stepper, model.budget, traffic=model.traffic, pace=pace)
         self._thread: threading.Thread | None = None
-        self._leaves = False
         self._error: BaseException | None = None
 
     @renamed_arguments
@@ -111,18 +110,27 @@ class Session:
         return self._session.statistics()
 
     def __enter__(self) -> Session:
+        if self._session.closed:
+            raise self._session.refusal()
         if self._thread is not None:
             raise InputError("this session has a thread already; make another session for another with statement")
         ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="engine-session", daemon=True)
-        self._thread.start()
-        ready.wait()
+        thread = threading.Thread(target=self._run, args=(ready,), name="engine-session", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise BackendUnavailable(f"the system starts no thread for the session: {error}; end other threads, or "
+                                     "call step outside of a with statement") from None
+        self._thread = thread
+        try:
+            ready.wait()
+        except BaseException:       # an interrupt, after which the block does not run, nor its end
+            self._session.wake(closes=True)
+            raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._leaves = True
-        self._session.end_all()
-        self._session.wake()
+        self._session.wake(closes=True)
         assert self._thread is not None
         self._thread.join()
         if self._error is not None and kind is None:
@@ -133,12 +141,13 @@ class Session:
         self._session.adopt()
         ready.set()
         try:
-            while not self._leaves:
+            while not self._session.closes:
                 if not self._session.step():
                     self._session.sleep(WAIT)
-            self._session.close()
         except BaseException as error:      # `step` has given it to all who wait
             self._error = error
+        finally:
+            self._session.close()
 
 
 def _event(tokens: Tokens) -> Token | EngineError | None:

@@ -236,6 +236,16 @@ def test_deadlines():
     stepper.assert_clean()
 
 
+def test_a_request_that_ends_before_its_deadline_leaves_nothing():
+    session = shared_session(TableStepper(bias=BIAS))
+    handles = [session.submit(request_of(i), deadline=deadline) for i in range(100)
+               for deadline in (10**400, float("inf"))]
+    finish(session)
+    assert all(handle.result() for handle in handles)
+    session.step()
+    assert len(session._deadlines) < 100
+
+
 def test_an_abandoned_handle_ends_its_request(monkeypatch):
     ignored = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
@@ -293,8 +303,9 @@ def test_an_exception_out_of_a_step_ends_the_session(error):
 @pytest.mark.parametrize(("options", "match"), [
     ({"priority": "high"}, "priority must be an int, not 'high'"), ({"priority": True}, "priority must be an int"),
     ({"owner": 3}, "owner must be a str, such as the name of a user, not 3"), ({"owner": None}, "owner must be a str"),
-    ({"deadline": 1.0}, r"deadline=1\.000 has passed: time\.monotonic\(\) is"),
+    ({"deadline": 1.0}, r"deadline=1\.0 has passed: time\.monotonic\(\) is"),
     ({"deadline": "soon"}, "deadline must be a number"), ({"deadline": float("nan")}, "has passed"),
+    ({"deadline": -(10**400)}, "has passed"),
 ])
 def test_wrong_arguments_of_submit(options, match):
     stepper = TableStepper(bias=BIAS)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine import Generator
-from engine.base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
+from engine.base.errors import BackendUnavailable, Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
@@ -136,6 +136,117 @@ def test_a_session_waits_for_the_room_of_a_call():
         later = session.submit([3], max_new_tokens=30)
         stream.cancel()
         assert later.result(60) == generator.generate([[3]], max_new_tokens=30)[0]
+
+
+def test_a_wait_for_room_looks_at_all_requests():
+    """While the first request waits for the room of another call, others end, are refused, and go before it."""
+    generator = Generator(language_model(), cache_tokens=40)
+    stream = generator.stream([1, 2], max_new_tokens=30)
+    next(stream)
+    with generator.session() as session:
+        waiting = session.submit([3], max_new_tokens=30)
+        with pytest.raises(TimedOut):
+            waiting.result(0.05)
+        cancelled = session.submit([3], max_new_tokens=30)
+        late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
+        cancelled.cancel()
+        for answer, error in ((cancelled, Cancelled), (late, TimedOut)):
+            with pytest.raises(error):
+                answer.result(60)
+        assert session.submit([3], max_new_tokens=3, priority=1).result(60).ids
+        second = session.submit([4], max_new_tokens=3)
+        del waiting, answer
+        assert second.result(60) == generator.generate([[4]], max_new_tokens=3)[0]
+    stream.cancel()
+    assert generator.statistics().open_requests == 0
+
+
+def test_requests_that_come_during_the_end_of_the_block_end():
+    """Each of them is refused or cancelled, also while another call has all room of the cache."""
+    generator, ends, leaves = Generator(language_model(), cache_tokens=40), [], threading.Event()
+    stream = generator.stream([1, 2], max_new_tokens=30)
+    next(stream)
+
+    def use(session):
+        while not leaves.is_set():
+            try:
+                session.submit([3], max_new_tokens=30).result(60)
+            except EngineError as error:
+                ends.append(type(error))
+
+    with generator.session() as session:
+        threads = [threading.Thread(target=use, args=(session,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+    leaves.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(ends) >= 8
+    assert set(ends) <= {Cancelled, InputError}
+    assert session.statistics().waiting == 0
+    session.close()
+    for call in (session.step, session.__enter__):
+        with pytest.raises(InputError, match="takes no more requests"):
+            call()
+
+
+def test_an_iterator_belongs_to_one_thread():
+    generator = Generator(language_model())
+    session = generator.session()
+    answer, found = session.submit([1, 2], max_new_tokens=5), []
+    pieces = iter(answer)
+    thread = threading.Thread(target=lambda: found.extend(piece.id for piece in pieces))
+    thread.start()
+    while not answer._handle._waiters:
+        time.sleep(0.001)
+    with pytest.raises(InputError, match="two threads read one stream"):
+        next(pieces)
+    while session.step():
+        pass
+    thread.join(60)
+    assert found == answer.result().ids == [piece.id for piece in answer]
+
+
+def test_nobody_waits_for_a_thread_that_has_ended():
+    generator, found = Generator(language_model()), []
+    thread = threading.Thread(target=lambda: found.append(generator.session().submit([1])))
+    thread.start()
+    thread.join()
+    with pytest.raises(InputError, match="the thread that stepped the session has ended"):
+        found[0].result(60)
+
+
+def test_an_error_between_steps_ends_all_requests(monkeypatch):
+    """The thread that computes goes to sleep; what it raises there is raised at the end of the block, too."""
+    generator = Generator(language_model())
+
+    session, kept = generator.session(), []
+
+    def broken(_):
+        kept.append(session.submit([1]))
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(session._session, "sleep", broken)
+    with pytest.raises(MemoryError, match="none left"), session:
+        pass
+    with pytest.raises(Cancelled):
+        kept[0].result(60)
+
+
+def test_no_thread_for_a_session(monkeypatch):
+    session = Generator(language_model()).session()
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(BackendUnavailable, match="no thread for the session: can't start new thread; end other"):
+            session.__enter__()
+    with session:
+        assert session.submit([1], max_new_tokens=2).result(60).ids
 
 
 def test_an_error_of_a_step_is_raised_by_the_block_and_by_all_that_wait(monkeypatch):
