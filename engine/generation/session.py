@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -109,19 +110,18 @@ class Session:
                ) -> Handle:
         """Let a request wait until it enters, and return its handle at once.
 
-        request: it is checked here, unless it is checked already.
+        request: it is checked here, unless it is checked already; then `check_place` has checked the others, too.
         priority: a request of a higher one enters and is read first. owner: whose request it is; owners have equal
         shares of the tokens that are read. deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
         Raises `InputError` for wrong arguments, for a session that is closed, and in a forked child, and whatever
         `checked` raises.
         """
         self._check_process()
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InputError(f"priority must be an int, not {shown(priority)}")
-        if not isinstance(owner, str):
-            raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
-        until = _checked_deadline(deadline)
-        work = request if isinstance(request, Work) else checked(self._stepper, request, self.budget)
+        if isinstance(request, Work):
+            work, until = request, deadline or 0.0
+        else:
+            until = check_place(priority, owner, deadline)
+            work = checked(self._stepper, request, self.budget)
         number = next(self._numbers)
         handle = Handle(self, number)
         holder = Holder(handle, self._ended.append)
@@ -441,8 +441,12 @@ class _Room(Stop):
         self._session.check_first(self._work)
 
 
-def _checked_deadline(deadline: Any) -> float:
-    """Return the deadline of a request, 0 for None; raises `InputError`."""
+def check_place(priority: Any, owner: Any, deadline: Any) -> float:
+    """Check where a request will stand among others, and return its deadline, 0 for None; raises `InputError`."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InputError(f"priority must be an int, not {shown(priority)}")
+    if not isinstance(owner, str):
+        raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
     if deadline is None:
         return 0.0
     if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
@@ -451,4 +455,4 @@ def _checked_deadline(deadline: Any) -> float:
     if not deadline > now:
         raise InputError(f"deadline={shown(deadline)} has passed: time.monotonic() is {now:,.3f} now; give "
                          "time.monotonic() and the seconds that you can wait")
-    return deadline
+    return float(min(deadline, sys.float_info.max))

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import BackendUnavailable, EngineError, InputError, located
-from ..base.stop import NEVER
+from ..base.stop import NEVER, Stop
 from ..generation.handles import Handle, Tokens
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request, Token
 from ..generation.schedule import Pace
 from ..generation.session import Session as Stepped
-from ..generation.session import SessionStatistics
+from ..generation.session import SessionStatistics, check_place
 from .stream import Piece, Pieces
 
 WAIT = 1.0
@@ -89,12 +89,15 @@ class Session:
             of their owners.
         deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
 
-        Raises `InputError` for whatever is wrong with this request; no other request notices it.
+        Raises `InputError` for whatever is wrong with this request, and `TimedOut` if its deadline comes while its text
+        is read; no other request notices it.
         """
-        request = self._request(source, prompt, flag("add_special_tokens", add_special_tokens), settings)
+        until = check_place(priority, owner, deadline)
+        special = flag("add_special_tokens", add_special_tokens)
+        request = self._request(source, prompt, special, settings, Stop(until))
         with located("input 0"):
             work = self._model.checked(request, self._stepper)
-        handle = self._session.submit(work, priority, owner, deadline)
+        handle = self._session.submit(work, priority, owner, until)
         return Submission(handle, self._model, request.config.num_return_sequences)
 
     def step(self) -> bool:

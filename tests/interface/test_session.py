@@ -192,6 +192,22 @@ def test_requests_that_come_during_the_end_of_the_block_end():
             call()
 
 
+def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
+    """It was in the future when the caller gave it, so that it is no wrong argument."""
+    generator = Generator(language_model(tiny_text()))
+    with generator.session() as session:
+        read = session._request
+
+        def slow(*given):
+            time.sleep(0.03)
+            return read(*given)
+
+        for late in (slow, lambda *given: (read(*given), time.sleep(0.03))[0]):
+            monkeypatch.setattr(session, "_request", late)
+            with pytest.raises(TimedOut):
+                session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
+
+
 def test_an_iterator_belongs_to_one_thread():
     generator = Generator(language_model())
     session = generator.session()
