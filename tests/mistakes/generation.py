@@ -285,6 +285,15 @@ MISTAKES = (
         caught_by=("tests/generation/test_schedule.py::test_a_step_takes_no_longer_than_the_pace_allows",),
     ),
     Mistake(
+        name="credit-for-a-time-without-requests",
+        what="An owner who asked for nothing for a while has all his prompts read before those of others.",
+        file="engine/generation/schedule.py",
+        right="        if owner not in asks:\n",
+        wrong="        if owner not in self._owners:\n",
+        tests="tests/generation/test_schedule.py",
+        caught_by=("tests/generation/test_schedule.py::test_nobody_makes_up_for_a_time_in_which_he_asked_for_nothing",),
+    ),
+    Mistake(
         name="owners-without-turns",
         what="The owner who came first has all his prompts read before those of others.",
         file="engine/generation/schedule.py",
