@@ -44,8 +44,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                                        "sep_token_id": 2}),
     "Nomic": ("NomicBertModel", {}),
     "GTE": ("GteModel", {}),
+    "ESM-2 35M": ("EsmModel", {"hidden_size": 480, "num_hidden_layers": 12, "num_attention_heads": 20,
+                               "intermediate_size": 1920, "position_embedding_type": "rotary", "token_dropout": True,
+                               "emb_layer_norm_before": False, "pad_token_id": 1, "mask_token_id": 32}),
 }  # fmt: skip
-"""The class of each family in transformers, and what its config says beside the defaults, which are the base shape."""
+"""The class of each family in transformers, and what its config says beside the defaults. These are the base shape."""
 
 
 def write_folder(folder: Path, family: str, layers: int | None) -> None:
