@@ -108,6 +108,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     _add_bits(command)
     _add_task(command)
     _add_kind(command)
+    _add_long_context(command)
     command.set_defaults(run=convert)
 
     _add_fetch(commands)
@@ -136,6 +137,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
         _add_run_options(command)
         _add_precision(command, cache=True)
         if name == "generate":
+            _add_long_context(command)
             command.add_argument("--stream", action="store_true", help="write each result token by token")
         else:
             for side in ("source", "target"):
@@ -147,6 +149,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     add_chat(command)
     _add_run_options(command)
     _add_precision(command, cache=True)
+    _add_long_context(command)
     command.set_defaults(run=chat)
 
     command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
@@ -296,6 +299,11 @@ def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: 
             help="precision of the keys and values that are kept; by default float32 for precision float32, otherwise "
             "bfloat16",
         )
+
+
+def _add_long_context(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--long-context", action="store_true", help="take the positions for sequences longer than "
+                         "those of the training, of a model with two tables of them, such as Phi-3.5")  # fmt: skip
 
 
 def _choices(names: Iterable[str]) -> str:
