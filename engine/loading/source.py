@@ -90,7 +90,7 @@ class Source(ABC):
     def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
         """Return the error for files that hold a model for another kind of use."""
         command = f" (on the command line, engine {holds})" if holds != "rank" else ""
-        return UnsupportedError(f"{self.path}: the model is {_HOLDS[holds]}, so it cannot {kind}; load it with "
+        return UnsupportedError(f"{self.path}: this is {_HOLDS[holds]}, so it cannot {kind}; load it with "
                                 f"{CLASSES[holds]}{command}, or with engine.load, which finds the class by itself")
 
     def refuse_task(self, task: str | None, reason: str) -> None:
