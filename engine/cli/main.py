@@ -130,6 +130,28 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
         _add_precision(command)
         command.set_defaults(run=run_head)
 
+    _add_generation(commands)
+    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
+    add_transcription(command)
+    _add_run_options(command)
+    _add_precision(command, cache=True)
+    command.set_defaults(run=transcribe)
+    command = commands.add_parser("serve", help="answer HTTP requests for vectors, ranks, labels and tags",
+                                  description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and "
+                                  "text-embeddings-inference, until the process gets SIGTERM. docs/server.md explains "
+                                  "the routes.")
+    add_serving(command)
+    _add_kind(command)
+    _add_run_options(command)
+    _add_precision(command, auto=True)
+    _add_task(command)
+    command.set_defaults(run=serve)
+    _add_measurements(commands)
+    return parser, commands.choices
+
+
+def _add_generation(commands: Any) -> None:
+    """Add the commands of models that generate texts: generate, translate and chat."""
     for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
                        ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
         command = commands.add_parser(name, help=text)
@@ -151,24 +173,6 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     _add_precision(command, cache=True)
     _add_long_context(command)
     command.set_defaults(run=chat)
-
-    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
-    add_transcription(command)
-    _add_run_options(command)
-    _add_precision(command, cache=True)
-    command.set_defaults(run=transcribe)
-    command = commands.add_parser("serve", help="answer HTTP requests for vectors, ranks, labels and tags",
-                                  description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and "
-                                  "text-embeddings-inference, until the process gets SIGTERM. docs/server.md explains "
-                                  "the routes.")
-    add_serving(command)
-    _add_kind(command)
-    _add_run_options(command)
-    _add_precision(command, auto=True)
-    _add_task(command)
-    command.set_defaults(run=serve)
-    _add_measurements(commands)
-    return parser, commands.choices
 
 
 def _add_encoding(commands: Any) -> None:
