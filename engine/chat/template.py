@@ -134,8 +134,8 @@ class Prompts:
                                  f"would be in the prompt; give the text of a template and not the name of a file{own}")
             return templates.get(options.template, options.template)
         if not templates:
-            raise InputError("this model has no chat template; pass template=..., a template of Jinja, or write the "
-                             "prompt as a text and call generate")
+            raise InputError("this model has no chat template; pass template=..., a template of Jinja (on the command "
+                             "line, --template FILE), or write the prompt as a text and call generate")
         if options.tools is not None and TOOL_USE in templates:
             return templates[TOOL_USE]
         if DEFAULT not in templates:

@@ -33,7 +33,7 @@ def chat(args: argparse.Namespace) -> None:
         raise InputError("standard input is closed; type in a terminal, or give the messages over a pipe, one a line")
     template = None if args.template is None else _read_template(args.template)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                               bits=args.bits, cache=args.cache, revision=args.revision)
+                               bits=args.bits, cache=args.cache, revision=args.revision, long_context=args.long_context)
     generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,
                                   trust_template=args.trust_template)       # before somebody types
     interactive = sys.stdin.isatty()

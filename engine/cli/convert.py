@@ -46,16 +46,17 @@ def convert(args: argparse.Namespace) -> None:
     calibration = None if args.calibration is None else read_lines(args.calibration)
     model = write(open_source(args.folder, revision=args.revision), out, kind=args.kind, task=args.task,
                   precision=args.precision, bounded=args.bounded, calibration=calibration, packed=args.packed,
-                  bits=args.bits)
+                  bits=args.bits, long_context=args.long_context)
     print(f"{out}: {os.path.getsize(out) / 1e6:.1f} MB")
     print_model(model, model.kind)
 
 
 def write(source: Source, out: str, *, kind: str | None, task: str | None, precision: str | None,
-          packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None, bits: str = FASTEST) -> Model:
+          packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None, bits: str = FASTEST,
+          long_context: bool = False) -> Model:
     """Write a model as one .npz file, and return it as it was written; the arguments are those of the command."""
     kind = choose_kind(source, kind)
-    model = load_model(source, kind=kind, task=task, precision=precision)
+    model = load_model(source, kind=kind, task=task, precision=precision, long_context=long_context)
     if precision is not None:
         importance = None
         if calibration is not None:

@@ -68,7 +68,8 @@ def generate(args: argparse.Namespace) -> None:
     check_output(args.output, "lines of text or JSON")
     lines, places = _inputs(args)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                               bits=args.bits, cache=args.cache, revision=args.revision)
+                               bits=args.bits, cache=args.cache, revision=args.revision,
+                               long_context=args.command == "generate" and args.long_context)
     settings = generation_of(args)
     inputs: list[Any] = lines
     if args.command == "translate":

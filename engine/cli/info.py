@@ -44,6 +44,8 @@ def info(args: argparse.Namespace) -> None:
         print_row("path", str(source.path))
         print_row("checksum", f"sha256 {checksum(source.path)}, of the files that are read")
         print_model(model, kind)
+        if source.longest is not None:
+            print_row("long context", f"up to {source.longest} tokens with --long-context, or long_context=True")
 
 
 def print_model(model: Model, kind: str) -> None:

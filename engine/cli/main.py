@@ -108,6 +108,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     _add_bits(command)
     _add_task(command)
     _add_kind(command)
+    _add_long_context(command)
     command.set_defaults(run=convert)
 
     _add_fetch(commands)
@@ -129,26 +130,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
         _add_precision(command)
         command.set_defaults(run=run_head)
 
-    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
-                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
-        command = commands.add_parser(name, help=text)
-        add_settings(command, "prompt" if name == "generate" else "text")
-        _add_run_options(command)
-        _add_precision(command, cache=True)
-        if name == "generate":
-            command.add_argument("--stream", action="store_true", help="write each result token by token")
-        else:
-            for side in ("source", "target"):
-                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
-                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
-        command.set_defaults(run=generate)
-
-    command = commands.add_parser("chat", help="talk with a language model: type, or one message a line over a pipe")
-    add_chat(command)
-    _add_run_options(command)
-    _add_precision(command, cache=True)
-    command.set_defaults(run=chat)
-
+    _add_generation(commands)
     command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
     add_transcription(command)
     _add_run_options(command)
@@ -166,6 +148,31 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     command.set_defaults(run=serve)
     _add_measurements(commands)
     return parser, commands.choices
+
+
+def _add_generation(commands: Any) -> None:
+    """Add the commands of models that generate texts: generate, translate and chat."""
+    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
+                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
+        command = commands.add_parser(name, help=text)
+        add_settings(command, "prompt" if name == "generate" else "text")
+        _add_run_options(command)
+        _add_precision(command, cache=True)
+        if name == "generate":
+            _add_long_context(command)
+            command.add_argument("--stream", action="store_true", help="write each result token by token")
+        else:
+            for side in ("source", "target"):
+                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
+                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
+        command.set_defaults(run=generate)
+
+    command = commands.add_parser("chat", help="talk with a language model: type, or one message a line over a pipe")
+    add_chat(command)
+    _add_run_options(command)
+    _add_precision(command, cache=True)
+    _add_long_context(command)
+    command.set_defaults(run=chat)
 
 
 def _add_encoding(commands: Any) -> None:
@@ -296,6 +303,11 @@ def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: 
             help="precision of the keys and values that are kept; by default float32 for precision float32, otherwise "
             "bfloat16",
         )
+
+
+def _add_long_context(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--long-context", action="store_true", help="take the positions for sequences longer than "
+                         "those of the training, of a model with two tables of them, such as Phi-3.5")  # fmt: skip
 
 
 def _choices(names: Iterable[str]) -> str:

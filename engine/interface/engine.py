@@ -405,7 +405,8 @@ class Engine(HeadMethods, Loaded):
                 ranges=ranges, truncation=truncation, timeout=timeout)  # fmt: skip
         if self._late is not None:
             raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
-                                   "encode_document and encode_tokens return the vectors of tokens")
+                                   "encode_document and encode_tokens return the vectors of tokens (on the command "
+                                   "line, engine embed --result tokens)")
         if (sparse := self.heads.get("encode_sparse")) is not None and sparse.reads_numbers:
             raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
                                    "sparse vectors")

@@ -398,9 +398,10 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
+            late = self._late is not None
             raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
                                    f"{has_heads(self.heads.values())}"
-                                   f"{_INSTEAD if use == 'rank' and not self.heads else ''}")
+                                   f"{BY_SIMILARITY if use == 'rank' and (late or not self.heads) else ''}")
         return self._runners_of_heads[task]
 
     @property
@@ -443,8 +444,9 @@ class HeadMethods:
 
 _DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
 """What the heads of some tasks do, for messages."""
-_INSTEAD = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
-            "np.argsort sorts them")
+BY_SIMILARITY = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
+                 "np.argsort sorts them")
+"""How a model without a head that ranks does it, for messages."""
 
 
 def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:

@@ -52,7 +52,8 @@ LOAD: Mapping[str, OtherName] = {
     "use_mlock": instead(LACKS, False),
     "low_cpu_mem_usage": instead('memory="map" maps the file, and is the default', True, False),
     "lazy_load": instead(LACKS, False),
-    "n_ctx": instead("the limit is that of the model", 0),
+    "n_ctx": instead("the limit is that of the model; long_context=True (--long-context) is for models with two tables "
+                     "of positions, such as Phi-3.5", 0),
     "n_batch": instead("max_batch_tokens bounds the tokens that are computed together"),
     "max_queued_batches": instead(BATCHES, 0),
     "cache_tokens": instead("a Generator alone has it; max_rows and max_batch_tokens bound a call of a Transcriber or "

@@ -41,6 +41,7 @@ from ..uncertainty import probabilities
 from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
 from .engine import Engine
+from .head_methods import BY_SIMILARITY
 from .loaded import Loaded
 from .rerank_prompts import KNOWN, QWEN3, filled, prompt_of
 
@@ -136,9 +137,10 @@ class Reranker(Loaded):
         if model.encoder is None or model.routes:
             raise source.refuse_kind("rank", "encode")
         if "classify" not in tasks_of(model.encoder.heads):
-            has = has_heads(head.config for head in model.encoder.heads)
+            late = None if model.encoder.text is None else model.encoder.text.late
+            has = has_heads([*(head.config for head in model.encoder.heads), *([] if late is None else [late])])
             raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
-                                   f"cannot rank; load it with Engine. It {has}")
+                                   f"cannot rank; load it with Engine. It {has}{BY_SIMILARITY if late else ''}")
         reranker = cls(model, **options)
         address, commit = source.address
         reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)

@@ -61,6 +61,8 @@ Export its numbers where you trust the file,
 and move it out of the folder. The logits of texts are then engine.encode(texts) @ coef.T + intercept"""
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
 """How the names of the classes of transformers end that generate tokens."""
+_WITH_HEAD = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+"""How the names of those end whose heads only encoders have here."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class FolderSource(Source):
         if family.read_generator is None:
             return "encode"
         if family.read_encoder is None:
+            self._refuse_head(values)
             return family.generates
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -109,6 +112,16 @@ class FolderSource(Source):
                              f"{family.generates}, and the key architectures does not say which this one does; say "
                              f'kind="encode" or kind="{family.generates}"')
         return family.generates if any(name.endswith(_GENERATES) for name in names) else "encode"
+
+    def _refuse_head(self, values: Values) -> None:
+        """Raise `UnsupportedError` for a family that generates alone, and a class with a head that would be lost."""
+        names = values.get("architectures")
+        for name in names if isinstance(names, list) else []:
+            if isinstance(name, str) and name.endswith(_WITH_HEAD):
+                raise UnsupportedError(
+                    f"{self.folder.label(CONFIG)}: it names {shown(name)}, and the engine reads no such head of "
+                    f"{shown(values.get('model_type'))} models; kind=\"generate\" (engine generate) loads the language "
+                    "model without it")
 
     def answers(self) -> tuple[int, ...] | None:
         """Return as `Source.answers`, from the module LogitScore of sentence-transformers."""
@@ -193,6 +206,7 @@ class FolderSource(Source):
         home = modules.transformer
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
+            self._refuse_head(values)
             raise self.refuse_kind("encode", family.generates)
         with home.within(CONFIG):
             part = family.read_encoder(values)

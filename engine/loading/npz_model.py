@@ -227,6 +227,12 @@ class NpzSource(Source):
             self._document = parse_object(_text_bytes("config", self._arrays.pop("config"), MAX_JSON))
             _check_document(self._document)
 
+    def refuse_long_context(self) -> UnsupportedError:
+        """Return the error for a file, which has the one table that was chosen when it was written."""
+        return UnsupportedError(f"{self.path}: long_context=True chooses between two tables of positions of a folder "
+                                "or a GGUF file, and an .npz holds one; leave it out, and for the table for long "
+                                "sequences write the file anew: engine convert FOLDER OUT.npz --long-context")
+
     @property
     def kind(self) -> str:
         """Return as `Source.kind`."""

@@ -43,6 +43,8 @@ class Source(ABC):
     """The precision in which the model will run, by its name; None for that of its weights."""
     long_context: bool = False
     """Whether to take the rotary positions beyond the length of the training, of a model with two tables of them."""
+    longest: int | None = None
+    """After `read`: the tokens of a sequence with `long_context`, of a model with two tables; None for other models."""
 
     @property
     @abstractmethod
@@ -72,6 +74,7 @@ class Source(ABC):
 
     def with_context(self, parts: Parts) -> Parts:
         """Return parts with the decoder that `long_context` asks for; raises `UnsupportedError` if there is none."""
+        self.longest = None if parts.long_decoder is None else parts.long_decoder.config.longest_sequence
         if not self.long_context:
             return parts
         if parts.long_decoder is None:
@@ -87,7 +90,7 @@ class Source(ABC):
     def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
         """Return the error for files that hold a model for another kind of use."""
         command = f" (on the command line, engine {holds})" if holds != "rank" else ""
-        return UnsupportedError(f"{self.path}: the model is {_HOLDS[holds]}, so it cannot {kind}; load it with "
+        return UnsupportedError(f"{self.path}: this is {_HOLDS[holds]}, so it cannot {kind}; load it with "
                                 f"{CLASSES[holds]}{command}, or with engine.load, which finds the class by itself")
 
     def refuse_task(self, task: str | None, reason: str) -> None:

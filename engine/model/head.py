@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST, is_unicode
+from .late_config import LateConfig
 
 TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all"), "tag": ("all",), "answer": ("all",), "fill_mask": ("asked",),
@@ -237,7 +238,7 @@ class HeadConfig:
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
 
 
-def has_heads(heads: Iterable[HeadConfig]) -> str:
+def has_heads(heads: Iterable[HeadConfig | LateConfig]) -> str:
     """Say which heads a model has, for a message that names another one: "has heads: tag (6 labels)"."""
     found = ", ".join(head.describe() for head in heads)
     return f"has heads: {found}" if found else "has no heads, and encode gives its vectors"

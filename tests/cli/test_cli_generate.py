@@ -15,6 +15,7 @@ from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig
 
 from ..tools.decoders import DECODERS, make_weights
+from ..tools.paths import GOLDEN
 from ..tools.tiny_text import tiny_text
 
 ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
@@ -178,6 +179,22 @@ def test_convert_and_info(translator, tmp_path, capsys):
     assert "logits = logits p" in capsys.readouterr().out
     assert main(["info", str(out), "--kind", "encode"]) == 1
     assert "load it with Generator" in capsys.readouterr().err
+
+
+def test_convert_and_info_of_two_tables_of_positions(tmp_path, capsys):
+    folder, out = str(GOLDEN / "decoders" / "phi3_long"), tmp_path / "out.npz"
+    assert main(["info", folder]) == 0
+    assert "long context       up to 64 tokens with --long-context" in capsys.readouterr().out
+    for options, longest in (([], 32), (["--long-context"], 64)):
+        assert main(["convert", folder, str(out), *options]) == 0
+        assert load_model(out).decoder.config.longest_sequence == longest
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_a_file_has_one_table_of_positions(language_model, command, capsys):
+    texts = ["--prompt", "cat"] if command == "generate" else []
+    assert main([command, language_model, *texts, "--long-context"]) == 1
+    assert "an .npz holds one; leave it out, and for the table for long sequences" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "advice"), [

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 import numpy as np
 import pytest
 
-from engine import Engine, InputError, UnsupportedError, WeightsError
+from engine import Engine, InputError, Reranker, UnsupportedError, WeightsError
 from engine.backends.ops_interface import Ops
 from engine.cli.main import main
 from engine.encoding import maxsim, pairwise_maxsim
@@ -108,7 +108,7 @@ def test_the_methods_of_the_model(one_backend):
     plain = load("modernbert", backend=one_backend)
     rows = plain.encode_document("Who lives", normalize_embeddings=True)
     np.testing.assert_allclose((rows * rows).sum(axis=1), 1, rtol=1e-5)
-    with pytest.raises(UnsupportedError, match="encode_query, encode_document and encode_tokens return the vectors"):
+    with pytest.raises(UnsupportedError, match=r"encode_tokens return .*engine embed --result tokens"):
         engine.encode("a")
     with pytest.raises(UnsupportedError, match="one vector for each text, which encode returns"):
         Engine.load(folder_of_head("bert_tag"), backend=one_backend).encode_tokens("a")
@@ -118,6 +118,14 @@ def test_the_methods_of_the_model(one_backend):
         engine.encode_tokens("a", task="passage")
     with pytest.raises(InputError, match="token_pooling"):
         engine.encode_document("a", token_pooling=3)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_ranking_names_the_vectors_of_tokens():
+    said = r"encode_tokens; similarity\(encode_query\(query\), encode_document\(documents\)\)"
+    for rank in (load("bert", backend="reference").rank, lambda *_: Reranker.load(folder_of("bert"))):
+        with pytest.raises(UnsupportedError, match=said):
+            rank("a", ["b"])
 
 
 def test_what_the_command_says_of_the_model(capsys):

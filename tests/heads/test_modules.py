@@ -142,7 +142,7 @@ def test_a_static_model_beside_others(tmp_path, one_backend):
         Engine.load(folder, task="query")
     no_default = folders.write_router(tmp_path / "needs", "no default")
     for path in (folder, no_default):
-        with pytest.raises(UnsupportedError, match="the model is an encoder"):
+        with pytest.raises(UnsupportedError, match="this is an encoder"):
             Reranker.load(path)
         with pytest.raises(UnsupportedError, match="a reranker has one encoder, and this model has routes: query, doc"):
             Reranker(load_model(path))

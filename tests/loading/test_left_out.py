@@ -94,6 +94,19 @@ def test_language_models_that_encode(tmp_path):
     assert Engine.load(path, **OPTIONS).heads["classify"].rows == "last"
 
 
+@pytest.mark.parametrize(("name", "architecture"), [
+    ("gemma2", "Gemma2ForSequenceClassification"), ("opt", "OPTForQuestionAnswering"),
+    ("bloom", "BloomForTokenClassification"), ("gpt2", "GPT2ForSequenceClassification"),
+])
+def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
+    """The caller who says that the model shall generate has it without the head."""
+    path = changed(tmp_path / "model", DECODERS / name, architectures=[architecture])
+    for load in (load_model, Engine.load):
+        with pytest.raises(UnsupportedError, match=f"it names '{architecture}', and the engine reads no such head of"):
+            load(path)
+    assert load_model(path, kind="generate").kind == "generate"
+
+
 def test_yarn_that_is_added_lengthens_the_context(tmp_path):
     yarn = {"rope_type": "yarn", "factor": 4.0}
     for scaling, longest in ((yarn, 256), (yarn | {"original_max_position_embeddings": 32}, 128), (None, 64),
