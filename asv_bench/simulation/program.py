@@ -115,7 +115,7 @@ class _Recorder:
         result = "activation" if map.activation else "residual" if residual >= 0 else "plain"
         self.code.append(Instruction("MULTIPLY", needs_barrier, reads, tuple(writes), map=map, result=result))
 
-    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, observed, longest, *, needs_barrier):
+    def attend(self, q, k, v, out, d, scale, softcap, low, high, bias, relative, observed, longest, *, needs_barrier):
         self.code.append(Instruction("ATTEND", needs_barrier, (q, k, v), (out,), d=d, band=(low, high)))
 
     def store(self, x, width, array, *, needs_barrier):

@@ -30,7 +30,7 @@ RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 def operations_on(name: str, threads: int):
     """Let `engine.ops` run on the kernels of this name, on as many threads as there is work for."""
     native = native_ops.NativeOps(isa.load(name), threads)
-    with patch.object(arguments, "_ops", lambda backend, most: native):
+    with patch.object(arguments, "_ops", lambda *_: native):
         yield
 
 

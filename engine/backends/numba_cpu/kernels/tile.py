@@ -61,6 +61,9 @@ def _two_steps(name: str, kind: Arithmetic) -> Callable[..., None]:
     return tile
 
 
+_pairs, _widened = _two_steps("_pairs", PAIRS), _two_steps("_widened", WIDENED)
+
+
 def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: ir.Value, out_stride: ir.Value,
            columns: ir.Value, bias: ir.Value, residual: ir.Value) -> None:
     offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
@@ -207,8 +210,8 @@ sums_of_rows = on_stack(types.float32, ROWS * NV * VL)
 """Allocate space for the sums of these rows and of a panel's columns."""
 
 linear_tile = tile_of(_linear)
-pairs_tile = tile_of(_two_steps("_pairs", PAIRS))
-widened_tile = tile_of(_two_steps("_widened", WIDENED))
+pairs_tile = tile_of(_pairs)
+widened_tile = tile_of(_widened)
 dot_tile = tile_of(_dot, DOT_MR)
 scores_tile = tile_of(_scores)
 maxima_tile = tile_of(_maxima)
