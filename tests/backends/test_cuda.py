@@ -110,23 +110,23 @@ def test_every_field_is_listed(kind):
 
 
 @dataclass(frozen=True)
-class CappedAttend(Attend):
-    softcap: float | None = None
+class SinkAttend(Attend):
+    sink: float | None = None
 
 
-def capped(softcap):
+def with_sink(sink):
     """Return BERT with an Attend that has a new field, which is not listed."""
-    return Program(tuple(CappedAttend(**vars(operation), softcap=softcap) if isinstance(operation, Attend)
+    return Program(tuple(SinkAttend(**vars(operation), sink=sink) if isinstance(operation, Attend)
                          else operation for operation in program_of(BERT).operations))
 
 
 def test_a_new_field_is_refused_until_it_is_listed(monkeypatch):
-    with pytest.raises(UnsupportedError, match="does not run CappedAttend; cython"):
-        check(capped(None))
-    monkeypatch.setitem(RUNS, CappedAttend, RUNS[Attend])
-    check(capped(None))
-    with pytest.raises(UnsupportedError, match=r"does not run CappedAttend with softcap=30\.0; cython"):
-        check(capped(30.0))
+    with pytest.raises(UnsupportedError, match="does not run SinkAttend; cython"):
+        check(with_sink(None))
+    monkeypatch.setitem(RUNS, SinkAttend, RUNS[Attend])
+    check(with_sink(None))
+    with pytest.raises(UnsupportedError, match=r"does not run SinkAttend with sink=30\.0; cython"):
+        check(with_sink(30.0))
     monkeypatch.setitem(RUNS, Attend, {name: RUNS[Attend][name] for name in RUNS[Attend] if name != "scale"})
     with pytest.raises(UnsupportedError, match=r"Attend with scale=0\.7071"):  # a field without a default
         check(program_of(BERT))

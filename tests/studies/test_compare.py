@@ -77,7 +77,7 @@ def _fakes(monkeypatch):
     monkeypatch.setattr(compare, "load_model", lambda path, kind, revision: Model(encoder=random_model()))
     monkeypatch.setattr(compare, "convert_model", lambda model, precision: f"model in {precision}")
 
-    def fake(model, *, backend, threads, precision):
+    def fake(model, *, backend, threads, precision, bits):
         assert model == f"model in {precision}"
         return Fake(precision)
 

@@ -172,7 +172,7 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
     from engine.backends.relative import relative_vectors
     from engine.base.functions import exp, product
     from engine.families.adapters import merge_adapters
-    from engine.generation.sampling import draw, kept
+    from engine.generation.sampling import Filters, draw, kept
     from engine.heads.sparse import weights_of
     from engine.model.generation_config import GenerationConfig
     from engine.model.positions import rotary_angles, sinusoids
@@ -185,7 +185,7 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
         logits = 9 * hashed(1, 10_000, 500)
         u = (hashed(2, 10_000).astype(np.float64) + 1) / 2
         config = GenerationConfig(do_sample=True, top_k=0, top_p=0.95, min_p=0.001)
-        return draw(kept(logits, config, exp=exp)[0], u, exp)
+        return draw(kept(logits, Filters.of([config] * len(logits)), exp=exp)[0], u, exp)
 
     def relative() -> Any:
         model = load_model(ENCODERS / "deberta_v3", kind="encode").encoder

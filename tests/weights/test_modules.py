@@ -73,7 +73,7 @@ def test_the_engines_own_file(model, tmp_path):
 def test_a_backend_without_single_operations_is_named(model, monkeypatch):
     engine = engine_of(model, backend="reference")
 
-    def refuse(self, threads):
+    def refuse(self, threads, portable=False):
         raise UnsupportedError("whole models only")
 
     monkeypatch.setattr(type(get_backend("reference")), "ops", refuse)

@@ -43,10 +43,11 @@ RUNS: dict[type, dict[str, Any]] = {
     Linear: _any("x", "parts", "residual", "layer")
             | {"activation": (None, "gelu", "gelu_tanh", "relu"), "gate": (False,), "scale": (1.0,)},
     Part: _any("weight", "bias", "out", "width", "heads"),
-    Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),)},
+    Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),), "joint": (False,)},
     Attend: _any("q", "k", "v", "out", "scale", "layer")
-            | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",)},
-    Store: _any("x", "layer") | {"array": (0,), "top": (False,)},
+            | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",),
+               "softcap": (0.0,)},
+    Store: _any("x", "layer") | {"array": (0,), "top": (False,), "softcap": (0.0,)},
 }
 """The operations that run, with the values of each field that run.
 
