@@ -24,6 +24,7 @@ from .fields import (
     GATE_ACTIVATIONS,
     activation,
     boolean,
+    class_name,
     head_width,
     integer,
     optional_integer,
@@ -152,9 +153,7 @@ def read_reader(values: Values) -> Parts | None:
     Its head reads the vectors of the decoder, which are its logits by a map that changes nothing. None for a model
     without such a head. Raises `WeightsError` or `UnsupportedError`.
     """
-    names = values.get("architectures")
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    if not name.endswith(("ForSequenceClassification", "ForQuestionAnswering")):
+    if not class_name(values).endswith(("ForSequenceClassification", "ForQuestionAnswering")):
         return None
     parts = read_generator(values)
     assert parts.encoder is not None

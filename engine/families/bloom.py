@@ -31,13 +31,13 @@ NAMES = Names(
     joined_by_head=("attention.qkv",),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
-_DIALECT = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
+DIALECT = {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"}
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
-    values = merge_dialects(values, _DIALECT)
+    values = merge_dialects(values, DIALECT)
     width, heads = integer(values, "hidden_size", 64), integer(values, "num_attention_heads", 8)
     config = ModelConfig(
         family="bloom",

@@ -13,6 +13,7 @@ import numpy as np
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
+from . import gpt2
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
@@ -54,15 +55,13 @@ GPTJ = Names(
 )
 CODEGEN = replace(GPTJ, layer={**{name: own for name, own in GPTJ.layer.items() if own[-5:] not in ("query", "value")
                                   and not own.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
-_DIALECT = {"n_positions": "max_position_embeddings", "n_embd": "hidden_size", "n_head": "num_attention_heads",
-            "n_layer": "num_hidden_layers", "n_inner": "intermediate_size"}  # fmt: skip
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
-    values = merge_dialects(values, _DIALECT)
+    values = merge_dialects(values, gpt2.DIALECT)
     width, heads, columns = (integer(values, key, default) for key, default in (
         ("hidden_size", 4096), ("num_attention_heads", 16), ("rotary_dim", 64)))  # fmt: skip
     if family == "codegen" and heads % _CORES:

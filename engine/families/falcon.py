@@ -24,8 +24,7 @@ _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
-    values = merge_dialects(values, {"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
-                                     "n_head": "num_attention_heads"})
+    values = merge_dialects(values, bloom.DIALECT)
     width, heads = integer(values, "hidden_size", 4544), integer(values, "num_attention_heads", 71)
     own = head_width(width, heads)
     if values.get("num_ln_in_parallel_attn") not in (None, 1):

@@ -43,6 +43,12 @@ def optional_integer(values: dict[str, Any], key: str, default: int) -> int:
     return default if values.get(key) is None else integer(values, key, default)
 
 
+def class_name(values: Mapping[str, Any]) -> str:
+    """Return the class of transformers that a config.json names first; "" if it names none."""
+    names = values.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+
+
 LAYER_TYPES = ("full_attention", "sliding_attention")
 """The kinds of layers, by their names in `layer_types`: those that see all keys, and those that see a window."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import llama
+from .names import JOINED_GATE
 from .parts import Part, Parts, Values
 
 _LAYER = {name: own for name, own in llama.TIED.layer.items() if name not in ("mlp.gate_proj", "mlp.up_proj")}
-TIED = replace(llama.TIED, layer={**_LAYER, "mlp.gate_up_proj": "ffn.gate_up"},
-               joined={"ffn.gate_up": ("ffn.gate", "ffn.up")})
-OWN_LOGITS = replace(TIED, embeddings=llama.OWN_LOGITS.embeddings, copies={})
+TIED = replace(llama.TIED, layer={**_LAYER, "mlp.gate_up_proj": "ffn.gate_up"}, joined=JOINED_GATE)
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, "glm")
-    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
+    return Parts(None, Part(config, llama.names_of(config, TIED)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import activation, boolean, head_width, integer, merge_dialects, number, refuse_variants
+from .fields import activation, boolean, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
 from .names import Names
 from .parts import Part, Parts, Values, Weights
 
@@ -48,27 +48,30 @@ DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "n
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
+    return Parts(None, Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
+
+
+def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:
+    """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
     values = merge_dialects(values, DIALECT)
     width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    inner = values.get("intermediate_size")
-    config = ModelConfig(
-        family="gpt2",
+    return ModelConfig(
+        family=family,
         hidden_size=width,
         num_layers=integer(values, "num_hidden_layers", 12),
         num_heads=heads,
         head_width=head_width(width, heads),
-        ffn_size=4 * width if inner is None else integer(values, "intermediate_size", 0),
+        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
         vocab_size=integer(values, "vocab_size", 50257),
         max_positions=integer(values, "max_position_embeddings", 1024),
         embedding_norm=False,
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
-        activation=activation(values, "activation_function", "gelu_new"),
+        activation=activation(values, "activation_function", usual_activation),
         attention_scale=None if boolean(values, "scale_attn_weights", True) else 1.0,
         attention_kinds=(AttentionKind(causal=True),),
         logits="tied",
     )
-    return Parts(None, Part(config, NAMES, _transposed))
 
 
 def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
+from . import gpt2
 from .fields import activation, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
-from .names import Names
 from .parts import Part, Parts, Values
 
-NAMES = Names(
-    prefix="transformer.",
-    embeddings={
-        "wte.weight": "embeddings.word",
-        "wpe.weight": "embeddings.position",
-        "ln_f.weight": "final_norm.weight",
-        "ln_f.bias": "final_norm.bias",
-    },
-    layers="h.",
+NAMES = replace(
+    gpt2.NAMES,
     layer={
         "ln_1": "attention.norm",
         "attn.attention.q_proj": "attention.query",
@@ -29,7 +24,7 @@ NAMES = Names(
         "mlp.c_proj": "ffn.down",
     },
     left_out=("score.", "classifier.", "qa_outputs."),
-    copies={"embeddings.word": ("lm_head.weight",)},
+    joined={},
     buffers=(".attn.attention.bias", ".attn.attention.masked_bias"),
 )
 _DIALECT = {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}

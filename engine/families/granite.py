@@ -16,7 +16,7 @@ from ..model.config import ModelConfig
 from ..weights.blocks import plain_numbers
 from . import llama
 from .fields import integer, number, refuse_variants
-from .names import Names
+from .names import JOINED_GATE, Names
 from .parts import Part, Parts, Values, Weights
 
 _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.weight", "ffn.down.bias")
@@ -26,7 +26,7 @@ _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.wei
 def _with_shared_mlp(names: Names) -> Names:
     layer = {name: own for name, own in names.layer.items() if not name.startswith("mlp.")}
     layer |= {"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"}
-    return replace(names, layer=layer, joined={"ffn.gate_up": ("ffn.gate", "ffn.up")})
+    return replace(names, layer=layer, joined=JOINED_GATE)
 
 
 def read_generator(values: Values) -> Parts:
@@ -41,7 +41,7 @@ def read_generator(values: Values) -> Parts:
     multiplier = number(values, "residual_multiplier", 1.0)
     if not 1e-6 < abs(multiplier) < 1e6:
         raise WeightsError(f"residual_multiplier must be a number between 1e-6 and 1e6, not {multiplier}")
-    names = llama.TIED if config.logits == "tied" else llama.OWN_LOGITS
+    names = llama.names_of(config)
 
     def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
         with np.errstate(over="ignore", invalid="ignore"):      # a later check reports infinite numbers and NaN

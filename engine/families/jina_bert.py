@@ -11,6 +11,7 @@ from typing import Any
 from ..base.errors import UnsupportedError, shown
 from ..model.config import ModelConfig
 from . import bert, heads
+from .names import JOINED_GATE
 
 NAMES = replace(
     bert.NAMES,
@@ -20,7 +21,7 @@ NAMES = replace(
         "mlp.wo": "ffn.down",
         "mlp.layernorm": "ffn.norm",
     },
-    joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    joined=JOINED_GATE,
     # The gate has the activation of feed_forward_type, and the head of words that of hidden_act.
     heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
                                          "cls.predictions.decoder", "cls.predictions.bias",

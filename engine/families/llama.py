@@ -14,6 +14,7 @@ from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
+from .names import Names
 from .parts import Part, Parts, Values
 
 TIED = replace(
@@ -27,7 +28,13 @@ TIED = replace(
     heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
-OWN_LOGITS = replace(TIED, embeddings={**eurobert.NAMES.embeddings, "lm_head.weight": "logits.weight"}, copies={})
+
+
+def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
+    """Return the names of the tensors of a language model. tied: those of one whose logits are by the word table."""
+    if config.logits == "tied":
+        return tied
+    return replace(tied, embeddings={**tied.embeddings, "lm_head.weight": "logits.weight"}, copies={})
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ def read_generator(values: Values) -> Parts:
         if boolean(values, "attention_bias", False) != boolean(values, "mlp_bias", False):
             raise UnsupportedError("attention_bias and mlp_bias (qkv_bias and bias) must be equal")
     config = read_config(values, family)
-    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
+    return Parts(None, Part(config, names_of(config)))
 
 
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:

@@ -20,7 +20,7 @@ from .fields import (
     refuse_variants,
     rotary,
 )
-from .names import JOINED_HEADS, Names
+from .names import JOINED_GATE, JOINED_HEADS, Names
 
 _HEAD = (heads.Layer("dense", "head.dense", heads.read_activation("classifier_activation")),
          heads.Layer("norm", "head.norm", norm=True))
@@ -51,7 +51,7 @@ NAMES = Names(
         heads.named("answer", *_HEAD, heads.CLASSIFIER),
         heads.named("fill_mask", *_HEAD, heads.Layer("decoder", "decoder", tied=True)),
     ),
-    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    joined=JOINED_HEADS | JOINED_GATE,
 )
 
 

@@ -46,8 +46,11 @@ FLASH_LAYER = {
 }
 """A post-norm layer in Jina's code, which fuses queries, keys and values for flash attention."""
 
-JOINED_HEADS = {"attention.qkv": ("attention.query", "attention.key", "attention.value")}
+JOINED_HEADS: dict[str, tuple[str, ...]] = {"attention.qkv": ("attention.query", "attention.key", "attention.value")}
 """The rows of queries, keys and values in one tensor."""
+
+JOINED_GATE: dict[str, tuple[str, ...]] = {"ffn.gate_up": ("ffn.gate", "ffn.up")}
+"""The rows of gate and up in one tensor."""
 
 
 _WRAPPERS = ("module.", "model.")

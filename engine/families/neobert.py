@@ -9,7 +9,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import fields
 from .fields import head_width, integer, number, optional_integer
-from .names import JOINED_HEADS, Names
+from .names import JOINED_GATE, JOINED_HEADS, Names
 
 NAMES = Names(
     prefix="model.",
@@ -24,7 +24,7 @@ NAMES = Names(
         "ffn.w3": "ffn.down",
     },
     left_out=("decoder.", "dense.", "classifier."),
-    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    joined=JOINED_HEADS | JOINED_GATE,
     joined_by_head=("attention.qkv",),
 )
 

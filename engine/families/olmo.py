@@ -17,7 +17,7 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"clip_qkv": None})
     config = replace(llama.read_config(values, "olmo"), norm="layer", norm_bias=False, norm_eps=1e-5)
-    names = llama.TIED if config.logits == "tied" else llama.OWN_LOGITS
+    names = llama.names_of(config)
     names = replace(names, embeddings={name: own for name, own in names.embeddings.items() if "norm" not in name},
                     layer={name: own for name, own in names.layer.items() if "norm" not in name})
     return Parts(None, Part(config, names, _with_norms))

@@ -14,11 +14,10 @@ from .parts import Part, Parts, Values
 _LAYER = {name: own for name, own in llama.TIED.layer.items() if not name.endswith("layernorm")}
 TIED = replace(llama.TIED, layer={**_LAYER, "post_attention_layernorm": "attention.post_norm",
                                   "post_feedforward_layernorm": "ffn.post_norm"})
-OWN_LOGITS = replace(TIED, embeddings=llama.OWN_LOGITS.embeddings, copies={})
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, str(values.get("model_type")))
     config = replace(config, norm_place="reordered", joint_norm=not config.head_norm)
-    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
+    return Parts(None, Part(config, llama.names_of(config, TIED)))

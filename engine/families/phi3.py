@@ -14,7 +14,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..base.functions import log, power
 from ..model.config import ModelConfig
 from . import fields, llama
-from .names import JOINED_HEADS
+from .names import JOINED_GATE, JOINED_HEADS
 from .parts import Part, Parts, Values
 
 _LAYER = {name: own for name, own in llama.TIED.layer.items()
@@ -22,9 +22,8 @@ _LAYER = {name: own for name, own in llama.TIED.layer.items()
 TIED = replace(
     llama.TIED,
     layer={**_LAYER, "self_attn.qkv_proj": "attention.qkv", "mlp.gate_up_proj": "ffn.gate_up"},
-    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    joined=JOINED_HEADS | JOINED_GATE,
 )
-OWN_LOGITS = replace(TIED, embeddings=llama.OWN_LOGITS.embeddings, copies={})
 
 _LONG = ("longrope", "su", "yarn")
 """What files call LongRoPE: "su" and "yarn" are its first names in files of Phi-3."""
@@ -55,7 +54,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _part(config: ModelConfig) -> Part:
-    return Part(config, TIED if config.logits == "tied" else OWN_LOGITS)
+    return Part(config, llama.names_of(config, TIED))
 
 
 def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int) -> ModelConfig:

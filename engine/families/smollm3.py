@@ -25,7 +25,7 @@ def read_generator(values: Values) -> Parts:
     if not all(rotates):
         config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
                          layer_kinds=tuple(int(not own) for own in rotates))
-    return Parts(None, Part(config, llama.TIED if config.logits == "tied" else llama.OWN_LOGITS))
+    return Parts(None, Part(config, llama.names_of(config)))
 
 
 def _rotating(values: Values, num_layers: int) -> list[bool]:

@@ -19,6 +19,6 @@ def read_generator(values: Values) -> Parts:
     parallel = boolean(values, "use_parallel_residual", False)
     if parallel:
         config = replace(config, norm_place="parallel")
-    names = llama.TIED if config.logits == "tied" else llama.OWN_LOGITS
+    names = llama.names_of(config)
     names = replace(names, embeddings={**names.embeddings, "norm.bias": "final_norm.bias"})
     return Parts(None, Part(config, names, with_one_norm) if parallel else Part(config, names))

@@ -10,10 +10,9 @@ from .parts import Part, Parts, Values
 _LAYER = {name: own for name, own in llama.TIED.layer.items() if not name.startswith("mlp.")}
 TIED = replace(llama.TIED, embeddings={**llama.TIED.embeddings, "norm.bias": "final_norm.bias"},
                layer={**_LAYER, "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"})
-OWN_LOGITS = replace(TIED, embeddings={**TIED.embeddings, "lm_head.weight": "logits.weight"}, copies={})
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = replace(llama.read_config(values, "starcoder2"), gated=False)
-    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
+    return Parts(None, Part(config, llama.names_of(config, TIED)))

@@ -17,7 +17,7 @@ from ..model.config import LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, refuse_variants
-from .names import Names
+from .names import JOINED_GATE, Names
 from .parts import Part, Values, Weights
 
 NAMES = Names(
@@ -60,7 +60,7 @@ NAMES = Names(
         "mlp.down_proj": "ffn.down",
     },
     left_out=("pooler.", "classifier.", "decoder.", "embeddings.mask_token"),
-    joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    joined=JOINED_GATE,
 )
 
 RESIZES = {"vit": "none", "dinov2": "bicubic", "dinov2_with_registers": "antialias"}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..families.fields import LAYER_TYPES
-from ..families.names import JOINED_HEADS, Names
+from ..families.names import JOINED_GATE, JOINED_HEADS, Names
 
 Own = Mapping[str, Any]
 """The settings of a file that begin with the name of the architecture, without that name."""
@@ -62,8 +62,7 @@ _NAMES = Names(
 )
 _POST_NORM = replace(_NAMES, layer={
     **_NAMES.layer, "attn_output_norm": "attention.norm", "layer_output_norm": "ffn.norm"})
-_PHI3 = replace(_NAMES, layer={**_NAMES.layer, "ffn_up": "ffn.gate_up"},
-                joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")})
+_PHI3 = replace(_NAMES, layer={**_NAMES.layer, "ffn_up": "ffn.gate_up"}, joined=JOINED_HEADS | JOINED_GATE)
 
 KEYS = {
     "block_count": "num_hidden_layers",

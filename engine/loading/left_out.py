@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..base.errors import listed
+from ..families.fields import class_name
 from ..families.heads import CLASSES
 from ..families.names import Names
 from ..model.config import ModelConfig
@@ -51,8 +52,7 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
 
     tasks: those of the heads that were read. unread: the names of tensors of heads, and of what the family leaves out.
     """
-    names = values.get("architectures")
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+    name = class_name(values)
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
     own = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
     if task is not None and task not in tasks and own:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.errors import InputError, WeightsError, listed
 from ..families import FAMILIES
+from ..families.fields import class_name
 from ..families.parts import Part
 from ..files.folder import ModelFolder
 from ..weights.parameters import expected_shapes
@@ -25,11 +26,9 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     """
     if "model_type" in values:
         return values
-    names = values.get("architectures")
-    if isinstance(names, list) and names and isinstance(names[0], str):
-        name = names[0].removesuffix("Model").partition("For")[0].partition("LMHead")[0]
-        if name in CLASSES:
-            return values | {"model_type": CLASSES[name]}
+    name = class_name(values).removesuffix("Model").partition("For")[0].partition("LMHead")[0]
+    if name in CLASSES:
+        return values | {"model_type": CLASSES[name]}
     tensors = _tensor_names(folder)
     fitting = [model_type for model_type in FAMILIES if _fits(model_type, values, tensors)]
     if len(fitting) == 1:
