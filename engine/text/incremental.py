@@ -179,7 +179,7 @@ class _Bytes(_Tokens):
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def token(self, token: str) -> Iterator[Part]:
-        known = [_BYTES.get(character) for character in token]
+        known = [BYTES.get(character) for character in token]
         data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
         yield self._decoder.decode(data), False
 
@@ -265,7 +265,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
 _OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 """The bytes that ByteLevel writes as the characters of the same numbers; the others get the numbers from 256 on."""
 _OTHERS = [byte for byte in range(256) if byte not in _OWN]
-_BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+"""The byte of each character of ByteLevel."""
 
 
 def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens]) -> _Step:

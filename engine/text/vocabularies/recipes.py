@@ -9,6 +9,7 @@ from typing import Any
 from ...base.errors import shown
 from ...files.folder import ModelFolder
 from ...files.reading import MAX_JSON, FormatError, parse_object
+from ..incremental import BYTES
 from .byte_pairs import checked_pairs, sentencepiece_bpe, spaces_decoder
 from .fairseq import mbart, mbart50, nllb
 from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
@@ -137,7 +138,7 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Comp
     extra = _extra(settings, "extra_ids", 125)
     named = [settings.token(name, token["content"])["content"] for name, token in _BYT5_TOKENS.items()]
     sentinels = [f"<extra_id_{i}>" for i in range(extra)]
-    ids = {token: i for i, token in enumerate([*named, *_byte_characters(), *sentinels])}
+    ids = {token: i for i, token in enumerate([*named, *sorted(BYTES, key=BYTES.__getitem__), *sentinels])}
     if len(ids) != len(named) + 256 + extra:
         raise FormatError(f"the special tokens {', '.join(map(shown, named))} must differ from each other and from "
                           "single characters")
@@ -147,13 +148,6 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Comp
     splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return Components(model, ids, None, splitter, _BYT5_TOKENS, *T5, [added_token(text) for text in sentinels],
                       {**splitter, "add_prefix_space": True})
-
-
-def _byte_characters() -> list[str]:
-    """Return the character that stands for each byte in a byte-level vocabulary: itself where it can be printed."""
-    printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printed else next(others)) for byte in range(256)]
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
