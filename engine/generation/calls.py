@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,11 +40,7 @@ def generate(
     `InputError` for wrong requests, and the error of a request that fails. Whatever happens, this call closes all
     requests that it opened.
     """
-    events = Events(stepper, requests, budget, stop, traffic, tokens=False)
-    try:
-        return [_succeeded(end, places) for end in _in_order(events)]
-    finally:
-        events.close()
+    return _run(stepper, requests, budget, stop, traffic, partial(_succeeded, places))
 
 
 def in_order(
@@ -101,14 +98,15 @@ def last_logits(
 
     works = [LastLogits(prompts, [*ids], advance=advance, place=place_in(group))
              for group, prompts in enumerate(groups)]
-    events = Events(stepper, works, budget, stop, None, tokens=False)
+    return _run(stepper, works, budget, stop, None, _results_of)
+
+
+def _run(stepper: SourceStepper, requests: Iterable[Request | Work], budget: Budget | None, stop: Stop,
+         traffic: Traffic | None, results: Callable[[Done | Failed], Any]) -> list[Any]:
+    """Return what `results` returns of the end of each request, in their order. All requests are closed then."""
+    events = Events(stepper, requests, budget, stop, traffic, tokens=False)
     try:
-        found: list[Any] = []
-        for end in _in_order(events):
-            if isinstance(end, Failed):
-                raise end.error
-            found.append(end.results)
-        return found
+        return [results(end) for end in _in_order(events)]
     finally:
         events.close()
 
@@ -146,11 +144,16 @@ def _resumed(task: Task, handle: Handle) -> Work:
     return task.send(results)
 
 
-def _succeeded(end: Done | Failed, places: Sequence[str] | None) -> Any:
+def _succeeded(places: Sequence[str] | None, end: Done | Failed) -> Any:
     """Return the results of a request that did not fail; raises the error of one that did, with its place."""
+    with located(f"input {end.request}" if places is None else places[end.request]):
+        return _results_of(end)
+
+
+def _results_of(end: Done | Failed) -> Any:
+    """Return the results of a request that did not fail; raises the error of one that did, which has its place."""
     if isinstance(end, Failed):
-        with located(f"input {end.request}" if places is None else places[end.request]):
-            raise end.error
+        raise end.error
     return end.results
 
 

@@ -247,18 +247,14 @@ class PathGroup(Group):
 
     def changed(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores [R,V] of all tokens with the changes of this step."""
-        for i, (rows, changes) in enumerate(self._changes):
-            if len(rows) == len(scores):
-                scores = scores.copy()
-                for change in changes:
-                    change.apply(scores)
-                continue
-            if not i:
-                scores = scores.copy()
-            own = scores[rows]
+        if self._changes:
+            scores = scores.copy()
+        for rows, changes in self._changes:
+            own = scores if len(rows) == len(scores) else scores[rows]
             for change in changes:
                 change.apply(own)
-            scores[rows] = own
+            if own is not scores:
+                scores[rows] = own
         return scores
 
     def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ..base.arguments import flag, renamed_arguments
-from ..base.errors import BackendUnavailable, EngineError, InputError, located
+from ..base.errors import BackendUnavailable, InputError, located
 from ..base.stop import NEVER, Stop
-from ..generation.handles import Handle, Tokens
+from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
-from ..generation.results import Request, Token
+from ..generation.results import Request
 from ..generation.schedule import Pace
 from ..generation.session import Session as Stepped
 from ..generation.session import SessionStatistics, check_place
-from .stream import Piece, Pieces
+from .stream import Piece, Pieces, next_event
 
 WAIT = 1.0
 """Seconds after which the thread of a session that has nothing to do looks again; a request wakes it at once."""
@@ -52,8 +53,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        tokens = iter(self._handle)
-        return Pieces(self._model, lambda: _event(tokens))
+        return Pieces(self._model, partial(next_event, iter(self._handle)))
 
 
 class Session:
@@ -151,11 +151,3 @@ class Session:
             self._error = error
         finally:
             self._session.close()
-
-
-def _event(tokens: Tokens) -> Token | EngineError | None:
-    """Return the next token of a request, or what follows the last one: an error, or None."""
-    try:
-        return next(tokens, None)
-    except EngineError as error:
-        return error

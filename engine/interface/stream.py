@@ -73,7 +73,7 @@ class Stream(Iterator[Piece]):
     def __init__(self, model: PreparedModel, work: Work, stop: Stop, stepper: SourceStepper):
         """Take a request that is checked for a stepper, which the first `next` begins, and when it has to stop."""
         self._stop, self._events = stop, model.stream(work, stop, stepper)
-        self._pieces = Pieces(model, partial(_event, self._events), stop)
+        self._pieces = Pieces(model, partial(_uncancelled, self._events), stop)
 
     def __next__(self) -> Piece:
         return next(self._pieces)
@@ -95,11 +95,15 @@ class Stream(Iterator[Piece]):
         self.cancel()
 
 
-def _event(events: Iterator[Event]) -> Event | EngineError | None:
-    """Return the next event of a stream; None after a cancellation, and after the last one."""
+def next_event(events: Iterator[Event]) -> Event | EngineError | None:
+    """Return the next of some events, or what follows the last one: an error, or None."""
     try:
         return next(events, None)
-    except Cancelled:
-        return None
     except EngineError as error:
         return error
+
+
+def _uncancelled(events: Iterator[Event]) -> Event | EngineError | None:
+    """Return the next event of a stream, which a cancellation ends without an error."""
+    found = next_event(events)
+    return None if isinstance(found, Cancelled) else found
