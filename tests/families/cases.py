@@ -654,7 +654,7 @@ ESM = Case(
         ("esm1b", "pad_token_id", {"pad_token_id": None}),
         ("esm2", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
     ],
-    cuda="Heads with rotary")
+    cuda="(Embed with scale|Heads with rotary)")
 
 EUROBERT = Case(
     "eurobert", "EuroBERT",
