@@ -245,7 +245,7 @@ def _only_imports(path: Path) -> bool:
         isinstance(node, ast.FunctionDef | ast.ClassDef) for node in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
-def tests_of(module: str) -> list[str]:
+def files_of(module: str) -> list[str]:
     """Return the test files of a module, as paths in tests/; the list is empty if the map lacks the module.
 
     module: its path in engine/, such as "loading/static.py".
@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> int:
     missing = 0
     for argument in arguments:
         module = argument.removeprefix("./").removeprefix("engine/")
-        tests = tests_of(module) if (ENGINE / module).is_file() else []
+        tests = files_of(module) if (ENGINE / module).is_file() else []
         missing |= not tests
         print(*([f"tests/{test}" for test in tests] or [f"{argument} is no module that the map has"]), sep="\n",
               file=sys.stdout if tests else sys.stderr)

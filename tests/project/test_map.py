@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..map import ENGINE, OTHERS, fit_of, main, modules, named, tests_of
+from ..map import ENGINE, OTHERS, files_of, fit_of, main, modules, named
 from ..mistakes.cases import MISTAKES
 from ..tools.paths import TESTS
 
@@ -10,7 +10,7 @@ MODULES = modules()
 
 
 def test_each_module_has_its_tests():
-    assert [module for module in MODULES if not tests_of(module)] == []
+    assert [module for module in MODULES if not files_of(module)] == []
 
 
 def test_each_test_of_the_table_is_there():
@@ -21,7 +21,7 @@ def test_the_tests_of_each_module_catch_its_mistakes():
     """The seeded mistakes say which tests see a mistake in a module: one of these is among the tests of the module."""
     unseen = [mistake.name for mistake in MISTAKES if mistake.file.startswith("engine/")
               and not {test.partition("::")[0] for test in mistake.caught_by}
-              & {f"tests/{test}" for test in tests_of(mistake.file.removeprefix("engine/"))}]
+              & {f"tests/{test}" for test in files_of(mistake.file.removeprefix("engine/"))}]
     assert unseen == []
 
 
@@ -46,7 +46,7 @@ def test_each_pattern_of_the_table_is_needed():
     ("files/none.py", []),
 ])
 def test_the_rule(module, tests):
-    assert tests_of(module) == tests
+    assert files_of(module) == tests
     assert tests == [] or (ENGINE / module).is_file()
 
 
