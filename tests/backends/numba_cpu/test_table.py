@@ -323,10 +323,12 @@ def test_on_a_cpu_without_avx():
     run_pytest("-k", "not without and not with_avx512", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
 
 
-@pytest.mark.parametrize(("names", "pairs"), [(("linear", "bfloat16", "int8", "attention"), ""), (("bfloat16",), "1")])
-def test_in_the_shapes_of_a_cpu_with_avx512(names, pairs):
+@pytest.mark.parametrize(("names", "kernels", "pairs"), [
+    (("linear", "bfloat16", "int8", "attention"), "linear,bfloat16,int8,attention", ""),
+    (("bfloat16",), "linear,bfloat16", "1")])
+def test_in_the_shapes_of_a_cpu_with_avx512(names, kernels, pairs):
     files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
-    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, AS_AVX512BF16=pairs)
+    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, AS_AVX512BF16=pairs, AS_AVX512_KERNELS=kernels)
 
 
 @pytest.mark.skipif(not target.TILES, reason=f"no tiles here: {target.WHY_NO_TILES}")
