@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..model.config import ModelConfig
-from ..model.generation_config import GenerationConfig, check_length
-from .results import Request, decoder_ids, forced_first
-from .scoring import check_continuation
+from ..model.generation_config import GenerationConfig, check_length, ids_array
+from .results import forced_first
 
 _PADS_HAVE_NO_POSITION = ("m2m_100",)
 """Families whose decoder numbers the tokens that are no padding."""
@@ -65,9 +64,9 @@ class Lengths:
         self._check_source(source, prompt)
         self.prompt.check(len(prompt) + len(forced_first(config, len(prompt))))
 
-    def check_scored(self, request: Request, continuation: Sequence[int]) -> None:
-        """Raise `InputError` for a request whose continuation cannot be scored."""
-        source, prompt = decoder_ids(request)
+    def check_scored(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], continuation: Sequence[int]
+                     ) -> NDArray[np.int64]:
+        """Return the ids of a continuation; raises `InputError` for a request that cannot be scored."""
         self._check_source(source, prompt)
         self.prompt.check(len(prompt))
         ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest)
@@ -87,3 +86,16 @@ class Lengths:
         if self._pad is not None and (ids == self._pad).any():
             raise InputError(f"{what} has the id {self._pad} of the pad token, to which this family of models gives no "
                              "position; leave it out")
+
+
+def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest: int | None) -> NDArray[np.int64]:
+    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
+
+    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
+    """
+    found = ids_array("a continuation", ids)
+    if found.size and found.max() >= vocab_size:
+        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
+    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
+                 "scores")
+    return found

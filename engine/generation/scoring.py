@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
-from ..base.errors import EngineError, InputError, located
-from ..model.generation_config import check_length, ids_array
+from ..base.errors import EngineError, located
 from .encoder_decoder import SourceStepper
+from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
 from .sequences import Sequence
 from .top_k import log_sum_exp
@@ -30,15 +30,18 @@ class Scoring(Work):
     """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
-                 seen: Seen | None = None):
+                 seen: Seen | None = None, lengths: Lengths | None = None):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that.
+        seen: gets the logits before that. lengths: as in `checked`.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
-        ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        if lengths is None:
+            ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        else:
+            ids = lengths.check_scored(source, prompt, continuation)
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
@@ -91,19 +94,6 @@ class _Scorings(Group):
                 work.seen(logits, targets)
             if not sequence.unread:
                 outcome.done[work] = work.found
-
-
-def check_continuation(prompt: int, ids: List[int], vocab_size: int, longest: int | None) -> NDArray[np.int64]:
-    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
-
-    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
-    """
-    found = ids_array("a continuation", ids)
-    if found.size and found.max() >= vocab_size:
-        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
-    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
-                 "scores")
-    return found
 
 
 @dataclass(eq=False, slots=True)
