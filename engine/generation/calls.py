@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.batch import Batch
 from ..base.errors import EngineError, located
 from ..base.stop import NEVER, Stop
 from .encoder_decoder import SourceStepper
@@ -17,7 +18,7 @@ from .handles import Handle, Tokens
 from .lengths import Lengths
 from .results import Done, Failed, Generated, Request, Token
 from .schedule import Budget
-from .scoring import LastLogits, Scoring, Seen
+from .scoring import AllLogits, LastLogits, Scoring, Seen
 from .session import Session
 from .traffic import Traffic
 from .works import Work
@@ -101,6 +102,19 @@ def last_logits(
 
     works = [LastLogits(prompts, [*ids], advance=advance, place=place_in(group))
              for group, prompts in enumerate(groups)]
+    return _run(stepper, works, budget, stop, None, _results_of)
+
+
+def all_logits(
+    stepper: SourceStepper, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], *,
+    budget: Budget | None = None, stop: Stop = NEVER,
+) -> list[NDArray[np.float32]]:  # fmt: skip
+    """Return the logits after each token of each text, one at least in each: float32 [n, V].
+
+    sources: that of each text, as `SourceStepper.open` takes it. budget and stop are those of `generate`.
+    """
+    works = [AllLogits(ids, stepper.vocab_size, source, source.tokens)
+             for source, ids in zip(sources, texts, strict=True)]
     return _run(stepper, works, budget, stop, None, _results_of)
 
 

@@ -1,6 +1,6 @@
-"""Requests for scores: log probabilities of given continuations, and the last logits of prompts.
+"""Requests for scores: log probabilities of given continuations, the last logits of prompts, and all logits of texts.
 
-Both are those of the model itself, which no setting changes.
+They are those of the model itself, which no setting changes.
 """
 
 from __future__ import annotations
@@ -190,3 +190,47 @@ def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
     most = min(map(len, prompts)) - 1
     differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts[1:]], axis=0)
     return int(differs.argmax()) if differs.any() else most
+
+
+class AllLogits(Work):
+    """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
+
+    takes_nan = True
+
+    def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
+        """ids: of the text. packed, source: the source of the text, and its tokens."""
+        super().__init__()
+        self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
+        self.most_scored = len(ids)
+        self.found = np.empty((len(ids), vocab_size), np.float32)
+
+    @property
+    def rows(self) -> int:
+        """Return 1."""
+        return 1
+
+    @property
+    def key(self) -> Hashable:
+        """Return one key: all texts are one group."""
+        return "all logits"
+
+    def group(self, vocab_size: int) -> Group:
+        """Return a new group."""
+        return _AllLogits()
+
+    def begin(self) -> list[Sequence]:
+        """Return the text, after each of whose tokens scores are wanted."""
+        return [Sequence(self, self.tokens, len(self.tokens), 0)]
+
+
+class _AllLogits(Group):
+    """Texts whose logits are all wanted."""
+
+    def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
+        """Keep the logits of the tokens that were read."""
+        line = 0
+        for sequence, row in zip(sequences, rows, strict=True):
+            work, n = cast(AllLogits, sequence.work), row.scored
+            work.found[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n
+            if not sequence.unread:
+                outcome.done[work] = work.found
