@@ -438,10 +438,22 @@ def test_a_session_does_not_go_on_in_a_forked_child():
     assert handle.result() == alone(request_of(0))
 
 
+class Counting(Session):
+    """Counts how often each request ends."""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self.ends = []
+
+    def _end_one(self, work, end):
+        self.ends.append(work.entry.number)
+        super()._end_one(work, end)
+
+
 def test_threads_submit_cancel_and_wait_while_another_steps():
     """Nothing is lost and nothing comes twice."""
     stepper = TableStepper(bias=BIAS)
-    session = Session(stepper, Budget(64), pace=Pace())
+    session = Counting(stepper, Budget(64), pace=Pace())
     requests = [request_of(i, config) for i, config in enumerate(CONFIGS * 2)]
     expected = [[result.ids for result in alone(request)] for request in requests]
     wrong, leaves = [], threading.Event()
@@ -489,6 +501,7 @@ def test_threads_submit_cancel_and_wait_while_another_steps():
     finish(session)
     assert not wrong
     stepper.assert_clean()
+    assert sorted(session.ends) == [*range(OPERATIONS // 8 * 8)]
     assert not session._works
     assert not session._reading
 
