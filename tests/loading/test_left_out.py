@@ -99,7 +99,7 @@ def test_language_models_that_encode(tmp_path):
     ("bloom", "BloomForTokenClassification"), ("gpt2", "GPT2ForSequenceClassification"),
 ])
 def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
-    """The caller who says that the model shall generate has it without the head."""
+    """The caller who says kind="generate" has the model without the head."""
     path = changed(tmp_path / "model", DECODERS / name, architectures=[architecture])
     for load in (load_model, Engine.load):
         with pytest.raises(UnsupportedError, match=f"it names '{architecture}', and the engine reads no such head of"):
