@@ -117,6 +117,8 @@ class Loaded(metaclass=_Named):
             raise source.refuse_kind(kind, model.kind)
         made: Any = cls
         loaded: AnyLoaded = made(model, **options)
+        if kind == "generate" and source.longest is not None and not source.long_context:
+            loaded._model.lengths.name_long_context(source.longest)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         address, commit = source.address
         loaded._reload = partial(_load_again, cls, address, commit, kind, options, memory, reading)
