@@ -141,7 +141,7 @@ class Schedule:
             if source and sources and (waits or source >= size):
                 continue
             before = max(0, sequence.scored - sequence.read)        # tokens without scores
-            n = min(sequence.unread, size, before + min(CHUNK, lines))
+            n = min(sequence.unread, size, before + min(sequence.work.most_scored or CHUNK, lines))
             if n <= 0 or not rows:
                 continue
             found.append((sequence, n))

@@ -97,4 +97,13 @@ MISTAKES = (
         tests="tests/interface/test_reranker.py",
         caught_by=("tests/interface/test_reranker.py::test_the_prompt_of_a_known_model",),
     ),
+    Mistake(
+        name="classifier-generates",
+        what="The folder of a classifier, of an embedding model or of a reranker generates in silence.",
+        file="engine/interface/loaded.py",
+        right='        if kind == "generate" and not source.kind_given:\n',
+        wrong='        if kind == "other":\n',
+        tests="tests/interface/test_load.py -k silence",
+        caught_by=("tests/interface/test_load.py::test_a_folder_of_another_use_does_not_generate_in_silence",),
+    ),
 )
