@@ -85,8 +85,8 @@ MISTAKES = (
         file="engine/interface/auto_precision.py",
         right='return float(np.min((a * b).sum(axis=1)))',
         wrong='return float(np.mean((a * b).sum(axis=1)))',
-        tests="tests/encoding/test_auto_precision.py",
-        caught_by=("tests/encoding/test_auto_precision.py::test_the_worst_vector_decides",),
+        tests="tests/interface/test_auto_precision.py",
+        caught_by=("tests/interface/test_auto_precision.py::test_the_worst_vector_decides",),
     ),
     Mistake(
         name="start-of-a-known-prompt-too-long",

@@ -1,4 +1,4 @@
-"""Heads that read a decoder, as BART's: what test_golden.py and test_same_bits.py do not see."""
+"""Heads that read a decoder, as BART's: what tests/heads does not see."""
 
 from __future__ import annotations
 
