@@ -5,6 +5,7 @@ from .answers import Answering as Answering
 from .answers import answer as answer
 from .answers import answer_or_abstain as answer_or_abstain
 from .answers import loss_of as loss_of
+from .answers import read_questions as read_questions
 from .answers import widened as widened
 from .classify import Sets as Sets
 from .classify import check_function as check_function
@@ -40,6 +41,7 @@ from .tokens import WORDS as WORDS
 from .tokens import Tagging as Tagging
 from .tokens import check_tagging as check_tagging
 from .tokens import entities_of as entities_of
+from .tokens import read_words as read_words
 from .tokens import tag as tag
 from .tokens import tag_windows as tag_windows
 from .tokens import word_logits as word_logits

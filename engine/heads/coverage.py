@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import warn_caller
-from ..base.errors import InputError, UnsupportedError
+from ..base.errors import InputError, UnsupportedError, shown
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
 from .classify import doubts
@@ -70,6 +70,14 @@ def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None
 def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, float]:
     """Return the distance D of confidences to those of the calibration, and the p-value of the test of both."""
     return kolmogorov_smirnov(calibration.arrays["confidences"][:MOST_COMPARED], confidences[:MOST_COMPARED])
+
+
+def check_rate(value: Any) -> float | None:
+    """Return the false alarm rate of a call; raises `InputError`."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
+                              or not 0 < value < 1):
+        raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
+    return None if value is None else float(value)
 
 
 def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
+from ..encoding.call import PLAIN, Call
 from ..model.head import PAIR_FUNCTIONS
 from ..text.sentences import check_sentences, check_text, check_texts
 from .classify import text_logits
@@ -40,12 +41,9 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
-def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], **options: Any) -> np.ndarray:
-    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once.
-
-    options: those of `text_logits`.
-    """
-    return text_logits(runner, pairs, runner.encoder.tokenizer.pairs, **options)
+def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], call: Call = PLAIN) -> np.ndarray:
+    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once."""
+    return text_logits(runner, pairs, call, runner.encoder.tokenizer.pairs)
 
 
 def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, apply_softmax: bool = False

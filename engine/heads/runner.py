@@ -16,7 +16,7 @@ from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.functions import tanh
 from ..base.lazy import lazy
-from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
@@ -47,16 +47,16 @@ class HeadRunner:
         self.encoder, self.ops = encoder, ops
         self._weights, self._words = head.weights, words
 
-    def logits(self, tokens: Tokens, asked: Sequence[np.ndarray] | None = None, *, batch_size: int | None = None,
-               stop: Stop = NEVER) -> Iterator[tuple[int, np.ndarray]]:
+    def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None
+               ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of a sequence, its logits) for each sequence of `tokens`, in any order.
 
         Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
         sequence. asked: the positions to read in each sequence, for a head of rows "asked". A sequence without tokens
         is passed over.
         """
-        for members, batch, _ in self.encoder.micro_batches(tokens, batch_size):
-            vectors = self.encoder.vectors(batch, stop)
+        for members, batch, _ in self.encoder.micro_batches(tokens, call.batch_size):
+            vectors = self.encoder.vectors(batch, call.stop)
             places = [None if asked is None else asked[i] for i in members]
             if self.config.passed_id is not None:
                 places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]

@@ -24,7 +24,7 @@ from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
 from ..base.functions import log1p
 from ..base.install import needs_package
-from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
@@ -141,31 +141,28 @@ def check_sparse(a: Any, b: Any) -> None:
                          "compare vectors of one model")
 
 
-def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
-                  stop: Stop = NEVER, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
+def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], call: Call, most: int | None) -> SparseVectors:
     """Return the sparse vectors of texts.
 
-    most: how many words of a text to keep, those with the largest numbers without their signs; None for all. advance:
-    called with the number of texts that are done.
+    most: how many words of a text to keep, those with the largest numbers without their signs; None for all.
     """
     rows: list[Nonzeros] = [NOTHING] * len(texts)
     for part in slices(texts):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
-        for i, row in sparse_rows(runner, tokens, batch_size=batch_size, stop=stop):
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
+        for i, row in sparse_rows(runner, tokens, call):
             rows[part[i]] = _largest(*row, most)
-            advance(1)
+            call.advance(1)
     return sparse_vectors(runner, rows, None)
 
 
-def sparse_rows(runner: HeadRunner, tokens: Tokens, *, batch_size: int | None = None, stop: Stop = NEVER
-                ) -> Iterator[tuple[int, Nonzeros]]:
+def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:
     """Yield (number of a sequence, its words and their numbers), the second of three steps of `encode_sparse`.
 
     The first step is `TextEncoder.tokens`. The words of each sequence are in increasing order.
     """
     config, scatter = runner.config, runner.config.steps[-1]
-    for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-        vectors = runner.encoder.vectors(batch, stop)
+    for members, batch, _ in runner.encoder.micro_batches(tokens, call.batch_size):
+        vectors = runner.encoder.vectors(batch, call.stop)
         ends = batch.cu_seqlens.astype(np.int64)
         if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
             numbers = runner.numbers(vectors)

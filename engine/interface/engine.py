@@ -23,6 +23,7 @@ from ..encoding import (
     ROLE_PROMPTS,
     TextEncoder,
     are_of_tokens,
+    calling,
     check_options,
     maxsim,
     packed_pairwise,
@@ -43,7 +44,7 @@ from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import LATE_SIMILARITIES, TextConfig
 from ..text.cuts import truncating
-from ..text.sentences import check_sentences, choose_prompt
+from ..text.sentences import check_sentences, choose_prompt, read_sentences
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
@@ -413,18 +414,12 @@ class Engine(HeadMethods, Loaded):
         check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
         convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
-        single = isinstance(sentences, str)
-        with truncating(truncation):
+        own, single = read_sentences(sentences)
+        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
             rows = self._encoder.encode(
-                check_sentences([sentences] if single else sentences),
-                choose_prompt(self._text, prompt, prompt_name),
-                batch_size=positive_int_or_none("batch_size", batch_size),
-                show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
-                output_value=output_value,
+                own, choose_prompt(self._text, prompt, prompt_name), call, output_value=output_value,
                 normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
-                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
-                stop=Stop.after(timeout),
-            )
+                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim))  # fmt: skip
         precision = "float32" if precision is None else canonical_name(precision)
         if precision != "float32":
             rows = quantize_vectors(rows, precision, ranges)
@@ -477,7 +472,7 @@ class Engine(HeadMethods, Loaded):
         No prompt is added. truncation: None and True cut sentences as `encode` does, and False leaves them whole, so
         that you can count their tokens. Raises the errors of `encode`.
         """
-        own = check_sentences([sentences] if isinstance(sentences, str) else sentences)
+        own, _ = read_sentences(sentences)
         whole = truncation is not None and not flag("truncation", truncation)
         with truncating(True if whole else truncation):
             return self._encoder.tokenize(own, whole=whole)

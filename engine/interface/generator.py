@@ -29,7 +29,7 @@ from ..model.bits import FASTEST
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
-from ..text.sentences import check_order, check_sentences, check_texts
+from ..text.sentences import check_order, check_sentences, read_texts
 from .loaded import Loaded
 from .session import Session
 from .stream import Stream
@@ -221,7 +221,7 @@ class Generator(ChatMethods, Loaded):
         """
         self.check_translates()
         sources = []
-        for i, text in enumerate(check_texts([texts] if isinstance(texts, str) else texts)):
+        for i, text in enumerate(read_texts(texts)[0]):
             with located(place_of(i, places)):
                 sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
         family, languages = self.config.family, self._languages

@@ -26,8 +26,8 @@ from ..base.arguments import (
 )
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
-from ..base.progress import progress
 from ..base.stop import NEVER, Stop
+from ..encoding import calling
 from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
 from ..heads import check_pairs, check_query, is_pair, pair_scores
@@ -244,10 +244,9 @@ class Reranker(Loaded):
             scores: NDArray[np.float32] = self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
                                                                timeout=timeout)
             return scores
-        stop = Stop.after(timeout)
-        with progress(len(pairs), show_progress_bar) as advance:
-            prompts = self.prompts(pairs, instruction, stop)
-            return self.prompt_logits(prompts, [query for query, _ in pairs], stop, advance)
+        with calling(pairs, None, show_progress_bar, None, timeout) as call:
+            prompts = self.prompts(pairs, instruction, call.stop)
+            return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
 
     def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER
                 ) -> list[NDArray[np.int64]]:
