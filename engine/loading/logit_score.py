@@ -6,7 +6,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..files.folder import ModelFolder
-from .sentence_transformers import MODULES
+from .module_list import MODULES
 
 _MODULE = ".LogitScore"
 

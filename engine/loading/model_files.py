@@ -19,7 +19,7 @@ from .chat import chat_files
 from .colbert import METADATA
 from .generation_settings import GENERATION
 from .hugging_face import CONFIG, SETFIT
-from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
+from .module_list import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
 from .static import stated_numbers
 
 _OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)

@@ -16,8 +16,8 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from .colbert import read_stanford
+from .module_list import MODULES, Late, Modules, class_of, find_modules, read_entries
 from .modules import Entry
-from .sentence_transformers import MODULES, Modules, class_of, find_modules, read_entries
 
 ROUTER = ("Router", "Asym")
 CONFIGS = ("router_config.json", "config.json")
@@ -40,7 +40,8 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
     """Return the modules of a model's folder, or those of each task; raises `UnsupportedError` and `WeightsError`."""
     if not folder.has(MODULES):
         colbert = read_stanford(folder, CONFIGS[1])
-        return Modules(folder, folder, late=colbert is not None, colbert=colbert)
+        of_folder = {"folder": folder, "home": folder}
+        return Modules(**of_folder) if colbert is None else Late(**of_folder, colbert=colbert)
     entries = read_entries(folder)
     places = [i for i, (kind, _) in enumerate(entries) if kind in ROUTER]
     if not places:

@@ -391,7 +391,7 @@ PROBES: dict[str, Probe] = {
         lambda n, place: part_paths(place / f"m-00001-of-{n:05}.gguf", {"split.count": n})),
     "files/ctranslate2.py: _MAX_VARIABLES": Probe(lambda n, place: converted(place, *[ones(1)] * n), 2),
     "files/ctranslate2.py: _MAX_DIMENSIONS": Probe(lambda n, place: converted(place, ones(n))),
-    "weights/modules.py: MOST_MODULES": Probe(modules, where=("loading/sentence_transformers.py",)),
+    "weights/modules.py: MOST_MODULES": Probe(modules, where=("loading/module_list.py",)),
     "loading/modules.py: _LONGEST_NAME": Probe(named_module),
     "loading/router.py: _MOST_ROUTES": Probe(routes),
     "loading/npz_model.py: _MOST_PARTS": Probe(parts, 3),
