@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
 from ..base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..encoding import ROLE_PROMPTS, TextEncoder, calling, role_prompt
+from ..encoding import ROLE_PROMPTS, calling, role_prompt
 from ..heads import (
     Answering,
     HeadRunner,
@@ -39,52 +37,15 @@ from ..heads import (
     widened,
 )
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, limit_of_rank, ranks_of, warn_of_shift
-from ..model.config import ModelConfig
 from ..model.head import has_heads
-from ..model.late_config import LateConfig
-from ..model.text_config import TextConfig
 from ..text.sentences import add_prompt, choose_prompt, read_sentences, read_texts
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
-
-if TYPE_CHECKING:
-    from ..backends.ops_interface import Ops
-    from ..weights.head import Head
+from .engine_base import EngineBase, on_route
 
 
-class HeadMethods:
+class HeadMethods(EngineBase):
     """What an `Engine` can do beside `encode`, if its model has the head."""
-
-    _heads: tuple[Head, ...]
-    _words: Any
-    """The word table as it is stored: its array, and the scale of each row in int8."""
-
-    text: TextConfig | None
-    config: ModelConfig
-
-    if TYPE_CHECKING:
-        _calibrations: Mapping[str, Calibration]
-        _encoder: TextEncoder
-        _head_encoder: TextEncoder
-
-        @property
-        def _text(self) -> TextConfig: ...
-
-        def _ops(self, part: str) -> Ops: ...
-
-        def engine_of(self, task: str | None) -> HeadMethods: ...
-
-    @property
-    def heads(self) -> dict[str, Any]:
-        """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
-        vectors of whole texts a `LateConfig`."""
-        found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
-        return found if self._late is None else found | {"encode_tokens": self._late}
-
-    @property
-    def _late(self) -> LateConfig | None:
-        """How a model that has vectors of tokens alone reads texts; None for other models."""
-        return None if self.text is None else self.text.late
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
@@ -288,6 +249,7 @@ class HeadMethods:
         return found[0] if single else found
 
     @renamed_arguments
+    @on_route
     def encode_sparse(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
                       max_active_dims: int | None = None, batch_size: int | None = None,
                       show_progress_bar: bool | None = None, task: str | None = None, truncation: bool | None = None,
@@ -305,10 +267,6 @@ class HeadMethods:
         Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
         them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
         """
-        if (engine := self.engine_of(task)) is not self:
-            return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
-                                        max_active_dims=max_active_dims, batch_size=batch_size,
-                                        show_progress_bar=show_progress_bar, truncation=truncation, timeout=timeout)
         runner = self.sparse_runner
         prompt = choose_prompt(self._text, prompt, prompt_name)
         own = add_prompt(prompt, read_sentences(sentences)[0])
@@ -397,15 +355,6 @@ class HeadMethods:
             own = self._calibrations.get("rank" if ranks else head.config.task)
             found[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, own)
         return found
-
-    @lazy
-    def _word_table(self) -> np.ndarray:
-        """The word table in float32 [V, E], which maps that are tied to it read."""
-        from ..weights.parameters import parameters_of
-        from ..weights.quantize import widen
-
-        name = "embeddings.word"
-        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
 
 
 _DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
