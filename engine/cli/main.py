@@ -75,42 +75,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND",
                                       parser_class=CommandParser)
 
-    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
-    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
-    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
-    command.add_argument("-o", "--output", metavar="OUT", help="the same")
-    command.add_argument(
-        "--precision",
-        type=precision_among(STORABLE),
-        metavar=_choices(STORABLE),
-        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
-        "by default the weights keep theirs",
-    )
-    command.add_argument(
-        "--calibration",
-        metavar="FILE",
-        help="with --precision int4: a text like those that the model will read, a few thousand words. The model reads "
-        "up to 8,192 tokens of it, and the rounding spares the inputs that are large there: far nearer to the original",
-    )
-    command.add_argument(
-        "--bounded",
-        action="store_true",
-        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
-        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
-    )
-    command.add_argument(
-        "--packed",
-        action="store_true",
-        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
-        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
-        "precision of the computation",
-    )
-    _add_bits(command)
-    _add_task(command)
-    _add_kind(command)
-    _add_long_context(command)
-    command.set_defaults(run=convert)
-
+    _add_convert(commands)
     _add_fetch(commands)
     command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
     add_model(command, MODEL_OR_GGUF, nargs="?")
@@ -148,6 +113,45 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     command.set_defaults(run=serve)
     _add_measurements(commands)
     return parser, commands.choices
+
+
+def _add_convert(commands: Any) -> None:
+    """Add the command convert."""
+    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
+    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
+    command.add_argument("-o", "--output", metavar="OUT", help="the same")
+    command.add_argument(
+        "--precision",
+        type=precision_among(STORABLE),
+        metavar=_choices(STORABLE),
+        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
+        "by default the weights keep theirs",
+    )
+    command.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="with --precision int4: a text like those that the model will read, a few thousand words. The model reads "
+        "up to 8,192 tokens of it, and the rounding spares the inputs that are large there: far nearer to the original",
+    )
+    command.add_argument(
+        "--bounded",
+        action="store_true",
+        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
+        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
+    )
+    command.add_argument(
+        "--packed",
+        action="store_true",
+        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
+        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
+        "precision of the computation",
+    )
+    _add_bits(command)
+    _add_task(command)
+    _add_kind(command)
+    _add_long_context(command)
+    command.set_defaults(run=convert)
 
 
 def _add_generation(commands: Any) -> None:

@@ -36,17 +36,8 @@ class TextEncoder:
     Several threads may use it at once. The arguments of its methods have been checked.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        text: TextConfig,
-        plan: Plan,
-        threads: int,
-        max_tokens: int,
-        modules: tuple[Module, ...] = (),
-        token_modules: tuple[Module, ...] = (),
-        ops: Ops | None = None,
-    ):
+    def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
+                 modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None):
         """modules, token_modules: what changes vectors after and before pooling, which `ops` computes."""
         self._config, self._text, self._plan = config, text, plan
         self._threads, self._max_tokens = threads, max_tokens
@@ -63,16 +54,8 @@ class TextEncoder:
         tokens = widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
         return widths_after(self._modules, len(self._text.pooling) * tokens, SENTENCE)[SENTENCE]
 
-    def encode(
-        self,
-        texts: list[Sentence],
-        prompt: str,
-        call: Call,
-        *,
-        output_value: str | None,
-        normalize_embeddings: bool,
-        truncate_dim: int | None,
-    ) -> Any:
+    def encode(self, texts: list[Sentence], prompt: str, call: Call, *, output_value: str | None,
+               normalize_embeddings: bool, truncate_dim: int | None) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
         truncate_dim = min(truncate_dim or self.width, self._whole_width)
         vectors = np.empty((len(texts), truncate_dim), np.float32)
@@ -223,16 +206,8 @@ class TextEncoder:
         return self._tokenizers[limit]
 
 
-def check_options(
-    backend: str,
-    *,
-    output_value: Any,
-    precision: Any,
-    convert_to_tensor: Any,
-    device: Any,
-    pool: Any,
-    chunk_size: Any,
-) -> None:
+def check_options(backend: str, *, output_value: Any, precision: Any, convert_to_tensor: Any, device: Any, pool: Any,
+                  chunk_size: Any) -> None:
     """Raise for options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.

@@ -65,19 +65,9 @@ class Generator(ChatMethods, Loaded):
     """
 
     @renamed_arguments
-    def __init__(
-        self,
-        model: Model,
-        *,
-        backend: str = "auto",
-        threads: int | None = None,
-        max_batch_tokens: int = 8192,
-        precision: str | None = None,
-        max_rows: int = 64,
-        cache_tokens: int | None = None,
-        cache: str | None = None,
-        bits: str = FASTEST,
-    ):
+    def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
+                 precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
+                 cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
@@ -88,22 +78,10 @@ class Generator(ChatMethods, Loaded):
 
     @classmethod
     @renamed_arguments
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        backend: str = "auto",
-        threads: int | None = None,
-        max_batch_tokens: int = 8192,
-        precision: str | None = None,
-        max_rows: int = 64,
-        cache_tokens: int | None = None,
-        cache: str | None = None,
-        bits: str = FASTEST,
-        memory: str = "map",
-        revision: str | None = None,
-        long_context: bool = False,
-    ) -> Generator:
+    def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
+             max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
+             cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST, memory: str = "map",
+             revision: str | None = None, long_context: bool = False) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, bits, memory: as in `Engine.load`.

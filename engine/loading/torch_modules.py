@@ -40,18 +40,9 @@ _TORCH = Names(
 )
 
 
-def read_torch_transformer(
-    state: Mapping[str, np.ndarray],
-    *,
-    num_heads: int,
-    words: np.ndarray | None = None,
-    max_positions: int = 0,
-    positions: np.ndarray | None = None,
-    scale_words: bool = True,
-    norm_first: bool = False,
-    norm_eps: float = 1e-5,
-    act: str = "relu",
-) -> Model:
+def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, words: np.ndarray | None = None,
+                           max_positions: int = 0, positions: np.ndarray | None = None, scale_words: bool = True,
+                           norm_first: bool = False, norm_eps: float = 1e-5, act: str = "relu") -> Model:
     """Return the model of a `torch.nn.TransformerEncoder`.
 
     state: arrays by torch's names, such as layers.0.self_attn.in_proj_weight [3D,D]; norm.weight [D] is the norm after

@@ -31,19 +31,10 @@ _LAYER_SHAPES = {
 """Shapes of a layer's weights, by name, in the order in which they are checked."""
 
 
-def multi_head_attention(
-    x: np.ndarray,
-    weights: Mapping[str, np.ndarray],
-    memory: np.ndarray | None = None,
-    *,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    residual: np.ndarray | None = None,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-    **options: Any,
-) -> np.ndarray:
+def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memory: np.ndarray | None = None, *,
+                         num_heads: int, num_kv_heads: int | None = None, residual: np.ndarray | None = None,
+                         backend: str | None = None, threads: int | None = None, bits: str = FASTEST, **options: Any
+                         ) -> np.ndarray:
     """Compute attention with its four projections, and add a residual: [B,T,O].
 
     The result is output(attention(query(x), key(memory), value(memory))) + residual, where query, key, value and output
@@ -82,21 +73,10 @@ def multi_head_attention(
     return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
 
 
-def encoder_layer(
-    x: np.ndarray,
-    weights: Mapping[str, np.ndarray],
-    *,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    pre_norm: bool = False,
-    norm: str = "layer_norm",
-    activation: str = "gelu",
-    eps: float = 1e-5,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-    **options: Any,
-) -> np.ndarray:
+def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads: int, num_kv_heads: int | None = None,
+                  pre_norm: bool = False, norm: str = "layer_norm", activation: str = "gelu", eps: float = 1e-5,
+                  backend: str | None = None, threads: int | None = None, bits: str = FASTEST, **options: Any
+                  ) -> np.ndarray:
     """Compute a transformer layer, x [B,T,D] -> [B,T,D]: attention and a feed-forward network, each with a residual.
 
     Post-norm, as in BERT: x = norm(x + attention(x)), then norm(x + ffn(x)); Vaswani et al. (2017), section 3.1.

@@ -18,19 +18,9 @@ _MOST_TOKENS = 2**20
 _FARTHEST = 2**31
 
 
-def rotary(
-    x: np.ndarray,
-    *,
-    positions: Any = None,
-    base: float = 10000.0,
-    width: int | None = None,
-    cos: np.ndarray | None = None,
-    sin: np.ndarray | None = None,
-    interleaved: bool = False,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width: int | None = None,
+           cos: np.ndarray | None = None, sin: np.ndarray | None = None, interleaved: bool = False,
+           backend: str | None = None, threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Apply the rotary position embedding to queries or keys x [B,H,T,d]: the same shape.
 
     Of the first r columns of each row, pair i (x, y) becomes (x cos - y sin, x sin + y cos), by the angle position *
@@ -79,15 +69,8 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     return formulas.alibi_slopes(H).astype(np.float32)
 
 
-def relative_position_bias(
-    table: np.ndarray,
-    T: int,
-    S: int | None = None,
-    *,
-    bidirectional: bool = True,
-    max_distance: int = 128,
-    query_offset: int = 0,
-) -> np.ndarray:
+def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, bidirectional: bool = True,
+                           max_distance: int = 128, query_offset: int = 0) -> np.ndarray:
     """Return T5's learned bias by distance, for `attention(bias=...)`: [1,H,T,S].
 
     table [buckets,H]: row i holds the biases of bucket i. The distance, which is the key's position minus the query's,
