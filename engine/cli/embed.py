@@ -26,9 +26,9 @@ from ..jobs import (
     REJECTED,
     Columns,
     Job,
-    Part,
+    JobPart,
+    JobSettings,
     Recipe,
-    Settings,
     Unit,
     diff,
     drop_old_manifest,
@@ -145,7 +145,7 @@ def embed(args: argparse.Namespace) -> None:
         _verify(args, job, own)
 
 
-def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings:
+def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
     """Return what decides the bytes of a part; raises `InputError`."""
     columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
     if taken := RESULT_COLUMNS.intersection(columns.kept):
@@ -174,7 +174,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
         options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
-    return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
+    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
                     positive_int("--unit-bytes", args.unit_bytes))
 
 
@@ -225,7 +225,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     progress = _Progress(args.json, len(own), len(missing))
     written: dict[str, dict[str, Any]] = {}
 
-    def report(unit: Unit, part: Part) -> None:
+    def report(unit: Unit, part: JobPart) -> None:
         written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
@@ -268,7 +268,7 @@ class _Progress:
         """The seconds since the start."""
         return time.monotonic() - self._start
 
-    def show(self, unit: Unit, part: Part) -> None:
+    def show(self, unit: Unit, part: JobPart) -> None:
         """Show that a part is written."""
         self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
         rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)

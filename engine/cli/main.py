@@ -12,7 +12,7 @@ from typing import Any
 from ..backends import BACKENDS
 from ..base.errors import EngineError
 from ..base.version import __version__
-from ..loading.source import CLASSES
+from ..loading.source import CLASS_OF_KIND
 from ..model.bits import BITS, FASTEST
 from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
@@ -284,8 +284,8 @@ def _add_bits(command: argparse.ArgumentParser) -> None:
 
 
 def _add_kind(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--kind", choices=CLASSES, help="what the model is for, where its files fit two kinds, such "
-                         "as T5's encoder alone or all of T5; by default what the files say")  # fmt: skip
+    command.add_argument("--kind", choices=CLASS_OF_KIND, help="what the model is for, where its files fit two kinds, "
+                         "such as T5's encoder alone or all of T5; by default what the files say")
     command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
 
 

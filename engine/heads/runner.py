@@ -66,11 +66,11 @@ class HeadRunner:
                     yield i, own
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS` numbers at a time.
+        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.
 
         The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
         """
-        most = max(1, LOGITS // self.config.outputs)
+        most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
         first = 0
         while first < len(ends) - 1:
             last = first + 1
@@ -101,10 +101,10 @@ class HeadRunner:
         """Yield the largest of each output over the rows of each sequence, float32 [outputs], -inf without rows.
 
         vectors [M,D]; ends [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the last step is
-        a product that keeps the largest number of each column, of `MAXIMA` numbers at a time.
+        a product that keeps the largest number of each column, of `MAXIMA_AT_A_TIME` numbers at a time.
         """
         rows = self._run(vectors, ends, self.config.steps[:-1])[0]
-        most = max(1, MAXIMA // self.config.outputs)
+        most = max(1, MAXIMA_AT_A_TIME // self.config.outputs)
         parts = [rows[start:end] for start, end in pairwise(ends.tolist())]
         for first in range(0, len(parts), most):
             yield from self.ops.column_maxima(parts[first : first + most], self._columns)
@@ -148,9 +148,9 @@ class HeadRunner:
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 
-LOGITS = 2**24
+LOGITS_AT_A_TIME = 2**24
 """How many logits are computed at a time, of one sequence at least."""
-MAXIMA = 2**21
+MAXIMA_AT_A_TIME = 2**21
 """How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 

@@ -28,7 +28,7 @@ from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
-from .runner import LOGITS, HeadRunner
+from .runner import LOGITS_AT_A_TIME, HeadRunner
 
 Nonzeros: TypeAlias = tuple[np.ndarray, np.ndarray]
 """The ids of the words of a text in increasing order, and their numbers."""
@@ -202,10 +202,10 @@ def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Non
 def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
     """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
 
-    The logits of some rows are there at a time, at most `LOGITS` numbers, and of a sequence its rows in their order.
+    The logits of some rows are there at a time, at most `LOGITS_AT_A_TIME`, and of a sequence its rows in their order.
     """
     activation = runner.config.sparse_activation
-    most = max(1, LOGITS // runner.config.outputs)
+    most = max(1, LOGITS_AT_A_TIME // runner.config.outputs)
     sequence = 0
     total: np.ndarray | None = None
     for first in range(0, max(1, len(vectors)), most):

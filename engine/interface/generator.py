@@ -18,7 +18,7 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..chat import ChatMethods
-from ..encoding.outputs import read_heads
+from ..encoding.outputs import read_attention_heads
 from ..generation.calls import Ends
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
@@ -28,7 +28,7 @@ from ..generation.settings import settings_of_call
 from ..model.bits import FASTEST
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
-from ..programs.observe import Head
+from ..programs.observe import AttentionHead
 from ..text.sentences import check_order, check_sentences, read_texts
 from .loaded import Loaded
 from .session import Session
@@ -160,7 +160,7 @@ class Generator(ChatMethods, Loaded):
         ends = self._model.results(works, stop, stepper)
         return self._run(ends, asked, config.num_return_sequences > 1, places)
 
-    def _run(self, ends: Ends, asked: dict[Head, Head], several: bool,
+    def _run(self, ends: Ends, asked: dict[AttentionHead, AttentionHead], several: bool,
              places: Sequence[str] | None) -> Iterator[Any]:
         """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
         with closing(ends):     # an error that somebody keeps would otherwise keep the open requests
@@ -326,11 +326,11 @@ class Generator(ChatMethods, Loaded):
     def _calibrated_outputs(self) -> dict[str, int]:
         return {"score": self.config.vocab_size} if self.encoder_config is None else {}
 
-    def _heads(self, value: Any) -> dict[Head, Head]:
+    def _heads(self, value: Any) -> dict[AttentionHead, AttentionHead]:
         """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
         if self.encoder_config is None and value is not None and value is not False:
             raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
-        return read_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
+        return read_attention_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
 
     def statistics(self) -> Statistics:
         """Count the requests, the tokens and the memory of the cache, for a server that has to decide what it takes."""

@@ -12,14 +12,14 @@ from typing import Any
 
 from ..base.errors import listed
 from ..families.fields import class_name
-from ..families.heads import CLASSES
+from ..families.heads import TASK_OF_CLASS
 from ..families.names import Names
 from ..model.config import ModelConfig
 from ..weights.parameters import expected_shapes
 
 LOG = logging.getLogger("engine")
 
-TASKS = CLASSES | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
+TASKS = TASK_OF_CLASS | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
                     "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector)(?:\.|$)")

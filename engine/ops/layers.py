@@ -60,7 +60,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
         w[f"{name}.weight"] = arguments.array(f"{name}.weight", weights[f"{name}.weight"], shape)
         w[f"{name}.bias"] = arguments.optional(f"{name}.bias", weights.get(f"{name}.bias"), shape.split()[0])
     residual = arguments.optional("residual", residual, "B T O")
-    _check_heads(arguments.sizes, H, G)
+    _check_head_counts(arguments.sizes, H, G)
     ops = arguments.ops(backend, threads, bits)
     q, k, v = (
         apply_linear(ops, own, w[f"{name}.weight"], w[f"{name}.bias"])
@@ -104,7 +104,7 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
     x = arguments.array("x", x, "B T D")
     w = {name: arguments.array(name, weights[name], shape) for name, shape in _LAYER_SHAPES.items() if name in weights}
     sizes = arguments.sizes
-    _check_heads(sizes, H, G)
+    _check_head_counts(sizes, H, G)
     eps = number("eps", eps, least=0)
     config = ModelConfig("layer", hidden_size=sizes["D"], num_layers=1, num_heads=H, num_kv_heads=G,
                          head_width=sizes["H*d"] // H, ffn_size=sizes["F"], activation=activation,
@@ -127,7 +127,7 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
     return buffers["x"]
 
 
-def _check_heads(sizes: Mapping[str, int], H: int, G: int) -> None:
+def _check_head_counts(sizes: Mapping[str, int], H: int, G: int) -> None:
     """Raise unless the rows of the projections are whole heads, of one width for queries and keys."""
     if H % G:
         raise InputError(f"num_kv_heads={G} must divide num_heads={H}")

@@ -51,7 +51,7 @@ LEAST = 20
 """The fewest labelled texts: half of them fit the temperature, and half say how good it is."""
 ENOUGH_FOR_BIAS = 30
 """How many of the texts that are fitted to must have each class, so that the default is to fit biases."""
-LOGITS = 2**25
+KEPT_LOGITS = 2**25
 """The most logits of next tokens that are kept to fit a temperature to: 128 MiB."""
 
 
@@ -317,7 +317,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
     usable = [i for i, own in enumerate(tokens) if own]
     first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
     kept: list[tuple[np.ndarray, np.ndarray]] = []
-    most = max(1, LOGITS // model.config.vocab_size)
+    most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
     def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
         room = most - sum(len(own) for _, own in kept)

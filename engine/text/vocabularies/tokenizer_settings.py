@@ -47,7 +47,7 @@ def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -
     return json.dumps(changed, ensure_ascii=False).encode(errors="backslashreplace")
 
 
-class Settings:
+class TokenizerSettings:
     """The contents of tokenizer_config.json, and of the older files beside it."""
 
     def __init__(self, folder: ModelFolder):
