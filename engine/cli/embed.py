@@ -50,7 +50,7 @@ from ..jobs import (
 from ..loading.load import find_model
 from ..loading.model_files import checksum
 from ..model.bits import DEFINITION, PORTABLE
-from .console import add_model
+from .console import add_model, run_options
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
@@ -122,8 +122,7 @@ def embed(args: argparse.Namespace) -> None:
         raise InputError("give a model and files of rows, such as: engine embed MODEL 'in/*.parquet' --output out")
     number, shards = _shard(args.shard)
     path, _ = find_model(args.model, args.revision)
-    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
-                         task=args.task)
+    engine = Engine.load(path, **run_options(args, "task"))
     settings = _settings(args, engine, checksum(path))
     _check_route(args, engine)
     settings.recipe.check(engine)
