@@ -19,9 +19,9 @@ from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head, tasks_of
-from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
+from ..weights.parameters import take_arrays
 from .bge_m3 import read_bge_m3
 from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
@@ -219,7 +219,7 @@ class FolderSource(Source):
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
         linear = renamed.pop(LINEAR, None) if is_stanford else None
         with home.within():
-            heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed) if name.startswith(PREFIX)}
+            heads = take_arrays(renamed, PREFIX)
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
@@ -346,7 +346,7 @@ def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], 
 
 
 def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray], text: TextConfig | None) -> Transformer:
-    arrays = take_stem(weights)
+    arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
     return Transformer(config, weights, text, stem=stem).with_wide_vectors()
 
