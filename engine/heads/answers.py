@@ -84,11 +84,11 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
     start and end count characters of the text. A text without an answer has the empty one, with score 0.
     """
     for first in range(0, len(pairs), TEXTS):
-        own = pairs[first : first + TEXTS]
-        windows = answer_windows(runner, own, answering, call.stop)
+        part = pairs[first : first + TEXTS]
+        windows = answer_windows(runner, part, answering, call.stop)
         logits = dict(runner.logits(tokens_of(windows), call))
         place = 0
-        for (_, text), places_of_pair in zip(own, windows, strict=True):
+        for (_, text), places_of_pair in zip(part, windows, strict=True):
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
             yield best_answers(runner.config.first_id, text, places_of_pair, rows, answering, call.stop)
@@ -154,7 +154,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
 
     first_id: `HeadConfig.first_id`. logits: float32 [T, 2] of each window. Raises what `stop` raises.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_text: dict[str, dict[str, Any]] = {}
     null = 1e6
     for places, rows in zip(windows, logits, strict=True):
         of_text = np.array([number == 1 for number in places.texts])
@@ -167,9 +167,9 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
             if i % 1024 == 0:
                 stop.check()
             a, b = _characters(places, s, e, words)
-            same = found.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
+            same = by_text.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score
-    answers = list(found.values())
+    answers = list(by_text.values())
     if answering.impossible or not answers:
         answers.append({"score": null if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
     return sorted(answers, key=lambda one: -float(one["score"]))[: answering.top_k]

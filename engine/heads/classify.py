@@ -29,14 +29,14 @@ def text_logits(runner: HeadRunner, texts: Sequence[Sentence], call: Call = PLAI
 
     tokenize: None for the tokenizer of the encoder.
     """
-    found = np.zeros((len(texts), runner.config.outputs), np.float32)
+    result = np.zeros((len(texts), runner.config.outputs), np.float32)
     tokenize = tokenize or runner.encoder.tokenizer
     for part in slices(list(texts)):
         tokens = tokenize(texts[part.start : part.stop], call.stop)
         for i, logits in runner.logits(tokens, call):
-            found[part[i]] = logits[0]
+            result[part[i]] = logits[0]
             call.advance(1)
-    return found
+    return result
 
 
 def classify(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, top_k: int | None, function: str | None
@@ -65,9 +65,10 @@ def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None
     """
     config = runner.config
     if function is None and runner.calibration is not None:
-        own = runner.probabilities(logits_of_texts)
-        found = [_labelled(config.labels, row, doubt, top_k) for row, doubt in zip(own, doubts(own), strict=True)]
-        return [best[0] for best in found] if top_k == 1 else found
+        calibrated = runner.probabilities(logits_of_texts)
+        labelled = [_labelled(config.labels, row, doubt, top_k)
+                    for row, doubt in zip(calibrated, doubts(calibrated), strict=True)]
+        return [best[0] for best in labelled] if top_k == 1 else labelled
     compute = FUNCTIONS[config.function if function is None else function]
     results: list[Any] = []
     for logits in logits_of_texts:
@@ -112,11 +113,11 @@ def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, call: 
     scores = calibration.arrays[sets.score]
     limits: Any = (class_thresholds(scores, calibration.arrays["classes"], sets.coverage, config.labels)
                    if sets.by_class else threshold(scores, sets.coverage))
-    own = runner.probabilities(text_logits(runner, texts, call))
-    inside = SCORES[sets.score](own) <= limits
-    found = []
-    for row, doubt, kept in zip(own, doubts(own), inside, strict=True):
+    calibrated = runner.probabilities(text_logits(runner, texts, call))
+    inside = SCORES[sets.score](calibrated) <= limits
+    results = []
+    for row, doubt, kept in zip(calibrated, doubts(calibrated), inside, strict=True):
         order = top(row.tolist(), None)
-        found.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
+        results.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
                       "labels": [{"label": config.labels[i], "score": float(row[i])} for i in order if kept[i]]})
-    return found, own.max(axis=1).astype(np.float32)
+    return results, calibrated.max(axis=1).astype(np.float32)

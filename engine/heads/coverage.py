@@ -89,8 +89,8 @@ def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float
         return
     distance, p = shift_of(confidences, calibration)
     if p <= rate:
-        own = calibration.arrays["confidences"]
-        warn_caller(f"the scores of these {len(confidences)} texts look unlike those of the {len(own)} texts of the "
-                    f"calibration (Kolmogorov-Smirnov: D = {distance:.2f}, p = {p:.1g}; mean confidence "
-                    f"{confidences.mean():.2f}, not {own.mean():.2f}), so the coverage may not hold: calibrate on such "
-                    "texts, or say false_alarm_rate=None", UserWarning)
+        usual = calibration.arrays["confidences"]
+        warn_caller(f"the scores of these {len(confidences)} texts look unlike those of the {len(usual)} texts of "
+                    f"the calibration (Kolmogorov-Smirnov: D = {distance:.2f}, p = {p:.1g}; mean confidence "
+                    f"{confidences.mean():.2f}, not {usual.mean():.2f}), so the coverage may not hold: calibrate on "
+                    "such texts, or say false_alarm_rate=None", UserWarning)

@@ -20,12 +20,12 @@ from .runner import FUNCTIONS, HeadRunner
 
 def check_pairs(pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of texts as a list of tuples; raises `InputError`."""
-    found: list[tuple[str, str]] = []
+    checked: list[tuple[str, str]] = []
     for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs, "pairs"):
         if isinstance(pair, str):
             raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
-        found.append(pair)
-    return found
+        checked.append(pair)
+    return checked
 
 
 def check_query(query: Any, documents: Any) -> tuple[str, list[str]]:
@@ -55,8 +55,8 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
     are calibrated probabilities unless a function is given: those of one label, and of several with apply_softmax.
     """
     if function is None and runner.calibration is not None and (logits.shape[1] == 1 or apply_softmax):
-        own = runner.probabilities(logits).astype(np.float32)
-        return own[:, 1] if logits.shape[1] == 1 else own
+        calibrated = runner.probabilities(logits).astype(np.float32)
+        return calibrated[:, 1] if logits.shape[1] == 1 else calibrated
     name = runner.config.pair_function if function is None else _name_of(function)
     flat = np.ascontiguousarray(logits)
     scores = FUNCTIONS[name](flat) if name in FUNCTIONS else runner.ops.activate(name, flat)

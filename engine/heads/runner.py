@@ -61,9 +61,9 @@ class HeadRunner:
             if self.config.passed_id is not None:
                 places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]
             rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
-            for i, own in zip(members, self._in_slices(rows, ends), strict=True):
-                if len(own):
-                    yield i, own
+            for i, logits in zip(members, self._in_slices(rows, ends), strict=True):
+                if len(logits):
+                    yield i, logits
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.
@@ -76,9 +76,9 @@ class HeadRunner:
             last = first + 1
             while last < len(ends) - 1 and ends[last + 1] - ends[first] <= most:
                 last += 1
-            own = ends[first : last + 1] - ends[first]
-            found, own = self._run(rows[ends[first] : ends[last]], own)
-            yield from (found[start:end] for start, end in pairwise(own.tolist()))
+            slice_ends = ends[first : last + 1] - ends[first]
+            logits, slice_ends = self._run(rows[ends[first] : ends[last]], slice_ends)
+            yield from (logits[start:end] for start, end in pairwise(slice_ends.tolist()))
             first = last
 
     def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
@@ -139,10 +139,11 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
-        own = step.activation in FUNCTIONS and step.activation != "relu"
-        found = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), self._weights.get(f"{step.name}.bias"),
-                                None if own else step.activation, None)
-        return FUNCTIONS[step.activation](found) if own else found
+        here = step.activation in FUNCTIONS and step.activation != "relu"
+        bias = self._weights.get(f"{step.name}.bias")
+        product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
+                                  None if here else step.activation, None)
+        return FUNCTIONS[step.activation](product) if here else product
 
     def _weight(self, step: Linear) -> np.ndarray:
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
@@ -175,8 +176,8 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
         return vectors, np.append(0, ends)
     if rows == "rest":
         places = [np.arange(start + 1, end) for start, end in zip(starts, ends, strict=True)]
-    elif rows == "asked" or (rows == "last" and any(own is not None for own in asked)):
-        places = [start + np.asarray(own, np.int64) for start, own in zip(starts, asked, strict=True)]
+    elif rows == "asked" or (rows == "last" and any(positions is not None for positions in asked)):
+        places = [start + np.asarray(positions, np.int64) for start, positions in zip(starts, asked, strict=True)]
     else:
         places = [np.array([start if rows == "first" else end - 1])[: end - start]
                   for start, end in zip(starts, ends, strict=True)]

@@ -117,17 +117,17 @@ class SparseVectors:
         The products of a pair are added in the order of the words, so that a pair's number does not depend on others.
         """
         check_sparse(self, other)
-        found = np.zeros((len(self), len(other)), np.float32)
+        result = np.zeros((len(self), len(other)), np.float32)
         dense = np.zeros(self.shape[1], np.float32)
         for i, row in enumerate(self):
             dense[row.indices] = row.values
             with np.errstate(invalid="ignore", over="ignore"):      # numbers of large weights may be infinite
                 products = other.values * dense[other.indices]
             for j in range(len(other)):
-                own = products[other.indptr[j] : other.indptr[j + 1]]
-                found[i, j] = own[own != 0].sum()       # without words of one row alone: the same sum from both sides
+                terms = products[other.indptr[j] : other.indptr[j + 1]]
+                result[i, j] = terms[terms != 0].sum()   # without words of one row alone: the same sum from both sides
             dense[row.indices] = 0
-        return found
+        return result
 
 
 def check_sparse(a: Any, b: Any) -> None:
@@ -214,12 +214,12 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
         while sequence < len(ends) - 1:
             start, end = max(first, int(ends[sequence])), min(last, int(ends[sequence + 1]))
             if start < end:
-                own = logits[start - first : end - first]
+                rows = logits[start - first : end - first]
                 if pooling == "max":
-                    best = own.max(axis=0)
+                    best = rows.max(axis=0)
                     total = best if total is None else np.maximum(total, best)
                 else:
-                    for row in own:
+                    for row in rows:
                         total = (0 if total is None else total) + weights_of(row, activation)
             if ends[sequence + 1] > last:
                 break

@@ -103,10 +103,10 @@ def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Taggi
     tokens by which windows of a long text overlap; None truncates it.
     """
     for part in slices([_joined(text) for text in texts]):
-        own = texts[part.start : part.stop]
-        windows = tag_windows(runner, own, stride=stride, split=split, stop=call.stop)
+        slice_texts = texts[part.start : part.stop]
+        windows = tag_windows(runner, slice_texts, stride=stride, split=split, stop=call.stop)
         logits = dict(runner.logits(tokens_of(windows), call))
-        yield from call.counted(entities_of(runner, own, windows, logits, tagging, split=split, stop=call.stop))
+        yield from call.counted(entities_of(runner, slice_texts, windows, logits, tagging, split=split, stop=call.stop))
 
 
 def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, stride: int | None, split: bool,
@@ -130,14 +130,14 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
     tokens.
     """
     first = 0
-    for text, own in zip(texts, windows, strict=True):
+    for text, windows_of_text in zip(texts, windows, strict=True):
         entities: list[dict[str, Any]] = []
         starts = _starts(text) if split else None
-        for n, places in enumerate(own, first):
+        for n, places in enumerate(windows_of_text, first):
             stop.check()
             entities += _entities(runner, _joined(text), places, logits.get(n), tagging, starts)
-        first += len(own)
-        yield _longest(entities) if len(own) > 1 else entities
+        first += len(windows_of_text)
+        yield _longest(entities) if len(windows_of_text) > 1 else entities
 
 
 def _joined(text: str | Sequence[str]) -> str:
@@ -256,15 +256,15 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], call: Call =
     for part in slices([" ".join(text) for text in texts]):
         places = tokenizer.places(texts[part.start : part.stop], split=True, stop=call.stop)
         logits = dict(runner.logits(tokens_of([places]), call))
-        for i, own in enumerate(places):
+        for i, text_places in enumerate(places):
             first: dict[int, int] = {}
-            for t, word in enumerate(own.words):
-                if word is not None and not own.special[t]:
+            for t, word in enumerate(text_places.words):
+                if word is not None and not text_places.special[t]:
                     first.setdefault(word, t)
             rows = np.array([*first.values()], np.int64)
-            found = logits.get(i)
+            text_rows = logits.get(i)
             yield (np.array([*first], np.int64),
-                   np.zeros((0, runner.config.outputs), np.float32) if found is None else found[rows])
+                   np.zeros((0, runner.config.outputs), np.float32) if text_rows is None else text_rows[rows])
             call.advance(1)
 
 

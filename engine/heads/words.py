@@ -92,18 +92,18 @@ def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray,
 def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
     """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
     tokenizer = runner.encoder.tokenizer
-    found = []
+    numbers = []
     for text in read_texts(targets, "targets")[0]:
-        own = tokenizer.token_id(text)
-        if own is None:
+        number = tokenizer.token_id(text)
+        if number is None:
             ids = tokenizer.encode(text, add_special_tokens=False)
             if not ids:
                 raise InputError(f"the target {shown(text)} has no tokens; leave it out")
-            own = ids[0]
+            number = ids[0]
             warn_caller(f"the target {shown(text)} is no token of the vocabulary; "
-                        f"{shown(tokenizer.decode([own], skip_special_tokens=False))} stands for it", UserWarning)
-        if own < runner.config.outputs:
-            found.append(own)
-    if not found:
+                        f"{shown(tokenizer.decode([number], skip_special_tokens=False))} stands for it", UserWarning)
+        if number < runner.config.outputs:
+            numbers.append(number)
+    if not numbers:
         raise InputError("targets must be one text or more, whose tokens the model knows")
-    return np.unique(found)
+    return np.unique(numbers)

@@ -61,7 +61,7 @@ class Engine(VectorMethods, SimilarityMethods):
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
             run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens, bits=bits)
             engine = Engine.__new__(Engine) if held else self
-            plan = next((own._plan for other, own in held if share_weights(other, part)), None)
+            plan = next((other._plan for encoder, other in held if share_weights(encoder, part)), None)
             engine._hold(part, chosen, run, plan)
             held.append((part, engine))
         if model.decoder is not None:
@@ -70,7 +70,8 @@ class Engine(VectorMethods, SimilarityMethods):
             assert start is not None
             self._reading = _reading_plan(self._plan, chosen, model.decoder, run, start)
             self._configs = [self.config, model.decoder.config]
-        self._routes = {task: next(own for other, own in held if other is part) for task, part in model.routes.items()}
+        self._routes = {task: next(engine for encoder, engine in held if encoder is part)
+                        for task, part in model.routes.items()}
         self._needs_task = model.encoder is None
         release_pages(array for part in parts for name, array in part.weights.items() if not name.startswith(PREFIX))
 
@@ -154,11 +155,11 @@ class Engine(VectorMethods, SimilarityMethods):
             raise InputError(f"there is no text setting {listed(unknown)}{nearest(unknown[0], known)}; there are "
                              f"{', '.join(known)}")
         made: dict[Engine, Engine] = {}
-        for own in [self, *self._routes.values()]:
-            if own not in made:
-                made[own] = own._with_own_text(changes)
+        for engine in [self, *self._routes.values()]:
+            if engine not in made:
+                made[engine] = engine._with_own_text(changes)
         other = made[self]
-        other._routes = {task: made[own] for task, own in self._routes.items()}
+        other._routes = {task: made[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
             if reload.func is _reload_with_text:    # a chain of calls is one call

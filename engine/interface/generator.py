@@ -186,10 +186,10 @@ class Generator(ChatMethods, Loaded):
         The other arguments are those of `generate`.
         """
         stop = Stop.after(timeout)
-        inputs, own = self.translation(texts, source_language, target_language, **settings)
-        results = self._results(inputs, stop, **own)
-        found = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
-        return found[0] if isinstance(texts, str) else found
+        inputs, language_settings = self.translation(texts, source_language, target_language, **settings)
+        results = self._results(inputs, stop, **language_settings)
+        translations = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+        return translations[0] if isinstance(texts, str) else translations
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -203,13 +203,13 @@ class Generator(ChatMethods, Loaded):
             with located(place_of(i, places)):
                 sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
         family, languages = self.config.family, self._languages
-        inputs, own = choose_languages(family, languages, sources, source_language, target_language)
-        config = self.generation.changed(**own | settings)
+        inputs, language_settings = choose_languages(family, languages, sources, source_language, target_language)
+        config = self.generation.changed(**language_settings | settings)
         first = {config.decoder_start_token_id, config.forced_bos_token_id}
         if languages and family != "marian" and not first & {*languages.values()}:
             raise InputError("this model needs a target_language for its results; it knows "
                              f"{', '.join(languages)}")
-        return inputs, own | settings
+        return inputs, language_settings | settings
 
     @property
     def languages(self) -> list[str]:

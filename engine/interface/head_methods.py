@@ -73,8 +73,8 @@ class HeadMethods(EngineBase):
         which may be empty; the set of a text does not depend on the other texts.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
-        runner, (own, single) = self.runner_of("classify"), read_sentences(texts, "texts")
-        running = calling(own, batch_size, show_progress_bar, truncation, timeout)
+        runner, (inputs, single) = self.runner_of("classify"), read_sentences(texts, "texts")
+        running = calling(inputs, batch_size, show_progress_bar, truncation, timeout)
         if coverage is not None:
             if top_k != 1 or function_to_apply is not None:
                 raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
@@ -84,15 +84,16 @@ class HeadMethods(EngineBase):
             calibration = self._calibration_of("classify")
             rate = check_rate(false_alarm_rate)
             with running as call:
-                found, confidences = label_sets(runner, own, sets, call)
+                results, confidences = label_sets(runner, inputs, sets, call)
             warn_of_shift(confidences, calibration, rate)
-            return found[0] if single else found
+            return results[0] if single else results
         if by_class is not False or conformal_score != "lac" or false_alarm_rate != FALSE_ALARM_RATE:
             raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
                              "coverage, such as 0.9")
         with running as call:
-            found = classify(runner, own, call, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply)
-        return found[0] if single else found
+            results = classify(runner, inputs, call, top_k=positive_int_or_none("top_k", top_k),
+                               function=function_to_apply)
+        return results[0] if single else results
 
     @renamed_arguments
     def predict(self, pairs: Any, *, prompt_name: str | None = None, prompt: str | None = None, logits: bool = False,
@@ -115,10 +116,10 @@ class HeadMethods(EngineBase):
         """
         runner, single = self.runner_of("classify", "score pairs"), is_pair(pairs)
         logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
-        own = self._pairs([pairs] if single else pairs, prompt, prompt_name)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
-            found = pair_logits(runner, own, call)
-        scores = scores_of(runner, found, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
+        inputs = self._pairs([pairs] if single else pairs, prompt, prompt_name)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            computed = pair_logits(runner, inputs, call)
+        scores = scores_of(runner, computed, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
         return scores[0] if single else scores
 
     @renamed_arguments
@@ -143,10 +144,10 @@ class HeadMethods(EngineBase):
         (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         return_documents = flag("return_documents", return_documents)
-        own = self._pairs([(query, text) for text in texts], prompt, prompt_name)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
-            found = pair_logits(runner, own, call)
-        return ranks_of(runner, found, texts if return_documents else None, top_k, limit, activation_fn)
+        inputs = self._pairs([(query, text) for text in texts], prompt, prompt_name)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            logits = pair_logits(runner, inputs, call)
+        return ranks_of(runner, logits, texts if return_documents else None, top_k, limit, activation_fn)
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -172,10 +173,10 @@ class HeadMethods(EngineBase):
         """
         runner, split = self.runner_of("tag"), flag("is_split_into_words", is_split_into_words)
         tagging, stride = check_tagging(aggregation_strategy, ignore_labels, stride, words)
-        own, single = read_words(texts) if split else read_texts(texts)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
-            found = list(tag(runner, own, tagging, call, stride=stride, split=split))
-        return found[0] if single else found
+        inputs, single = read_words(texts) if split else read_texts(texts)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            results = list(tag(runner, inputs, tagging, call, stride=stride, split=split))
+        return results[0] if single else results
 
     @renamed_arguments
     def answer(self, question: Any, context: Any = None, *, top_k: int = 1, max_answer_len: int = 15,
@@ -210,7 +211,7 @@ class HeadMethods(EngineBase):
                               positive_int("max_answer_len", max_answer_len),
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
-        own, single = read_questions(question, context)
+        inputs, single = read_questions(question, context)
         limit = None
         if coverage is not None:
             if answering != Answering():
@@ -219,13 +220,13 @@ class HeadMethods(EngineBase):
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
-        with calling(own, batch_size, show_progress_bar, None, timeout) as call:
-            found = list(answer(runner, own, answering, call))
+        with calling(inputs, batch_size, show_progress_bar, None, timeout) as call:
+            results = list(answer(runner, inputs, answering, call))
         if limit is not None:
-            found = [answer_or_abstain(answers, limit) for answers in found]
+            results = [answer_or_abstain(answers, limit) for answers in results]
         elif answering.top_k == 1:
-            found = [answers[0] for answers in found]
-        return found[0] if single else found
+            results = [answers[0] for answers in results]
+        return results[0] if single else results
 
     @renamed_arguments
     def fill_mask(self, texts: Any, *, top_k: int = 5, targets: Any = None, batch_size: int | None = None,
@@ -242,11 +243,11 @@ class HeadMethods(EngineBase):
         the word in place, the best first; for a text with several masks a list of such lists. Raises `InputError` for a
         text without a mask, and `UnsupportedError` for a model without words.
         """
-        runner, (own, single) = self.runner_of("fill_mask"), read_texts(texts)
+        runner, (inputs, single) = self.runner_of("fill_mask"), read_texts(texts)
         ids = None if targets is None else target_ids(runner, targets)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
-            found = list(fill_mask(runner, own, call, top_k=positive_int("top_k", top_k), targets=ids))
-        return found[0] if single else found
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            results = list(fill_mask(runner, inputs, call, top_k=positive_int("top_k", top_k), targets=ids))
+        return results[0] if single else results
 
     @renamed_arguments
     @on_route
@@ -269,10 +270,10 @@ class HeadMethods(EngineBase):
         """
         runner = self.sparse_runner
         prompt = choose_prompt(self._text, prompt, prompt_name)
-        own = add_prompt(prompt, read_sentences(sentences)[0])
+        inputs = add_prompt(prompt, read_sentences(sentences)[0])
         most = positive_int_or_none("max_active_dims", max_active_dims)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
-            return encode_sparse(runner, own, call, most or runner.config.max_active_dims)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            return encode_sparse(runner, inputs, call, most or runner.config.max_active_dims)
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -303,16 +304,16 @@ class HeadMethods(EngineBase):
             raise InputError(f'task must be "query", "document" or None, not {shown(task)}')
         if prompt is None and prompt_name is None and task is not None:
             prompt = role_prompt(self._text, ROLE_PROMPTS[task])
-        own, single = read_sentences(sentences)
-        own = add_prompt(choose_prompt(self._text, prompt, prompt_name), own)
+        texts, single = read_sentences(sentences)
+        inputs = add_prompt(choose_prompt(self._text, prompt, prompt_name), texts)
         self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
         normalized = flag("normalize_embeddings", normalize_embeddings)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
             if late is None:
-                found = encode_tokens_by_head(self.runner_of("encode_tokens"), own, call, normalized=normalized)
+                vectors = encode_tokens_by_head(self.runner_of("encode_tokens"), inputs, call, normalized=normalized)
             else:
-                found = encode_tokens(self._encoder, late, own, call, task=task, normalized=normalized)
-        return found[0] if single else found
+                vectors = encode_tokens(self._encoder, late, inputs, call, task=task, normalized=normalized)
+        return vectors[0] if single else vectors
 
     def _pairs(self, pairs: Any, prompt: str | None, prompt_name: str | None) -> list[tuple[str, str]]:
         """Return checked pairs with a prompt in front of each first text; raises `InputError`."""
@@ -349,12 +350,12 @@ class HeadMethods(EngineBase):
         if not self._heads:
             return {}
         ops = self._ops("the heads of this model")
-        found = {}
+        runners = {}
         for head in self._heads:
             ranks = head.config.task == "classify" and head.config.outputs == 1
-            own = self._calibrations.get("rank" if ranks else head.config.task)
-            found[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, own)
-        return found
+            calibration = self._calibrations.get("rank" if ranks else head.config.task)
+            runners[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, calibration)
+        return runners
 
 
 _DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}

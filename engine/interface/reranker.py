@@ -255,12 +255,13 @@ class Reranker(Loaded):
         Raises `InputError` for an instruction that is no text.
         """
         instruction = self.instruction if instruction is None else check_text("instruction", instruction)
-        found: list[Any] = [None] * len(pairs)
-        for query, own in _places([query for query, _ in pairs]).items():
+        prompts: list[Any] = [None] * len(pairs)
+        for query, places in _places([query for query, _ in pairs]).items():
             stop.check()
-            for i, prompt in zip(own, self._prompts(instruction, query, [pairs[i][1] for i in own], stop), strict=True):
-                found[i] = prompt
-        return found
+            documents = [pairs[i][1] for i in places]
+            for i, prompt in zip(places, self._prompts(instruction, query, documents, stop), strict=True):
+                prompts[i] = prompt
+        return prompts
 
     def prompt_logits(self, prompts: Sequence[NDArray[np.int64]], queries: Sequence[str], stop: Stop = NEVER,
                       advance: Callable[[int], object] = lambda done: None) -> NDArray[np.float32]:
@@ -270,12 +271,12 @@ class Reranker(Loaded):
         number of prompts that are done.
         """
         places = _places(queries)
-        found = last_logits(self._model.stepper(stop), [[prompts[i] for i in own] for own in places.values()],
+        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in places.values()],
                             self.answers, budget=self._model.budget, stop=stop, advance=advance,
                             place=lambda group, i: f"pair {[*places.values()][group][i]}")
         scores = np.empty(len(prompts), np.float32)
-        for own, rows in zip(places.values(), found, strict=True):
-            scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
+        for members, rows in zip(places.values(), logits, strict=True):
+            scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
     def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
@@ -294,17 +295,17 @@ class Reranker(Loaded):
 
     def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of logits [n], the last of three steps of `predict`."""
-        own = self._probabilities(logits)
-        if own is not None:
-            return own[:, 1].astype(np.float32)
+        calibrated = self._probabilities(logits)
+        if calibrated is not None:
+            return calibrated[:, 1].astype(np.float32)
         if self._engine is not None:
             return pair_scores(self._engine.runner_of("classify"), logits[:, None])
         return sigmoid(logits)
 
     def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64] | None:
         """Return the calibrated probabilities of "no" and "yes" of each pair, [n, 2]; None without a calibration."""
-        own = self._calibrations.get("rank")
-        return None if own is None else probabilities(logits[:, None], own.temperature, own.bias)
+        rank = self._calibrations.get("rank")
+        return None if rank is None else probabilities(logits[:, None], rank.temperature, rank.bias)
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
@@ -316,18 +317,18 @@ class Reranker(Loaded):
         head = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
         with marking(truncation=True) if len(head) else nullcontext():      # which pieces before it shorten further
-            found = self._start_tokenizer(texts, stop).input_ids
+            starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(head)
-        if max(map(len, found)) >= limit and any(documents):
-            own = len(self._ids_of([start], stop))
-            if own >= limit:
+        if max(map(len, starts)) >= limit and any(documents):
+            length = len(self._ids_of([start], stop))
+            if length >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
-                                 f"{own + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
+                                 f"{length + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
                                  "leaves none for a document; shorten the query, or load the model with a larger "
                                  "max_length")
         if len(head) and (cuts := reported()) is not None:
-            cuts.add(texts, [len(ids) > limit for ids in found], limit, self._start_tokenizer.count)
-        return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in found]
+            cuts.add(texts, [len(ids) > limit for ids in starts], limit, self._start_tokenizer.count)
+        return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
         """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""

@@ -158,10 +158,10 @@ class VectorMethods(HeadMethods):
         check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)
         convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
-        own, single = read_sentences(sentences)
-        with calling(own, batch_size, show_progress_bar, truncation, timeout) as call:
+        inputs, single = read_sentences(sentences)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
             rows = self._encoder.encode(
-                own, choose_prompt(self._text, prompt, prompt_name), call, output_value=output_value,
+                inputs, choose_prompt(self._text, prompt, prompt_name), call, output_value=output_value,
                 normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
                 truncate_dim=positive_int_or_none("truncate_dim", truncate_dim))
         precision = "float32" if precision is None else canonical_name(precision)
@@ -235,7 +235,7 @@ class VectorMethods(HeadMethods):
         No prompt is added. truncation: None and True cut sentences as `encode` does, and False leaves them whole, so
         that you can count their tokens. Raises the errors of `encode`.
         """
-        own, _ = read_sentences(sentences)
+        inputs, _ = read_sentences(sentences)
         whole = truncation is not None and not flag("truncation", truncation)
         with truncating(True if whole else truncation):
-            return self._encoder.tokenize(own, whole=whole)
+            return self._encoder.tokenize(inputs, whole=whole)

@@ -63,10 +63,10 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
     _check_head_counts(arguments.sizes, H, G)
     ops = arguments.ops(backend, threads, bits)
     q, k, v = (
-        apply_linear(ops, own, w[f"{name}.weight"], w[f"{name}.bias"])
-        .reshape(*own.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
+        apply_linear(ops, inputs, w[f"{name}.weight"], w[f"{name}.bias"])
+        .reshape(*inputs.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
         .transpose(0, 2, 1, 3)
-        for name, own, heads in (("query", x, H), ("key", source, G), ("value", source, G))
+        for name, inputs, heads in (("query", x, H), ("key", source, G), ("value", source, G))
     )
     heads = attention(q, k, v, backend=backend, threads=threads, bits=bits, **options).transpose(0, 2, 1, 3)
     joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])

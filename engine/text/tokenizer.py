@@ -75,7 +75,7 @@ class Places:
 
 def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
     """Return the tokens of all windows of some texts, one window after the other."""
-    flat = [places for own in windows for places in own]
+    flat = [places for of_text in windows for places in of_text]
     return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
 
 
@@ -157,8 +157,8 @@ class Tokenizer:
         if (lengths := _LENGTHS.get()) is not None:
             lengths += map(len, ids)
         if not self._text.feeds_token_types:
-            return Tokens(ids, [np.zeros(len(own), np.int32) for own in ids])
-        return Tokens(ids, [resized(int32_ids(e.type_ids), len(own), 0) for e, own in zip(encodings, ids, strict=True)])
+            return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
+        return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
 
     def _alone(self, texts: Sequence[str], stop: Stop) -> list[Any]:
         """Return the encodings of texts without special tokens."""
@@ -469,8 +469,8 @@ def _count_special(tokenizer: Any, is_pair: bool) -> int:
 def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
     """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
-    for i, own in enumerate(map(characters_of, sentences)):
-        size += own
+    for i, length in enumerate(map(characters_of, sentences)):
+        size += length
         if size >= characters:
             yield sentences[start : i + 1]
             start, size = i + 1, 0
