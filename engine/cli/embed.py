@@ -134,14 +134,14 @@ def embed(args: argparse.Namespace) -> None:
     units = find_units(files, settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
-    own = shard_of(units, number, shards)
+    shard = shard_of(units, number, shards)
     if args.verify is None:
         open_job(folder, settings, __version__, isa, args.allow_mixed_isa)
         refuse_stale(units, folder, args.prune)
         drop_old_manifest(units, folder)
-        _run(args, job, own)
+        _run(args, job, shard)
     else:
-        _verify(args, job, own)
+        _verify(args, job, shard)
 
 
 def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
@@ -218,17 +218,17 @@ def _instruction_set(engine: Engine) -> str:
     return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
 
 
-def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compute the missing units, and write the manifest if none is missing then."""
-    missing = job.missing(own)
-    progress = _Progress(args.json, len(own), len(missing))
+    missing = job.missing(shard)
+    progress = _Progress(args.json, len(shard), len(missing))
     written: dict[str, dict[str, Any]] = {}
 
     def report(unit: Unit, part: JobPart) -> None:
         written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
-    others = job.run(own, report)
+    others = job.run(shard, report)
     progress.end()
     missing = job.missing(job.units)
     result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
@@ -286,10 +286,10 @@ class _Progress:
             print(file=sys.stderr)
 
 
-def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
     wrong, checked = 0, 0
-    for unit, fault in verify(job, own, args.verify or None):
+    for unit, fault in verify(job, shard, args.verify or None):
         checked, wrong = checked + 1, wrong + (fault is not None)
         if args.json:
             print(json.dumps({"event": "verified", "name": unit.name, "fault": fault}), flush=True)
@@ -298,9 +298,9 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     if wrong:
         raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
                            "again")
-    if checked < len(own):
+    if checked < len(shard):
         right = f", and the other {checked:,} are right to the bit" if checked else ""
-        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in "
+        raise WeightsError(f"{len(shard) - checked:,} of {len(shard):,} parts are missing in "
                            f"{without_credentials(args.output)}{right}; run the job without --verify to compute them")
     if not args.json:
         how = f"{args.verify:,} rows of each" if args.verify else "whole"

@@ -66,12 +66,12 @@ def _id_of(name: str, code: Any, languages: dict[str, int]) -> int:
     return languages[code]
 
 
-def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, own: int) -> NDArray[np.int64]:
+def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, language: int) -> NDArray[np.int64]:
     """Return ids with another language token, at the end or at the start."""
     place = len(ids) - 1 if at_end else 0
     if not len(ids) or ids[place] not in known:
         raise UnsupportedError("the model's tokenizer adds no language token to a text, so source_language has no "
                                "effect; leave it out")
     changed = ids.copy()
-    changed[place] = own
+    changed[place] = language
     return changed

@@ -221,11 +221,11 @@ class FolderSource(Source):
         with home.within():
             heads = take_arrays(renamed, PREFIX)
             config, weights = part.take(_merged(part, renamed, task))
-            own = _take_own_dense(weights)
+            dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
             unread = tuple(name for name, found in renames.items() if found is None)
-            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates, unread,
-                         linear)
+            return _Read(_transformer(part, config, weights, None), part, values, heads, dense, family.translates,
+                         unread, linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
         """Return a model whose head reads the vectors of its decoder; None for a folder of another one."""

@@ -54,10 +54,10 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
     """
     name = class_name(values)
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
-    own = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
-    if task is not None and task not in tasks and own:
+    left_out = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
+    if task is not None and task not in tasks and left_out:
         LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "
-                    "forward give the vectors of the encoder", place, name, listed(own))
+                    "forward give the vectors of the encoder", place, name, listed(left_out))
 
 
 def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:

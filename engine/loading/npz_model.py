@@ -252,8 +252,8 @@ class NpzSource(Source):
                 return _with_routes(document, arrays)
             if not _generates(document):
                 return Model(encoder=_transformer_of(document, arrays))
-            parts = {name: _transformer_of(document[name], own)
-                     for name, own in _arrays_of_parts(document, arrays).items()}
+            parts = {name: _transformer_of(document[name], arrays_of_part)
+                     for name, arrays_of_part in _arrays_of_parts(document, arrays).items()}
             try:
                 generation = GenerationConfig().changed(**document["generation"])
             except InputError as error:
@@ -267,16 +267,16 @@ def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray])
         if f"encoder.{name}" not in arrays or f"decoder.{name}" in arrays:
             raise FormatError(f"the shared array {shown(name)} must be one of the encoder's, and not the decoder's")
         arrays[f"decoder.{name}"] = arrays[f"encoder.{name}"]
-    found = {}
+    by_part = {}
     for part in _PARTS:
-        own = take_arrays(arrays, f"{part}.")
+        arrays_of_part = take_arrays(arrays, f"{part}.")
         if part in document:
-            found[part] = own
-        elif own:
+            by_part[part] = arrays_of_part
+        elif arrays_of_part:
             raise FormatError(f"there are arrays of the {part}, which the config does not describe")
     if arrays:
         raise FormatError(f"the names of arrays begin with encoder. or decoder., which {listed(sorted(arrays))} do not")
-    return found
+    return by_part
 
 
 def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
@@ -323,11 +323,11 @@ def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...
 
 def _take_calibrations(arrays: dict[str, np.ndarray]) -> tuple[Calibration, ...]:
     """Remove the arrays of calibrations, and return the calibrations that they make; `Transformer` checks them."""
-    found: dict[str, dict[str, np.ndarray]] = {}
+    by_task: dict[str, dict[str, np.ndarray]] = {}
     for name, array in take_arrays(arrays, _CALIBRATION).items():
-        task, _, own = name.partition(".")
-        found.setdefault(task, {})[own] = array
-    return tuple(Calibration(task, own) for task, own in found.items())
+        task, _, array_name = name.partition(".")
+        by_task.setdefault(task, {})[array_name] = array
+    return tuple(Calibration(task, of_task) for task, of_task in by_task.items())
 
 
 def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> tuple[Module, ...]:

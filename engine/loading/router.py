@@ -50,16 +50,16 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
         raise UnsupportedError(f"{folder.label(MODULES)}: there are {len(places)} modules Router; one is supported")
     place = places[0]
     structure, parameters, config = _read_router(entries[place][1])
-    routes = {name: find_modules(folder, [*entries[:place], *own, *entries[place + 1 :]])
-              for name, own in structure.items()}
+    routes = {name: find_modules(folder, [*entries[:place], *modules, *entries[place + 1 :]])
+              for name, modules in structure.items()}
     return _by_task(routes, parameters, config)
 
 
 def module_folders(folder: ModelFolder) -> list[Entry]:
     """Return the class and the folder of each module, and of each module of a Router; raises `WeightsError`."""
     entries = read_entries(folder)
-    routed = [own for kind, home in entries if kind in ROUTER for own in _read_router(home)[0].values()]
-    return [*entries, *(entry for own in routed for entry in own)]
+    routed = [modules for kind, home in entries if kind in ROUTER for modules in _read_router(home)[0].values()]
+    return [*entries, *(entry for modules in routed for entry in modules)]
 
 
 def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str, Any], str]:

@@ -121,7 +121,7 @@ def _angles(
 
 def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a view of the array with that shape, [B,T] or [B,T,r/2]; its axis B may be missing or 1."""
-    own = shape[1:]
-    if array.shape not in (shape, own, (1, *own)):
-        raise InputError(f"{name} must have the shape {list(own)} or {list(shape)}, not {list(array.shape)}")
+    of_sequence = shape[1:]
+    if array.shape not in (shape, of_sequence, (1, *of_sequence)):
+        raise InputError(f"{name} must have the shape {list(of_sequence)} or {list(shape)}, not {list(array.shape)}")
     return np.broadcast_to(array, shape)

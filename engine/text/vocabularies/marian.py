@@ -42,10 +42,10 @@ def read_marian(folder: ModelFolder) -> Sides | None:
     if not all(folder.has(name) for name in FILES):
         return None
     settings = TokenizerSettings(folder)
-    own = settings.boolean("separate_vocabs", False)
+    separate = settings.boolean("separate_vocabs", False)
     spoken, written, words = FILES
     source = _side(folder, spoken, words, settings)
-    return Sides(source, _side(folder, written, OWN_VOCABULARY if own else words, settings))
+    return Sides(source, _side(folder, written, OWN_VOCABULARY if separate else words, settings))
 
 
 def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:
