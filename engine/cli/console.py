@@ -40,7 +40,7 @@ def run_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
 def warn_generates(args: argparse.Namespace) -> None:
     if args.generates:
         print(f"engine {args.command}: --generates does nothing any more, because the files say what the model is for; "
-              "leave it out", file=sys.stderr)  # fmt: skip
+              "leave it out", file=sys.stderr)
 
 
 STDIO = "-"

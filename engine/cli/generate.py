@@ -52,7 +52,7 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
                          "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
     add_generation(command)
     command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
-                         "input, one per line")  # fmt: skip
+                         "input, one per line")
 
 
 def add_generation(command: argparse.ArgumentParser) -> None:

@@ -22,10 +22,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
     add_model(command, "Whisper's folder or .npz")
     command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
-                         "reads where it is installed; - for standard input")  # fmt: skip
+                         "reads where it is installed; - for standard input")
     add_output(command)
     command.add_argument("--language", help="language that is spoken, such as de or German; by default a model of "
-                         "several languages finds it")  # fmt: skip
+                         "several languages finds it")
     command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
     times = command.add_mutually_exclusive_group()
     times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")

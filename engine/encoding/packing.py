@@ -175,7 +175,7 @@ def _read(
 def _refuse_many(name: str, form: InputShape) -> None:
     if form.starts[-1] > _MOST_TOKENS:
         raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
-                         f"{form.starts[-1]:,}; split the batch")  # fmt: skip
+                         f"{form.starts[-1]:,}; split the batch")
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class TextEncoder:
         """
         tokens = (self._whole_tokenizer if whole else self.tokenizer)(texts)
         given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
-                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}  # fmt: skip
+                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
         if self._uses_token_types:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}

@@ -130,7 +130,7 @@ class Reranker(Loaded):
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows, "bits": bits}  # fmt: skip
+            "precision": precision, "max_rows": max_rows, "bits": bits}
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")

@@ -106,7 +106,7 @@ _LAYER = {
     "ffn.layer_norm": "ffn.norm",
 }
 _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.value"),
-           "cross.key_value": ("cross.key", "cross.value")}  # fmt: skip
+           "cross.key_value": ("cross.key", "cross.value")}
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
@@ -171,7 +171,7 @@ class _File:
                 raise UnsupportedError(f"{key} = {shown(stated[key])} is not supported; only {expected!r} is")
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
         layers = {int(name.split("/")[1][6:]) for name in self.shapes
-                  if name.startswith(f"{part}/layer_") and name.split("/")[1][6:].isdecimal()}  # fmt: skip
+                  if name.startswith(f"{part}/layer_") and name.split("/")[1][6:].isdecimal()}
         return ModelConfig(
             family=family,
             hidden_size=width,
@@ -190,7 +190,7 @@ class _File:
     def words(self, part: str, config: ModelConfig) -> ModelConfig:
         """Return the configuration with the word table of a part."""
         name = f"{part}/embeddings/weight" if f"{part}/embeddings/weight" in self.shapes else (
-            f"{part}/embeddings_0/weight")  # fmt: skip
+            f"{part}/embeddings_0/weight")
         rows, _ = self.shape(name, 2)
         scale = math.sqrt(config.hidden_size) if self.flag(f"{part}/scale_embeddings", 1) else 1.0
         return replace(config, vocab_size=rows, embedding_scale=scale)

@@ -73,7 +73,7 @@ KEYS = {
 }
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
-             "rope.freq_base": "rope_theta"}  # fmt: skip
+             "rope.freq_base": "rope_theta"}
 _OTHERS = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
            "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
            "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")

@@ -54,7 +54,7 @@ def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, w
     Raises `WeightsError` or `UnsupportedError`. `Engine` and `save` check names, shapes and numbers.
     """
     arrays = {re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name): np.asarray(array, np.float32)
-              for name, array in state.items()}  # fmt: skip
+              for name, array in state.items()}
     weights = {_TORCH.rename(name) or name: array for name, array in arrays.items()}
     layers = len({name.split(".")[1] for name in weights if name.startswith("layers.")})
     up = weights.get("layers.0.ffn.up.weight")

@@ -136,7 +136,7 @@ def read_array(name: str, value: Any, expected: str) -> np.ndarray:
     """Return a number or numbers as an array; `expected` says which ones, for the error."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass "
-                         f"{name}.data")  # fmt: skip
+                         f"{name}.data")
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError):

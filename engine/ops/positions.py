@@ -90,7 +90,7 @@ def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, b
     buckets = len(table) // 2 if bidirectional else len(table)
     if buckets < 2 or (bidirectional and len(table) % 2):
         raise InputError(f"table must have {'an even number of 4 or more' if bidirectional else '2 or more'} rows, "
-                         f"not {len(table)}")  # fmt: skip
+                         f"not {len(table)}")
     max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1, most=_FARTHEST)
     # Entry j of `line` is the bias at distance j - (T-1) - offset. Row t of the result is the window of `line` that
     # starts at T-1-t.
