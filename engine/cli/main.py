@@ -121,7 +121,7 @@ def _add_convert(commands: Any) -> None:
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
     command.add_argument("out", nargs="?", help="file to write, ending in .npz")
     command.add_argument("-o", "--output", metavar="OUT", help="the same")
-    _add_one_of("--precision", command, STORABLE, "precision of the weights to write: bfloat16 takes half of float32's "
+    _add_one_of(command, "--precision", STORABLE, "precision of the weights to write: bfloat16 takes half of float32's "
                 "bytes, int8 a quarter; by default the weights keep theirs")
     command.add_argument("--calibration", metavar="FILE", help="with --precision int4: a text like those that the "
                          "model will read, a few thousand words. The model reads up to 8,192 tokens of it, and the "
@@ -207,7 +207,7 @@ def _add_fetch(commands: Any) -> None:
                          "is, as engine convert --packed does, and print its path")
     command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
                          "default beside the model in the cache")
-    _add_one_of("--precision", command, ROUNDED, "with --packed: precision of the weights; by default they keep theirs")
+    _add_one_of(command, "--precision", ROUNDED, "with --packed: precision of the weights; by default they keep theirs")
     _add_bits(command)
     _add_task(command)
     _add_kind(command)
@@ -231,7 +231,7 @@ def _add_measurements(commands: Any) -> None:
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
     add_model(command, "model folder or .npz file with float32 weights")
-    _add_one_of("--precision", command, LOADABLE, "precision to compare with float32; with --calibration, by default "
+    _add_one_of(command, "--precision", LOADABLE, "precision to compare with float32; with --calibration, by default "
                 "bfloat16 and int8")
     command.add_argument("--data", required=True, help="UTF-8 text: each line has a score and two sentences, two "
                          "sentences, or one; tabs separate them. With --calibration, each line has a label and a text")
@@ -262,11 +262,11 @@ def _add_kind(command: argparse.ArgumentParser) -> None:
 def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
     """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
     names = (*LOADABLE, "auto") if auto else LOADABLE
-    _add_one_of("--precision", command, names, "precision of the computation; by default that of the weights where "
+    _add_one_of(command, "--precision", names, "precision of the computation; by default that of the weights where "
                 "they are integers, otherwise float32"
                 + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""))
     if cache:
-        _add_one_of("--cache", command, CACHED, "precision of the keys and values that are kept; by default float32 "
+        _add_one_of(command, "--cache", CACHED, "precision of the keys and values that are kept; by default float32 "
                     "for precision float32, otherwise bfloat16")
 
 
@@ -275,7 +275,7 @@ def _add_long_context(command: argparse.ArgumentParser) -> None:
                          "those of the training, of a model with two tables of them, such as Phi-3.5")
 
 
-def _add_one_of(option: str, command: argparse.ArgumentParser, names: Sequence[str], text: str) -> None:
+def _add_one_of(command: argparse.ArgumentParser, option: str, names: Sequence[str], text: str) -> None:
     """Add an option that takes the name of a precision. text: what --help says."""
     command.add_argument(option, type=precision_among(names), metavar=f"{{{','.join(names)}}}", help=text)
 

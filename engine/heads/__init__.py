@@ -21,13 +21,13 @@ from .late import late_vectors as late_vectors
 from .pairs import check_pairs as check_pairs
 from .pairs import check_query as check_query
 from .pairs import check_ranks as check_ranks
+from .pairs import count_near_best as count_near_best
 from .pairs import gaps_below as gaps_below
 from .pairs import is_pair as is_pair
 from .pairs import order as order
 from .pairs import pair_logits as pair_logits
 from .pairs import pair_scores as pair_scores
 from .pairs import scores_of as scores_of
-from .pairs import shortest_head as shortest_head
 from .runner import HeadRunner as HeadRunner
 from .runner import check_choice as check_choice
 from .sparse import NOTHING as NOTHING

@@ -12,7 +12,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
 from .classify import doubts
-from .pairs import order, pair_scores, shortest_head
+from .pairs import count_near_best, order, pair_scores
 from .runner import HeadRunner
 
 FALSE_ALARM_RATE = 0.001
@@ -28,7 +28,7 @@ def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibr
 
 
 def limit_of_rank(calibrations: Mapping[str, Calibration], coverage: Any, top_k: int | None) -> np.float32 | None:
-    """Return how far the logits of the head of a list may be below the largest one; None without a coverage.
+    """Return how far the logits of the documents that are kept may be below the largest one; None without a coverage.
 
     Raises `InputError`, and `UnsupportedError` for a model that is not calibrated on queries.
     """
@@ -50,7 +50,7 @@ def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, 
     texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`. probabilities:
     calibrated ones of "no" and "yes", [n, 2], for the margin and the entropy; None to leave these out.
     """
-    count = top_k if limit is None else shortest_head(logits, limit)
+    count = top_k if limit is None else count_near_best(logits, limit)
     doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
     return [{"corpus_id": i, "score": float(scores[i]), **doubt[i], **({} if texts is None else {"text": texts[i]})}
             for i in order(logits)[:count]]

@@ -81,7 +81,7 @@ def order(logits: np.ndarray) -> list[int]:
     return [int(i) for i in np.argsort(-logits, kind="stable")]
 
 
-def shortest_head(logits: np.ndarray, limit: np.float32) -> int:
+def count_near_best(logits: np.ndarray, limit: np.float32) -> int:
     """Return how many documents, from the best one on, have a logit at most `limit` below the largest; logits: [n]."""
     return int((gaps_below(logits) <= limit).sum())
 

@@ -133,8 +133,8 @@ class HeadMethods(EngineBase):
         ordered by the logits, which differ where scores are rounded to one number; equal logits keep the order of the
         documents. top_k: the most results to return. The other arguments are those of `predict`.
 
-        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
-        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
+        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not, unless activation_fn is given.
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.

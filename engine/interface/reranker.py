@@ -219,8 +219,8 @@ class Reranker(Loaded):
         ordered by their logits, and equal logits keep the order of the documents. top_k: the most results to return.
         options: the other arguments of `predict`; with logits=True a result's score is its logit.
 
-        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
-        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
+        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not.
         """
         query, texts = check_query(query, documents)
@@ -314,21 +314,21 @@ class Reranker(Loaded):
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
-        head = self._ids_of(before, stop)
+        prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        with marking(truncation=True) if len(head) else nullcontext():      # which pieces before it shorten further
+        with marking(truncation=True) if len(prefix) else nullcontext():      # which the prefix shortens further
             starts = self._start_tokenizer(texts, stop).input_ids
-        limit = self.max_length - len(self._end) - len(head)
+        limit = self.max_length - len(self._end) - len(prefix)
         if max(map(len, starts)) >= limit and any(documents):
             length = len(self._ids_of([start], stop))
             if length >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
-                                 f"{length + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
+                                 f"{length + len(prefix) + len(self._end):,} tokens, and max_length={self.max_length} "
                                  "leaves none for a document; shorten the query, or load the model with a larger "
                                  "max_length")
-        if len(head) and (cuts := reported()) is not None:
+        if len(prefix) and (cuts := reported()) is not None:
             cuts.add(texts, [len(ids) > limit for ids in starts], limit, self._start_tokenizer.count)
-        return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in starts]
+        return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
         """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""

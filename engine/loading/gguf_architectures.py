@@ -114,9 +114,9 @@ def _layer(key: str) -> tuple[str, str]:
 def _gemma(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     """Add the scale of the scores, which files do not state: of the largest models it is that of the hidden size."""
     whole = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
-    width, heads, head = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
     if type(width) is int and type(heads) is int and heads > 0:
-        values["query_pre_attn_scalar"] = width // heads if whole or head is None else head
+        values["query_pre_attn_scalar"] = width // heads if whole or head_dim is None else head_dim
 
 
 _OF_THE_HIDDEN_SIZE = (46, 62)
@@ -302,8 +302,8 @@ def _width(stated: Stated) -> int | None:
     width, heads = stated.get("embedding_length"), stated.get("attention.head_count")
     if type(width) is not int or type(heads) is not int or heads <= 0:
         return None
-    head = stated.get("attention.key_length", width // heads)
-    return head if type(head) is int else None
+    columns = stated.get("attention.key_length", width // heads)
+    return columns if type(columns) is int else None
 
 
 def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
@@ -319,11 +319,11 @@ def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
     if kind.change is _gemma3 and stated.get("rope.scaling.type", "none") not in ("none", "linear"):
         raise UnsupportedError(f"{name}.rope.scaling.type = {shown(stated['rope.scaling.type'])} is not supported; "
                                "only 'none' and 'linear' are")
-    head = _width(stated)
+    columns = _width(stated)
     for key in ("rope.dimension_count", "attention.value_length"):
-        if kind.partial is None and head is not None and key in stated and _differs(stated[key], head):
+        if kind.partial is None and columns is not None and key in stated and _differs(stated[key], columns):
             raise UnsupportedError(f"{name}.{key} = {shown(stated[key])} is not supported; only the width of a head, "
-                                   f"{shown(head)}, is")
+                                   f"{shown(columns)}, is")
 
 
 def _differs(value: Any, expected: Any) -> bool:
