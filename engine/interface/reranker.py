@@ -316,7 +316,7 @@ class Reranker(Loaded):
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        with marking(truncation=True) if len(prefix) else nullcontext():      # which the prefix shortens further
+        with marking(truncation=True) if len(prefix) else nullcontext():      # the prefix shortens them further
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
         if max(map(len, starts)) >= limit and any(documents):
