@@ -221,7 +221,7 @@ class HeadMethods(EngineBase):
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
         with calling(inputs, batch_size, show_progress_bar, None, timeout) as call:
-            results = list(answer(runner, inputs, answering, call))
+            results: list[Any] = list(answer(runner, inputs, answering, call))
         if limit is not None:
             results = [answer_or_abstain(answers, limit) for answers in results]
         elif answering.top_k == 1:

@@ -40,8 +40,9 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
     """Return the modules of a model's folder, or those of each task; raises `UnsupportedError` and `WeightsError`."""
     if not folder.has(MODULES):
         colbert = read_stanford(folder, CONFIGS[1])
-        of_folder = {"folder": folder, "home": folder}
-        return Modules(**of_folder) if colbert is None else Late(**of_folder, colbert=colbert)
+        if colbert is None:
+            return Modules(folder=folder, home=folder)
+        return Late(folder=folder, home=folder, colbert=colbert)
     entries = read_entries(folder)
     places = [i for i, (kind, _) in enumerate(entries) if kind in ROUTER]
     if not places:
