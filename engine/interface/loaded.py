@@ -192,8 +192,8 @@ class Loaded(metaclass=_Named):
                              f"{shown(calibration)}")
         calibration = calibration.checked(self._calibrated_outputs, "the calibration")
         other = type(self).__new__(type(self))              # copy.copy would load the model again, as pickle does
-        own = {name: value for name, value in vars(self).items() if name not in ("_runners_of_heads", "_prompts")}
-        vars(other).update(own, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
+        kept = {name: value for name, value in vars(self).items() if name not in ("_runners_of_heads", "_prompts")}
+        vars(other).update(kept, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
         return other
 
     @property

@@ -11,7 +11,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..families.parts import Parts
 from ..weights.model import Model
 
-CLASSES = {"encode": "Engine", "generate": "Generator", "rank": "Reranker", "transcribe": "Transcriber"}
+CLASS_OF_KIND = {"encode": "Engine", "generate": "Generator", "rank": "Reranker", "transcribe": "Transcriber"}
 """The class that serves each kind of use."""
 ALONE = ('engine.load(path, kind="generate"), or engine convert --kind generate on the command line, takes the '
          "language model alone")
@@ -54,7 +54,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Return the kind of use that the files ask for, a key of `CLASSES`.
+        """Return the kind of use that the files ask for, a key of `CLASS_OF_KIND`.
 
         Raises `InputError` if they fit two kinds and do not say which of them is meant.
         """
@@ -96,7 +96,8 @@ class Source(ABC):
         """Return the error for files that hold a model for another kind of use."""
         command = f" (on the command line, engine {holds})" if holds != "rank" else ""
         return UnsupportedError(f"{self.path}: this is {_HOLDS[holds]}, so it cannot {kind}; load it with "
-                                f"{CLASSES[holds]}{command}, or with engine.load, which finds the class by itself")
+                                f"{CLASS_OF_KIND[holds]}{command}, or with engine.load, which finds the class by "
+                                "itself")
 
     def refuse_generator(self) -> None:  # noqa: B027, because most formats say their kind of use, which `read` compares
         """Raise `UnsupportedError` for files of another use whose language model would generate without being asked."""

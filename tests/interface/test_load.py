@@ -23,7 +23,7 @@ from engine import (
 )
 from engine.interface.load import SERVES
 from engine.loading import load as loading
-from engine.loading.source import CLASSES
+from engine.loading.source import CLASS_OF_KIND
 
 from ..tools.encoders import TRANSLATES
 from ..tools.module_folders import write_modules
@@ -221,7 +221,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_options_that_a_class_lacks(tmp_path):
-    assert {kind: served.__name__ for kind, served in SERVES.items()} == CLASSES
+    assert {kind: served.__name__ for kind, served in SERVES.items()} == CLASS_OF_KIND
     with pytest.raises(InputError, match=r"Generator\.load has no option least_cosine; it has backend"):
         engine.load(DECODERS / "bart", least_cosine=0.9)
     with pytest.raises(InputError, match=r"Engine\.load has no option max_rows"):

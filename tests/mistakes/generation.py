@@ -342,8 +342,8 @@ MISTAKES = (
         name="reranker-sign",
         what="The score of a reranker is the probability of the answer no.",
         file="engine/interface/reranker.py",
-        right="scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))",
-        wrong="scores[own] = (rows[:, 1] if len(self.answers) == 2 else np.float32(0)) - rows[:, 0]",
+        right="scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))",
+        wrong="scores[members] = (rows[:, 1] if len(self.answers) == 2 else np.float32(0)) - rows[:, 0]",
         tests="tests/interface/test_reranker.py",
         caught_by=(
             "tests/interface/test_reranker.py::test_scores_of_transformers",

@@ -92,7 +92,7 @@ MISTAKES = (
         name="start-of-a-known-prompt-too-long",
         what="A long document is cut as if the pieces before it had no tokens, so a prompt is longer than max_length.",
         file="engine/interface/reranker.py",
-        right="limit = self.max_length - len(self._end) - len(head)",
+        right="limit = self.max_length - len(self._end) - len(prefix)",
         wrong="limit = self.max_length - len(self._end)",
         tests="tests/interface/test_reranker.py",
         caught_by=("tests/interface/test_reranker.py::test_the_prompt_of_a_known_model",),
