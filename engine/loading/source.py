@@ -104,8 +104,8 @@ class Source(ABC):
 
     def refuse_use(self, found: str, kind: str, command: str) -> UnsupportedError:
         """Return that error. found: what the files are. kind, command: of use, and of the command line."""
-        return UnsupportedError(f"{self.path}: {found}; load it with {CLASS_OF_KIND[kind]} (on the command line, engine "
-                                f"{command}), or with engine.load, which finds the class by itself. {ALONE}")
+        return UnsupportedError(f"{self.path}: {found}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
+                                f"engine {command}), or with engine.load, which finds the class by itself. {ALONE}")
 
     def refuse_task(self, task: str | None, reason: str) -> None:
         """Raise `InputError` unless the task is None."""
