@@ -15,7 +15,7 @@ from ..base.errors import UnsupportedError
 from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
 from ..model.run_config import RunConfig
-from ..programs.observe import Head, Observed
+from ..programs.observe import AttentionHead, Observed
 from ..weights.packed import PackedFormat
 from .batch import Batch
 from .ops_interface import Ops
@@ -106,7 +106,7 @@ class Decoder(Protocol):
         that cannot be computed.
         """
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> NDArray[np.float32]:
         """Return the weights of cross-attention [heads, n, S] for the first n tokens of a request; add no hypothesis.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..base.errors import InputError, shown
 from ..base.functions import exp, log, tanh
 from ..model.config import ModelConfig
-from ..programs.observe import Head
+from ..programs.observe import AttentionHead
 from .steps import Row, Top
 
 
@@ -29,7 +29,7 @@ def check_sources(rows: Sequence[Row], known: Container[int]) -> None:
             raise InputError(f"request {row.request} has no source; give its vectors to cache_sources first")
 
 
-def check_heads(heads: Sequence[Head], config: ModelConfig | None) -> None:
+def check_attention_heads(heads: Sequence[AttentionHead], config: ModelConfig | None) -> None:
     """Raise `InputError` unless these are heads of a decoder's cross-attention; config: None if it has none."""
     if config is None:
         raise InputError("this decoder has no cross-attention, so it gives no weights of it")

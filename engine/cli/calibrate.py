@@ -20,7 +20,7 @@ from ..studies.calibrate import CalibrationReport, calibrate, task_of
 from ..uncertainty import plot
 from ..weights.calibration import TASKS
 from ..weights.model import Model
-from .console import MODEL_OR_GGUF, TABS, TABS_ADVICE, add_model, print_row, read_lines
+from .console import MODEL_OR_GGUF, TABS, TABS_ADVICE, add_model, print_row, read_lines, run_options
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -54,9 +54,7 @@ def run(args: argparse.Namespace) -> None:
     if kind == "transcribe":
         raise UnsupportedError("a model of speech is not calibrated; classes, tags, answers, pairs and next tokens are")
     model = load_model(source, kind=kind)
-    loaded = _holder(model, kind, source.answers() if kind == "rank" else None,
-                     {"backend": args.backend, "threads": args.threads, "precision": args.precision,
-                      "bits": args.bits})
+    loaded = _holder(model, kind, source.answers() if kind == "rank" else None, run_options(args))
     task = task_of(loaded, args.task)
     if task == "answer" and args.picture is not None:
         raise InputError("answers have no reliability to draw; leave --picture out")

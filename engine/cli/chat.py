@@ -11,7 +11,7 @@ from importlib import import_module
 from ..base.errors import InputError
 from ..chat import Talk
 from ..interface.generator import Generator
-from .console import MODEL_OR_GGUF, add_model
+from .console import MODEL_OR_GGUF, add_model, run_options
 from .generate import add_generation, generation_of
 
 PROMPT = "> "
@@ -32,8 +32,7 @@ def chat(args: argparse.Namespace) -> None:
     if sys.stdin is None:
         raise InputError("standard input is closed; type in a terminal, or give the messages over a pipe, one a line")
     template = None if args.template is None else _read_template(args.template)
-    generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                               bits=args.bits, cache=args.cache, revision=args.revision, long_context=args.long_context)
+    generator = Generator.load(args.model, **run_options(args, "cache", "revision", "long_context"))
     generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,
                                   trust_template=args.trust_template)       # before somebody types
     interactive = sys.stdin.isatty()

@@ -31,16 +31,8 @@ def compare(args: argparse.Namespace) -> None:
     if args.precision is None:
         raise InputError("give the precision to compare with float32 with --precision")
     data = parse_data(read_lines(args.data, own=TABS, other=TABS_ADVICE), args.data)
-    result = compare_precision(
-        args.model,
-        args.precision,
-        data,
-        backend=args.backend,
-        threads=args.threads,
-        bits=args.bits,
-        show_progress_bar=sys.stderr.isatty(),
-        revision=args.revision,
-    )
+    result = compare_precision(args.model, args.precision, data, backend=args.backend, threads=args.threads,
+                               bits=args.bits, show_progress_bar=sys.stderr.isatty(), revision=args.revision)
     print(f"{args.precision} against float32: {len(data.rows):,} {'lines' if data.scores is None else 'scored pairs'}")
     print_row("cosine", f"mean {result.cosine_mean:.5f}, min {result.cosine_min:.5f}")
     if result.spearman is not None:

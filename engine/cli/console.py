@@ -32,10 +32,15 @@ def add_revision(command: argparse.ArgumentParser) -> None:
                          "main branch")
 
 
+def run_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    """Return the options of a `load` that the command line has: how the model is run, and others by their names."""
+    return {name: getattr(args, name) for name in ("backend", "threads", "precision", "bits", *more)}
+
+
 def warn_generates(args: argparse.Namespace) -> None:
     if args.generates:
         print(f"engine {args.command}: --generates does nothing any more, because the files say what the model is for; "
-              "leave it out", file=sys.stderr)  # fmt: skip
+              "leave it out", file=sys.stderr)
 
 
 STDIO = "-"

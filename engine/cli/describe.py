@@ -14,13 +14,13 @@ def outline(program: Program) -> list[tuple[str, str]]:
     weights: dict[str, set[str]] = {}
     around: list[str] = []
     for layer, operations in groupby(program.operations, key=lambda operation: operation.layer):
-        own = list(operations)
-        text = "; ".join(map(formula, own))
+        of_layer = list(operations)
+        text = "; ".join(map(formula, of_layer))
         if layer is None:
             around.append(text)
         else:
             kinds.setdefault(text, []).append(layer)
-            weights.setdefault(text, set()).add(next(op.parts[0].weight for op in own if isinstance(op, Linear)))
+            weights.setdefault(text, set()).add(next(op.parts[0].weight for op in of_layer if isinstance(op, Linear)))
     before, after = around[:1], around[1:]
     layers = [(_numbers(numbers), text + _shared(len(numbers), len(weights[text]))) for text, numbers in kinds.items()]
     return [*(("", text) for text in before), *layers, *(("", text) for text in after)]
@@ -87,8 +87,8 @@ def _bias(bias: DistanceBias) -> str:
     """Return a few words on a bias by distance."""
     if bias.table is None:
         return "ALiBi"
-    own = "of its own" if bias.table.name.startswith("layers.") else "for all layers"
-    return f"bias of {bias.table.rows} buckets to distance {bias.max_distance}, {own}"
+    whose = "of its own" if bias.table.name.startswith("layers.") else "for all layers"
+    return f"bias of {bias.table.rows} buckets to distance {bias.max_distance}, {whose}"
 
 
 def _frequencies(rotary: Rotary) -> str:

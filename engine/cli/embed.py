@@ -26,9 +26,9 @@ from ..jobs import (
     REJECTED,
     Columns,
     Job,
-    Part,
+    JobPart,
+    JobSettings,
     Recipe,
-    Settings,
     Unit,
     diff,
     drop_old_manifest,
@@ -50,7 +50,7 @@ from ..jobs import (
 from ..loading.load import find_model
 from ..loading.model_files import checksum
 from ..model.bits import DEFINITION, PORTABLE
-from .console import add_model
+from .console import add_model, run_options
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
@@ -122,8 +122,7 @@ def embed(args: argparse.Namespace) -> None:
         raise InputError("give a model and files of rows, such as: engine embed MODEL 'in/*.parquet' --output out")
     number, shards = _shard(args.shard)
     path, _ = find_model(args.model, args.revision)
-    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
-                         task=args.task)
+    engine = Engine.load(path, **run_options(args, "task"))
     settings = _settings(args, engine, checksum(path))
     _check_route(args, engine)
     settings.recipe.check(engine)
@@ -135,17 +134,17 @@ def embed(args: argparse.Namespace) -> None:
     units = find_units(files, settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
-    own = shard_of(units, number, shards)
+    shard = shard_of(units, number, shards)
     if args.verify is None:
         open_job(folder, settings, __version__, isa, args.allow_mixed_isa)
         refuse_stale(units, folder, args.prune)
         drop_old_manifest(units, folder)
-        _run(args, job, own)
+        _run(args, job, shard)
     else:
-        _verify(args, job, own)
+        _verify(args, job, shard)
 
 
-def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings:
+def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
     """Return what decides the bytes of a part; raises `InputError`."""
     columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
     if taken := RESULT_COLUMNS.intersection(columns.kept):
@@ -174,7 +173,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
         options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
-    return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
+    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
                     positive_int("--unit-bytes", args.unit_bytes))
 
 
@@ -219,17 +218,17 @@ def _instruction_set(engine: Engine) -> str:
     return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
 
 
-def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compute the missing units, and write the manifest if none is missing then."""
-    missing = job.missing(own)
-    progress = _Progress(args.json, len(own), len(missing))
+    missing = job.missing(shard)
+    progress = _Progress(args.json, len(shard), len(missing))
     written: dict[str, dict[str, Any]] = {}
 
-    def report(unit: Unit, part: Part) -> None:
+    def report(unit: Unit, part: JobPart) -> None:
         written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
-    others = job.run(own, report)
+    others = job.run(shard, report)
     progress.end()
     missing = job.missing(job.units)
     result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
@@ -268,7 +267,7 @@ class _Progress:
         """The seconds since the start."""
         return time.monotonic() - self._start
 
-    def show(self, unit: Unit, part: Part) -> None:
+    def show(self, unit: Unit, part: JobPart) -> None:
         """Show that a part is written."""
         self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
         rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
@@ -287,10 +286,10 @@ class _Progress:
             print(file=sys.stderr)
 
 
-def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
     wrong, checked = 0, 0
-    for unit, fault in verify(job, own, args.verify or None):
+    for unit, fault in verify(job, shard, args.verify or None):
         checked, wrong = checked + 1, wrong + (fault is not None)
         if args.json:
             print(json.dumps({"event": "verified", "name": unit.name, "fault": fault}), flush=True)
@@ -299,9 +298,9 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     if wrong:
         raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
                            "again")
-    if checked < len(own):
+    if checked < len(shard):
         right = f", and the other {checked:,} are right to the bit" if checked else ""
-        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in "
+        raise WeightsError(f"{len(shard) - checked:,} of {len(shard):,} parts are missing in "
                            f"{without_credentials(args.output)}{right}; run the job without --verify to compute them")
     if not args.json:
         how = f"{args.verify:,} rows of each" if args.verify else "whole"

@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..files.writing import check_folder, replacing
 from ..interface.engine import Engine
-from .console import STDIO, read_inputs
+from .console import STDIO, read_inputs, run_options
 
 READS_COLUMNS = "engine embed MODEL FILES -o FOLDER reads the texts of .jsonl, .csv and .parquet files"
 """What to do with a file of another format than lines."""
@@ -28,10 +28,7 @@ def encode(args: argparse.Namespace) -> None:
     if args.output != STDIO:
         check_folder(Path(args.output))
     sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS)
-    engine = Engine.load(
-        args.model, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
-        task=args.task, revision=args.revision,
-    )
+    engine = Engine.load(args.model, **run_options(args, "task", "revision"))
     vectors = engine.encode(
         sentences,
         prompt_name=args.prompt_name,

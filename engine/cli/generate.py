@@ -12,7 +12,17 @@ from typing import Any
 from ..base.errors import InputError, located
 from ..base.progress import progress
 from ..interface.generator import Generator
-from .console import MODEL_OR_GGUF, STDIO, add_model, add_output, add_texts, check_output, read_inputs, writing_lines
+from .console import (
+    MODEL_OR_GGUF,
+    STDIO,
+    add_model,
+    add_output,
+    add_texts,
+    check_output,
+    read_inputs,
+    run_options,
+    writing_lines,
+)
 
 SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_new_tokens": (int, "most new tokens of a result; by default the model's own limit, else 256"),
@@ -42,7 +52,7 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
                          "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
     add_generation(command)
     command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
-                         "input, one per line")  # fmt: skip
+                         "input, one per line")
 
 
 def add_generation(command: argparse.ArgumentParser) -> None:
@@ -67,8 +77,7 @@ def generate(args: argparse.Namespace) -> None:
                          "--output")
     check_output(args.output, "lines of text or JSON")
     lines, places = _inputs(args)
-    generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                               bits=args.bits, cache=args.cache, revision=args.revision,
+    generator = Generator.load(args.model, **run_options(args, "cache", "revision"),
                                long_context=args.command == "generate" and args.long_context)
     settings = generation_of(args)
     inputs: list[Any] = lines

@@ -23,6 +23,7 @@ from .console import (
     check_output,
     read_inputs,
     read_lines,
+    run_options,
     spoken,
     writing_lines,
 )
@@ -97,9 +98,7 @@ def run(args: argparse.Namespace) -> None:
     """Write one JSON value for each input to standard output or to a file, in order."""
     check_output(args.output, "lines of JSON")
     rows = _rows(args)
-    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision, "bits": args.bits,
-               "revision": args.revision}
-    loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
+    loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **run_options(args, "revision"))
     with truncating(), writing_lines(args.output) as write:
         for first in range(0, len(rows), TOGETHER):
             for result in _results(args, loaded, rows[first : first + TOGETHER]):

@@ -10,7 +10,7 @@ from ..base.version import __version__
 from ..loading.hugging_face import FolderSource
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.model_files import checksum
-from ..loading.source import CLASSES
+from ..loading.source import CLASS_OF_KIND
 from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ..programs import programs_of
 from ..weights.model import Model, Transformer
@@ -50,7 +50,7 @@ def info(args: argparse.Namespace) -> None:
 
 def print_model(model: Model, kind: str) -> None:
     """Print which class serves a model for this kind of use, and each part of it."""
-    print_row("kind", f"{kind}, by {CLASSES[kind]}")
+    print_row("kind", f"{kind}, by {CLASS_OF_KIND[kind]}")
     for name, part in model.parts.items():
         if len(model.parts) > 1 or model.decoder is not None:
             print(name)

@@ -6,13 +6,13 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..backends import BACKENDS
 from ..base.errors import EngineError
 from ..base.version import __version__
-from ..loading.source import CLASSES
+from ..loading.source import CLASS_OF_KIND
 from ..model.bits import BITS, FASTEST
 from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
@@ -75,42 +75,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND",
                                       parser_class=CommandParser)
 
-    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
-    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
-    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
-    command.add_argument("-o", "--output", metavar="OUT", help="the same")
-    command.add_argument(
-        "--precision",
-        type=precision_among(STORABLE),
-        metavar=_choices(STORABLE),
-        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
-        "by default the weights keep theirs",
-    )
-    command.add_argument(
-        "--calibration",
-        metavar="FILE",
-        help="with --precision int4: a text like those that the model will read, a few thousand words. The model reads "
-        "up to 8,192 tokens of it, and the rounding spares the inputs that are large there: far nearer to the original",
-    )
-    command.add_argument(
-        "--bounded",
-        action="store_true",
-        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
-        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
-    )
-    command.add_argument(
-        "--packed",
-        action="store_true",
-        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
-        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
-        "precision of the computation",
-    )
-    _add_bits(command)
-    _add_task(command)
-    _add_kind(command)
-    _add_long_context(command)
-    command.set_defaults(run=convert)
-
+    _add_convert(commands)
     _add_fetch(commands)
     command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
     add_model(command, MODEL_OR_GGUF, nargs="?")
@@ -150,6 +115,31 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     return parser, commands.choices
 
 
+def _add_convert(commands: Any) -> None:
+    """Add the command convert."""
+    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
+    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
+    command.add_argument("-o", "--output", metavar="OUT", help="the same")
+    _add_one_of(command, "--precision", STORABLE, "precision of the weights to write: bfloat16 takes half of float32's "
+                "bytes, int8 a quarter; by default the weights keep theirs")
+    command.add_argument("--calibration", metavar="FILE", help="with --precision int4: a text like those that the "
+                         "model will read, a few thousand words. The model reads up to 8,192 tokens of it, and the "
+                         "rounding spares the inputs that are large there: far nearer to the original")
+    command.add_argument("--bounded", action="store_true", help="with --precision int8: write integers for CPUs "
+                         "without VNNI, which would otherwise round the weights of linear layers a second time; the "
+                         "cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI")
+    command.add_argument("--packed", action="store_true", help="write the weights as the kernels of this CPU read "
+                         "them: loading takes milliseconds, and processes share the memory; a CPU with other kernels "
+                         "refuses the file, so keep the original. --precision is then also the precision of the "
+                         "computation")
+    _add_bits(command)
+    _add_task(command)
+    _add_kind(command)
+    _add_long_context(command)
+    command.set_defaults(run=convert)
+
+
 def _add_generation(commands: Any) -> None:
     """Add the commands of models that generate texts: generate, translate and chat."""
     for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
@@ -183,19 +173,14 @@ def _add_encoding(commands: Any) -> None:
     add_model(command)
     command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the default")
     add_texts(command, "--text", "a sentence")
-    command.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        help="file to write: *.npy for a NumPy array, float32 [lines, dimensions]; *.csv or *.jsonl for one vector a "
-        "line; - for JSON lines on standard output",
-    )
+    command.add_argument("-o", "--output", required=True, help="file to write: *.npy for a NumPy array, float32 "
+                         "[lines, dimensions]; *.csv or *.jsonl for one vector a line; - for JSON lines on standard "
+                         "output")
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
     command.add_argument("--prompt", metavar="TEXT", help="text to put in front of each sentence")
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
-    command.add_argument(
-        "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
-    )
+    command.add_argument("--normalize", action="store_true", help="scale the vectors to length 1, even when the model "
+                         "does not")
     _add_run_options(command)
     _add_precision(command, auto=True)
     _add_task(command)
@@ -222,11 +207,11 @@ def _add_fetch(commands: Any) -> None:
                          "is, as engine convert --packed does, and print its path")
     command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
                          "default beside the model in the cache")
-    command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
-                         help="with --packed: precision of the weights; by default they keep theirs")
+    _add_one_of(command, "--precision", ROUNDED, "with --packed: precision of the weights; by default they keep theirs")
     _add_bits(command)
     _add_task(command)
     _add_kind(command)
+    _add_long_context(command)
     command.set_defaults(run=fetch)
 
 
@@ -243,22 +228,15 @@ def _add_measurements(commands: Any) -> None:
     add_model(command)
     _add_run_options(command)
     _add_precision(command)
+    _add_long_context(command)
     command.set_defaults(run=bench)
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
     add_model(command, "model folder or .npz file with float32 weights")
-    command.add_argument(
-        "--precision",
-        type=precision_among(LOADABLE),
-        metavar=_choices(LOADABLE),
-        help="precision to compare with float32; with --calibration, by default bfloat16 and int8",
-    )
-    command.add_argument(
-        "--data",
-        required=True,
-        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them. With "
-        "--calibration, each line has a label and a text",
-    )
+    _add_one_of(command, "--precision", LOADABLE, "precision to compare with float32; with --calibration, by default "
+                "bfloat16 and int8")
+    command.add_argument("--data", required=True, help="UTF-8 text: each line has a score and two sentences, two "
+                         "sentences, or one; tabs separate them. With --calibration, each line has a label and a text")
     add_calibration(command)
     _add_run_options(command)
     command.set_defaults(run=compare)
@@ -266,11 +244,9 @@ def _add_measurements(commands: Any) -> None:
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS], help="what computes; by default "
-                         "auto, the fastest one of this machine")  # fmt: skip
-    command.add_argument(
-        "--threads", type=int, help="maximum number of threads; by default "
-        "all CPUs that the process may use, or OMP_NUM_THREADS of them"
-    )
+                         "auto, the fastest one of this machine")
+    command.add_argument("--threads", type=int, help="maximum number of threads; by default all CPUs that the process "
+                         "may use, or OMP_NUM_THREADS of them")
     _add_bits(command)
 
 
@@ -280,38 +256,30 @@ def _add_bits(command: argparse.ArgumentParser) -> None:
 
 
 def _add_kind(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--kind", choices=CLASSES, help="what the model is for, where its files fit two kinds, such "
-                         "as T5's encoder alone or all of T5; by default what the files say")  # fmt: skip
+    command.add_argument("--kind", choices=CLASS_OF_KIND, help="what the model is for, where its files fit two kinds, "
+                         "such as T5's encoder alone or all of T5; by default what the files say")
     command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
     """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
     names = (*LOADABLE, "auto") if auto else LOADABLE
-    command.add_argument(
-        "--precision",
-        type=precision_among(names),
-        metavar=_choices(names),
-        help="precision of the computation; by default that of the weights where they are integers, otherwise float32"
-        + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""),
-    )
+    _add_one_of(command, "--precision", names, "precision of the computation; by default that of the weights where "
+                "they are integers, otherwise float32"
+                + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""))
     if cache:
-        command.add_argument(
-            "--cache",
-            type=precision_among(CACHED),
-            metavar=_choices(CACHED),
-            help="precision of the keys and values that are kept; by default float32 for precision float32, otherwise "
-            "bfloat16",
-        )
+        _add_one_of(command, "--cache", CACHED, "precision of the keys and values that are kept; by default float32 "
+                    "for precision float32, otherwise bfloat16")
 
 
 def _add_long_context(command: argparse.ArgumentParser) -> None:
     command.add_argument("--long-context", action="store_true", help="take the positions for sequences longer than "
-                         "those of the training, of a model with two tables of them, such as Phi-3.5")  # fmt: skip
+                         "those of the training, of a model with two tables of them, such as Phi-3.5")
 
 
-def _choices(names: Iterable[str]) -> str:
-    return f"{{{','.join(names)}}}"
+def _add_one_of(command: argparse.ArgumentParser, option: str, names: Sequence[str], text: str) -> None:
+    """Add an option that takes the name of a precision. text: what --help says."""
+    command.add_argument(option, type=precision_among(names), metavar=f"{{{','.join(names)}}}", help=text)
 
 
 def _add_task(command: argparse.ArgumentParser) -> None:

@@ -45,14 +45,14 @@ def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
     if not values:
         return []
     model_type = values.get("model_type")
-    own = [model_type] if isinstance(model_type, str) and model_type in FAMILIES else list(FAMILIES)
-    fits = [fit for family in own for fit in _fits(family, values, names)]
+    families = [model_type] if isinstance(model_type, str) and model_type in FAMILIES else list(FAMILIES)
+    fits = [fit for family in families for fit in _fits(family, values, names)]
     if not fits:
         return []
     close = get_close_matches(model_type[:100], FAMILIES, n=1) if isinstance(model_type, str) else []
     best = max(fits, key=lambda fit: (fit.known - len(fit.unknown) - len(fit.missing), fit.family in close))
     rows = [("nearest family", f"{best.family}: it knows {best.known} of {len(names)} tensors")]
-    if own != [model_type]:
+    if families != [model_type]:
         rows.append(("in the way", f"model_type {shown(model_type)}, which no family here has"))
     rows += [("in the way", field) for field in best.fields]
     if best.unknown:

@@ -11,7 +11,7 @@ from ..base.install import require_server
 from ..interface.engine import Engine
 from ..interface.load import load
 from ..interface.reranker import Reranker
-from .console import add_model
+from .console import add_model, run_options
 
 if TYPE_CHECKING:
     from ..server.settings import Settings
@@ -66,11 +66,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 def _model(args: argparse.Namespace) -> Engine | Reranker:
     """Return the loaded model; raises `UnsupportedError` for one that writes texts."""
-    options: dict[str, Any] = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
-                               "bits": args.bits, "revision": args.revision, "kind": args.kind}
-    if args.task is not None:
-        options["task"] = args.task
-    model = load(args.model, **options)
+    model = load(args.model, **run_options(args, "revision", "kind", *(["task"] if args.task is not None else [])))
     if not isinstance(model, Engine | Reranker):
         raise UnsupportedError(f"{args.model}: engine serve runs encoders and rerankers, and this model is for a "
                                f"{type(model).__name__}; --kind rank serves a language model that ranks")

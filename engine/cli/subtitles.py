@@ -24,7 +24,7 @@ def json_line(name: str, transcript: Transcript, words: bool) -> str:
         if not words:
             del segment["words"]
     return json.dumps({"file": name, "language": transcript.language, "text": transcript.text.strip(),
-                       "segments": segments}, ensure_ascii=False)  # fmt: skip
+                       "segments": segments}, ensure_ascii=False)
 
 
 def srt_lines(transcript: Transcript, words: bool) -> Iterator[str]:

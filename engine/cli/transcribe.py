@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import InputError
 from ..interface.transcriber import Transcriber
 from ..speech.tokens import TASKS
-from .console import STDIO, add_model, add_output, check_output, writing_lines
+from .console import STDIO, add_model, add_output, check_output, run_options, writing_lines
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 
 BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
@@ -22,10 +22,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
     add_model(command, "Whisper's folder or .npz")
     command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
-                         "reads where it is installed; - for standard input")  # fmt: skip
+                         "reads where it is installed; - for standard input")
     add_output(command)
     command.add_argument("--language", help="language that is spoken, such as de or German; by default a model of "
-                         "several languages finds it")  # fmt: skip
+                         "several languages finds it")
     command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
     times = command.add_mutually_exclusive_group()
     times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")
@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> None:
     if args.audio.count(STDIO) > 1:
         raise InputError("standard input holds one recording; give - once")
     check_output(args.output, "lines of text, JSON or subtitles")
-    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                                   bits=args.bits, cache=args.cache, revision=args.revision)
+    transcriber = Transcriber.load(args.model, **run_options(args, "cache", "revision"))
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIO else name for name in args.audio]

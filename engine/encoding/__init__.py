@@ -1,6 +1,9 @@
 """Turn token ids into vectors, and sentences into one vector each."""
 
 from . import other_names as other_names
+from .call import PLAIN as PLAIN
+from .call import Call as Call
+from .call import calling as calling
 from .maxsim import are_of_tokens as are_of_tokens
 from .maxsim import maxsim as maxsim
 from .maxsim import pairwise_maxsim as pairwise_maxsim

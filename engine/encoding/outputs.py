@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import InputError, shown
 from ..model.config import ModelConfig
-from ..programs.observe import Head, Observed
+from ..programs.observe import AttentionHead, Observed
 from .packing import InputShape
 
 Form: TypeAlias = "np.ndarray | list[np.ndarray]"
@@ -29,9 +29,9 @@ class ForwardOutput:
     """The token vectors: [B,T,D], or a list of [T_i,D]."""
     hidden_states: dict[int, Form]
     """By layer, as the token vectors: 0 for the embeddings, l for the result of layer l, L for the token vectors."""
-    attentions: dict[Head, Form]
+    attentions: dict[AttentionHead, Form]
     """By (layer, head), attention weights: [B,T,T], or a list of [T_i,T_i]. Row t has the weights of token t's keys."""
-    entropies: dict[Head, Form]
+    entropies: dict[AttentionHead, Form]
     """By (layer, head), -sum w ln w of each token's attention weights: [B,T], or a list of [T_i].
 
     It is 0 for a token that reads one token, and ln n for a token that reads n tokens evenly.
@@ -43,8 +43,8 @@ class Asked:
     """The arrays that a caller asked for: the caller's number of each, and the same number counted from 0."""
 
     layers: dict[int, int]
-    weights: dict[Head, Head]
-    entropy: dict[Head, Head]
+    weights: dict[AttentionHead, AttentionHead]
+    entropy: dict[AttentionHead, AttentionHead]
     depth: int
     """L."""
 
@@ -80,20 +80,20 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
     return Asked(
         {layer: _counted(layer, L + 1) for layer in layers},
-        read_heads("output_attentions", attentions, L, H),
-        read_heads("output_entropies", entropies, L, H),
+        read_attention_heads("output_attentions", attentions, L, H),
+        read_attention_heads("output_entropies", entropies, L, H),
         L,
     )
 
 
-def read_heads(name: str, value: Any, L: int, H: int) -> dict[Head, Head]:
+def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[AttentionHead, AttentionHead]:
     """Return, for the heads that an argument asks for, the caller's numbers and the same numbers counted from 0.
 
     value: True, None, False or pairs (layer, head) of L layers with H heads. Raises `InputError`.
     """
     everything = [(layer, head) for layer in range(L) for head in range(H)]
     expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
-    found: dict[Head, Head] = {}
+    found: dict[AttentionHead, AttentionHead] = {}
     for entry in _entries(name, value, everything):
         pair = tuple(entry) if isinstance(entry, (tuple, list, np.ndarray)) else ()
         if len(pair) != 2:

@@ -92,15 +92,8 @@ _SLAB = 2**16
 """How many tokens are looked at together before their number is known to be allowed."""
 
 
-def pack(
-    config: ModelConfig,
-    input_ids: Any = None,
-    attention_mask: Any = None,
-    token_type_ids: Any = None,
-    position_ids: Any = None,
-    *,
-    inputs_embeds: Any = None,
-) -> tuple[Batch, InputShape]:
+def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None,
+         position_ids: Any = None, *, inputs_embeds: Any = None) -> tuple[Batch, InputShape]:
     """Check the arguments of `Engine.forward`, which describes them, and pack their real tokens.
 
     The returned form converts token vectors back to the caller's form. Raises `InputError`, and `UnsupportedError` for
@@ -182,7 +175,7 @@ def _read(
 def _refuse_many(name: str, form: InputShape) -> None:
     if form.starts[-1] > _MOST_TOKENS:
         raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
-                         f"{form.starts[-1]:,}; split the batch")  # fmt: skip
+                         f"{form.starts[-1]:,}; split the batch")
 
 
 @contextmanager

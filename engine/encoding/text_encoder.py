@@ -14,7 +14,6 @@ from ..backends.ops_interface import Ops
 from ..base.arguments import flag, is_one_of
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..base.progress import progress
 from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
 from ..model.precision import canonical_name
@@ -22,6 +21,7 @@ from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, batches, slices
 from ..text.tokenizer import Tokenizer, Tokens
 from ..weights.modules import SENTENCE, TOKENS, Module, normalize, run_modules, widths_after
+from .call import PLAIN, Call
 from .packing import InputShape, pack
 from .pooling import pool
 from .vector_precision import PRECISIONS
@@ -36,17 +36,8 @@ class TextEncoder:
     Several threads may use it at once. The arguments of its methods have been checked.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        text: TextConfig,
-        plan: Plan,
-        threads: int,
-        max_tokens: int,
-        modules: tuple[Module, ...] = (),
-        token_modules: tuple[Module, ...] = (),
-        ops: Ops | None = None,
-    ):
+    def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
+                 modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None):
         """modules, token_modules: what changes vectors after and before pooling, which `ops` computes."""
         self._config, self._text, self._plan = config, text, plan
         self._threads, self._max_tokens = threads, max_tokens
@@ -63,39 +54,28 @@ class TextEncoder:
         tokens = widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
         return widths_after(self._modules, len(self._text.pooling) * tokens, SENTENCE)[SENTENCE]
 
-    def encode(
-        self,
-        texts: list[Sentence],
-        prompt: str,
-        *,
-        batch_size: int | None,
-        show_progress_bar: bool | None,
-        output_value: str | None,
-        normalize_embeddings: bool,
-        truncate_dim: int | None,
-        stop: Stop = NEVER,
-    ) -> Any:
+    def encode(self, texts: list[Sentence], prompt: str, call: Call, *, output_value: str | None,
+               normalize_embeddings: bool, truncate_dim: int | None) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
         truncate_dim = min(truncate_dim or self.width, self._whole_width)
         vectors = np.empty((len(texts), truncate_dim), np.float32)
         rows: list[Any] = [None] * len(texts)
-        with progress(len(texts), show_progress_bar) as advance:
-            for part in slices(add_prompt(prompt, texts)):
-                tokens = self.tokens(texts[part.start : part.stop], prompt, stop)
-                if output_value == "sentence_embedding":
-                    for members, pooled in self.pooled(tokens, batch_size, stop):
-                        vectors[[part[i] for i in members]] = self.finished(pooled, truncate_dim, normalize_embeddings)
-                        advance(len(members))
-                    continue
-                for members, found in self.token_vectors(tokens, batch_size, stop):
-                    for i, row in zip(members, found, strict=True):
-                        rows[part[i]] = row
-                        if output_value is None:
-                            skip = 0 if tokens.skips is None else tokens.skips[i]
-                            pooled = pool(row, np.array([0, len(row)]), self._text.pooling, skip)
-                            [vector] = self.finished(pooled, truncate_dim, normalize_embeddings)
-                            rows[part[i]] = self._features(tokens, i, row, vector)
-                    advance(len(members))
+        for part in slices(add_prompt(prompt, texts)):
+            tokens = self.tokens(texts[part.start : part.stop], prompt, call.stop)
+            if output_value == "sentence_embedding":
+                for members, pooled in self.pooled(tokens, call):
+                    vectors[[part[i] for i in members]] = self.finished(pooled, truncate_dim, normalize_embeddings)
+                    call.advance(len(members))
+                continue
+            for members, found in self.token_vectors(tokens, call):
+                for i, row in zip(members, found, strict=True):
+                    rows[part[i]] = row
+                    if output_value is None:
+                        skip = 0 if tokens.skips is None else tokens.skips[i]
+                        pooled = pool(row, np.array([0, len(row)]), self._text.pooling, skip)
+                        [vector] = self.finished(pooled, truncate_dim, normalize_embeddings)
+                        rows[part[i]] = self._features(tokens, i, row, vector)
+                call.advance(len(members))
         return vectors if output_value == "sentence_embedding" else rows
 
     def tokens(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
@@ -108,16 +88,15 @@ class TextEncoder:
             return found
         return replace(found, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
-    def pooled(self, tokens: Tokens, batch_size: int | None = None, stop: Stop = NEVER
-               ) -> Iterator[tuple[list[int], np.ndarray]]:
+    def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], np.ndarray]]:
         """Yield (indices of sequences, their pooled vectors, float32 [B, width]) for each batch: the second step.
 
         The sequences may be those of several calls. Those of a batch are computed together, which changes no bit.
         """
-        for members, batch, _ in self.micro_batches(tokens, batch_size):
-            stop.check()
+        for members, batch, _ in self.micro_batches(tokens, call.batch_size):
+            call.stop.check()
             skip = 0 if tokens.skips is None else np.array([tokens.skips[i] for i in members])
-            yield members, self._pool(batch, skip, stop)
+            yield members, self._pool(batch, skip, call.stop)
 
     def finished(self, pooled: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
                  ) -> np.ndarray:
@@ -129,14 +108,13 @@ class TextEncoder:
         found = (normalize(found) if self._text.normalize else found)[:, : truncate_dim or self.width]
         return normalize(found) if normalize_embeddings else found
 
-    def token_vectors(self, tokens: Tokens, batch_size: int | None = None, stop: Stop = NEVER
-                      ) -> Iterator[tuple[list[int], list[np.ndarray]]]:
+    def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], list[np.ndarray]]]:
         """Yield (indices of sequences, the vectors of their tokens, float32 [T_i, D']) for each batch.
 
         The vectors are those that pooling reads, after the modules of tokens; each is a view of the whole batch.
         """
-        for members, batch, form in self.micro_batches(tokens, batch_size):
-            found = form.unpack(self._token_vectors(batch, stop))
+        for members, batch, form in self.micro_batches(tokens, call.batch_size):
+            found = form.unpack(self._token_vectors(batch, call.stop))
             assert isinstance(found, list)
             yield members, found
 
@@ -147,7 +125,7 @@ class TextEncoder:
         """
         tokens = (self._whole_tokenizer if whole else self.tokenizer)(texts)
         given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
-                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}  # fmt: skip
+                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
         if self._uses_token_types:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}
@@ -228,16 +206,8 @@ class TextEncoder:
         return self._tokenizers[limit]
 
 
-def check_options(
-    backend: str,
-    *,
-    output_value: Any,
-    precision: Any,
-    convert_to_tensor: Any,
-    device: Any,
-    pool: Any,
-    chunk_size: Any,
-) -> None:
+def check_options(backend: str, *, output_value: Any, precision: Any, convert_to_tensor: Any, device: Any, pool: Any,
+                  chunk_size: Any) -> None:
     """Raise for options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.

@@ -27,8 +27,8 @@ Values: TypeAlias = Mapping[str, Any]
 PREFIX = "head "
 """What stands before the name of a head's tensor between reading and `read_heads`."""
 
-CLASSES = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag", "ForQuestionAnswering": "answer",
-           "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask"}
+TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
+                 "ForQuestionAnswering": "answer", "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask"}
 """The task of each kind of model, by the end of the name of its class."""
 
 
@@ -151,7 +151,7 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
     """Return the form of the head: that of `architectures`, or the only one that uses most of the tensors."""
     stated = values.get("architectures")
     name = str(stated[0]) if isinstance(stated, list) and stated else ""
-    task = next((task for end, task in CLASSES.items() if name.endswith(end)), None)
+    task = next((task for end, task in TASK_OF_CLASS.items() if name.endswith(end)), None)
     if task is not None:
         asked = [form for form in forms if form.task == task]
         whole = [form for form in asked if form.count(tensors)]

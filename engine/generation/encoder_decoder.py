@@ -16,7 +16,7 @@ from ..base.functions import exp
 from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
 from ..model.config import ModelConfig
-from ..programs.observe import Head
+from ..programs.observe import AttentionHead
 from .top_k import Exp
 
 
@@ -75,7 +75,8 @@ class SourceStepper:
         self._encode(rows)
         return self._decoder.step(rows, self._stop)
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> NDArray[np.float32]:
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead]
+                          ) -> NDArray[np.float32]:
         """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
         return self._decoder.attention_weights(request, tokens, heads, self._stop)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..base.errors import EngineError, WeightsError
 from ..base.functions import power
 from ..model.generation_config import GenerationConfig, ids_array
-from ..programs.observe import Head
+from ..programs.observe import AttentionHead
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Request:
     uniforms: Sequence[Sequence[float]] | None = None
     """Numbers in [0, 1) to draw with, in place of numbers from the seed: a row for each sample, with one number for
     each token that is drawn."""
-    heads: tuple[Head, ...] = ()
+    heads: tuple[AttentionHead, ...] = ()
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
 
 
@@ -59,7 +59,7 @@ class Generated:
     """True if an end token came; False if the result has its greatest length, or if every token was forbidden."""
     text: str | None = None
     """The text of `ids`, where a tokenizer made it."""
-    attentions: dict[Head, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
+    attentions: dict[AttentionHead, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
     """By (layer, head), weights of cross-attention [n,S]: row i has the weights of the S source tokens in the step that
     chose ids[i]. Each row sums to 1. They are left out of comparisons with ==."""
 

@@ -5,6 +5,7 @@ from .answers import Answering as Answering
 from .answers import answer as answer
 from .answers import answer_or_abstain as answer_or_abstain
 from .answers import loss_of as loss_of
+from .answers import read_questions as read_questions
 from .answers import widened as widened
 from .classify import Sets as Sets
 from .classify import check_function as check_function
@@ -20,13 +21,13 @@ from .late import late_vectors as late_vectors
 from .pairs import check_pairs as check_pairs
 from .pairs import check_query as check_query
 from .pairs import check_ranks as check_ranks
+from .pairs import count_near_best as count_near_best
 from .pairs import gaps_below as gaps_below
 from .pairs import is_pair as is_pair
 from .pairs import order as order
 from .pairs import pair_logits as pair_logits
 from .pairs import pair_scores as pair_scores
 from .pairs import scores_of as scores_of
-from .pairs import shortest_head as shortest_head
 from .runner import HeadRunner as HeadRunner
 from .runner import check_choice as check_choice
 from .sparse import NOTHING as NOTHING
@@ -40,6 +41,7 @@ from .tokens import WORDS as WORDS
 from .tokens import Tagging as Tagging
 from .tokens import check_tagging as check_tagging
 from .tokens import entities_of as entities_of
+from .tokens import read_words as read_words
 from .tokens import tag as tag
 from .tokens import tag_windows as tag_windows
 from .tokens import word_logits as word_logits

@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import CallError, InputError, shown
+from ..base.other_names import POSITIONAL
 from ..base.stop import NEVER, Stop
+from ..encoding.call import Call
+from ..text.sentences import read_texts
 from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy
 from ..weights.modules import softmax
@@ -43,21 +47,52 @@ class Answering:
     """Whether an answer begins and ends with a word, by the tokenizer's own words."""
 
 
-def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, *,
-           batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[dict[str, Any]]]:
+def read_questions(question: Any, context: Any) -> tuple[list[tuple[str, str]], bool]:
+    """Return pairs of a question and its text, and whether the caller gave one alone; raises `InputError`.
+
+    The arguments are those of `Engine.answer`.
+    """
+    if context is None:
+        question, context = _asked(question)
+    questions, one_question = read_texts(question, "question")
+    contexts, one_context = read_texts(context, "context")
+    if one_question:
+        questions *= len(contexts)
+    elif one_context:
+        contexts *= len(questions)
+    if len(questions) != len(contexts):
+        raise InputError(f"there are {len(questions)} questions and {len(contexts)} texts; give as many of both, or "
+                         "one of them as a single string")
+    return list(zip(questions, contexts, strict=True)), one_question and one_context
+
+
+def _asked(given: Any) -> tuple[Any, Any]:
+    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
+    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
+    if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
+        raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
+                        f"{shown(given)} alone")
+    if rows[0] is given:
+        return given["question"], given["context"]
+    return [row["question"] for row in rows], [row["context"] for row in rows]
+
+
+def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, call: Call
+           ) -> Iterator[list[dict[str, Any]]]:
     """Yield the best answers to each pair (question, text), the best first: score, start, end and answer.
 
     start and end count characters of the text. A text without an answer has the empty one, with score 0.
     """
     for first in range(0, len(pairs), TEXTS):
-        own = pairs[first : first + TEXTS]
-        windows = answer_windows(runner, own, answering, stop)
-        logits = dict(runner.logits(tokens_of(windows), batch_size=batch_size, stop=stop))
+        part = pairs[first : first + TEXTS]
+        windows = answer_windows(runner, part, answering, call.stop)
+        logits = dict(runner.logits(tokens_of(windows), call))
         place = 0
-        for (_, text), places_of_pair in zip(own, windows, strict=True):
+        for (_, text), places_of_pair in zip(part, windows, strict=True):
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
-            yield best_answers(runner.config.first_id, text, places_of_pair, rows, answering, stop)
+            yield best_answers(runner.config.first_id, text, places_of_pair, rows, answering, call.stop)
+            call.advance(1)
 
 
 def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, stop: Stop = NEVER
@@ -119,7 +154,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
 
     first_id: `HeadConfig.first_id`. logits: float32 [T, 2] of each window. Raises what `stop` raises.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_text: dict[str, dict[str, Any]] = {}
     null = 1e6
     for places, rows in zip(windows, logits, strict=True):
         of_text = np.array([number == 1 for number in places.texts])
@@ -132,9 +167,9 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
             if i % 1024 == 0:
                 stop.check()
             a, b = _characters(places, s, e, words)
-            same = found.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
+            same = by_text.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score
-    answers = list(found.values())
+    answers = list(by_text.values())
     if answering.impossible or not answers:
         answers.append({"score": null if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
     return sorted(answers, key=lambda one: -float(one["score"]))[: answering.top_k]

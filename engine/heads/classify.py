@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base.stop import NEVER, Stop
+from ..base.stop import Stop
+from ..encoding.call import PLAIN, Call
 from ..model.head import FUNCTIONS as NAMES
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
@@ -22,31 +23,30 @@ Tokenize: TypeAlias = Callable[[Sequence[Any], Stop], Tokens]
 """Turns texts into tokens, unless a `Stop` comes before."""
 
 
-def text_logits(runner: HeadRunner, texts: Sequence[Sentence], tokenize: Tokenize | None = None, *,
-                batch_size: int | None = None, stop: Stop = NEVER,
-                advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
+def text_logits(runner: HeadRunner, texts: Sequence[Sentence], call: Call = PLAIN, tokenize: Tokenize | None = None
+                ) -> np.ndarray:
     """Return the logits of each text or pair of texts: float32 [n, labels]; zeros for a text without tokens.
 
-    tokenize: None for the tokenizer of the encoder. advance: called with the number of texts that are done.
+    tokenize: None for the tokenizer of the encoder.
     """
-    found = np.zeros((len(texts), runner.config.outputs), np.float32)
+    result = np.zeros((len(texts), runner.config.outputs), np.float32)
     tokenize = tokenize or runner.encoder.tokenizer
     for part in slices(list(texts)):
-        tokens = tokenize(texts[part.start : part.stop], stop)
-        for i, logits in runner.logits(tokens, batch_size=batch_size, stop=stop):
-            found[part[i]] = logits[0]
-            advance(1)
-    return found
+        tokens = tokenize(texts[part.start : part.stop], call.stop)
+        for i, logits in runner.logits(tokens, call):
+            result[part[i]] = logits[0]
+            call.advance(1)
+    return result
 
 
-def classify(runner: HeadRunner, texts: Sequence[Sentence], *, top_k: int | None, function: str | None,
-             **options: Any) -> list[Any]:
+def classify(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, top_k: int | None, function: str | None
+             ) -> list[Any]:
     """Return for each text its label with the largest score, or for another `top_k` than 1 the list of its labels.
 
-    top_k, function: as in `labels_of`. options: those of `text_logits`.
+    top_k, function: as in `labels_of`.
     """
     check_function(function)
-    return labels_of(runner, text_logits(runner, texts, **options), top_k, function)
+    return labels_of(runner, text_logits(runner, texts, call), top_k, function)
 
 
 def check_function(function: Any) -> None:
@@ -65,9 +65,10 @@ def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None
     """
     config = runner.config
     if function is None and runner.calibration is not None:
-        own = runner.probabilities(logits_of_texts)
-        found = [_labelled(config.labels, row, doubt, top_k) for row, doubt in zip(own, doubts(own), strict=True)]
-        return [best[0] for best in found] if top_k == 1 else found
+        calibrated = runner.probabilities(logits_of_texts)
+        labelled = [_labelled(config.labels, row, doubt, top_k)
+                    for row, doubt in zip(calibrated, doubts(calibrated), strict=True)]
+        return [best[0] for best in labelled] if top_k == 1 else labelled
     compute = FUNCTIONS[config.function if function is None else function]
     results: list[Any] = []
     for logits in logits_of_texts:
@@ -101,23 +102,22 @@ class Sets:
     """Whether the coverage holds for the texts of each class, and not only for all texts together."""
 
 
-def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, **options: Any
+def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, call: Call
                ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """Return the best label of each text with the set of labels for a coverage, and the confidences, float32 [n].
 
-    options: those of `text_logits`. Raises `InputError`, before anything is computed, if the calibration has too few
-    texts for the coverage.
+    Raises `InputError`, before anything is computed, if the calibration has too few texts for the coverage.
     """
     config, calibration = runner.config, runner.calibration
     assert calibration is not None
     scores = calibration.arrays[sets.score]
     limits: Any = (class_thresholds(scores, calibration.arrays["classes"], sets.coverage, config.labels)
                    if sets.by_class else threshold(scores, sets.coverage))
-    own = runner.probabilities(text_logits(runner, texts, **options))
-    inside = SCORES[sets.score](own) <= limits
-    found = []
-    for row, doubt, kept in zip(own, doubts(own), inside, strict=True):
+    calibrated = runner.probabilities(text_logits(runner, texts, call))
+    inside = SCORES[sets.score](calibrated) <= limits
+    results = []
+    for row, doubt, kept in zip(calibrated, doubts(calibrated), inside, strict=True):
         order = top(row.tolist(), None)
-        found.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
+        results.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
                       "labels": [{"label": config.labels[i], "score": float(row[i])} for i in order if kept[i]]})
-    return found, own.max(axis=1).astype(np.float32)
+    return results, calibrated.max(axis=1).astype(np.float32)

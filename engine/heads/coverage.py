@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import warn_caller
-from ..base.errors import InputError, UnsupportedError
+from ..base.errors import InputError, UnsupportedError, shown
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
 from .classify import doubts
-from .pairs import order, pair_scores, shortest_head
+from .pairs import count_near_best, order, pair_scores
 from .runner import HeadRunner
 
 FALSE_ALARM_RATE = 0.001
@@ -28,7 +28,7 @@ def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibr
 
 
 def limit_of_rank(calibrations: Mapping[str, Calibration], coverage: Any, top_k: int | None) -> np.float32 | None:
-    """Return how far the logits of the head of a list may be below the largest one; None without a coverage.
+    """Return how far the logits of the documents that are kept may be below the largest one; None without a coverage.
 
     Raises `InputError`, and `UnsupportedError` for a model that is not calibrated on queries.
     """
@@ -50,7 +50,7 @@ def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, 
     texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`. probabilities:
     calibrated ones of "no" and "yes", [n, 2], for the margin and the entropy; None to leave these out.
     """
-    count = top_k if limit is None else shortest_head(logits, limit)
+    count = top_k if limit is None else count_near_best(logits, limit)
     doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
     return [{"corpus_id": i, "score": float(scores[i]), **doubt[i], **({} if texts is None else {"text": texts[i]})}
             for i in order(logits)[:count]]
@@ -72,6 +72,14 @@ def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, 
     return kolmogorov_smirnov(calibration.arrays["confidences"][:MOST_COMPARED], confidences[:MOST_COMPARED])
 
 
+def check_rate(value: Any) -> float | None:
+    """Return the false alarm rate of a call; raises `InputError`."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
+                              or not 0 < value < 1):
+        raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
+    return None if value is None else float(value)
+
+
 def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float | None) -> None:
     """Warn if the confidences of a call look unlike those of the calibration.
 
@@ -81,8 +89,8 @@ def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float
         return
     distance, p = shift_of(confidences, calibration)
     if p <= rate:
-        own = calibration.arrays["confidences"]
-        warn_caller(f"the scores of these {len(confidences)} texts look unlike those of the {len(own)} texts of the "
-                    f"calibration (Kolmogorov-Smirnov: D = {distance:.2f}, p = {p:.1g}; mean confidence "
-                    f"{confidences.mean():.2f}, not {own.mean():.2f}), so the coverage may not hold: calibrate on such "
-                    "texts, or say false_alarm_rate=None", UserWarning)
+        usual = calibration.arrays["confidences"]
+        warn_caller(f"the scores of these {len(confidences)} texts look unlike those of the {len(usual)} texts of "
+                    f"the calibration (Kolmogorov-Smirnov: D = {distance:.2f}, p = {p:.1g}; mean confidence "
+                    f"{confidences.mean():.2f}, not {usual.mean():.2f}), so the coverage may not hold: calibrate on "
+                    "such texts, or say false_alarm_rate=None", UserWarning)

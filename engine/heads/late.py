@@ -9,13 +9,13 @@ A model with one vector for each text may have vectors of tokens besides, by a h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..base.stop import NEVER, Stop
-from ..encoding import TextEncoder
+from ..encoding import Call, TextEncoder
 from ..model.late_config import LateConfig
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
@@ -23,21 +23,19 @@ from ..weights.modules import normalize
 from .runner import HeadRunner
 
 
-def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], *, task: str | None,
-                  normalized: bool = False, batch_size: int | None = None, stop: Stop = NEVER,
-                  advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
+def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], call: Call, *,
+                  task: str | None, normalized: bool) -> list[np.ndarray]:
     """Return the token vectors of texts: float32 [T_i, D'] for each.
 
-    task: "query", "document" or None. normalized: scale each vector to length 1, whatever the model does. advance:
-    called with the number of texts that are done.
+    task: "query", "document" or None. normalized: scale each vector to length 1, whatever the model does.
     """
     found: list[np.ndarray] = [np.zeros((0, 0), np.float32)] * len(texts)
     for part in slices(texts):
-        tokens = late_tokens(encoder, late, texts[part.start : part.stop], task, stop)
-        for members, rows in encoder.token_vectors(tokens, batch_size, stop):
+        tokens = late_tokens(encoder, late, texts[part.start : part.stop], task, call.stop)
+        for members, rows in encoder.token_vectors(tokens, call):
             for i, vectors in zip(members, rows, strict=True):
                 found[part[i]] = late_vectors(late, tokens.input_ids[i], vectors, task, normalized)
-            advance(len(members))
+            call.advance(len(members))
     return found
 
 
@@ -58,16 +56,15 @@ def late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: s
     return normalize(vectors) if normalized else vectors
 
 
-def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, normalized: bool = False,
-                          batch_size: int | None = None, stop: Stop = NEVER,
-                          advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
+def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, normalized: bool
+                          ) -> list[np.ndarray]:
     """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
     found = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
     for part in slices(texts):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
-        for i, vectors in runner.logits(tokens, batch_size=batch_size, stop=stop):
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
+        for i, vectors in runner.logits(tokens, call):
             found[part[i]] = normalize(vectors) if normalized else vectors
-            advance(1)
+            call.advance(1)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
+from ..encoding.call import PLAIN, Call
 from ..model.head import PAIR_FUNCTIONS
 from ..text.sentences import check_sentences, check_text, check_texts
 from .classify import text_logits
@@ -19,12 +20,12 @@ from .runner import FUNCTIONS, HeadRunner
 
 def check_pairs(pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of texts as a list of tuples; raises `InputError`."""
-    found: list[tuple[str, str]] = []
+    checked: list[tuple[str, str]] = []
     for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs, "pairs"):
         if isinstance(pair, str):
             raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
-        found.append(pair)
-    return found
+        checked.append(pair)
+    return checked
 
 
 def check_query(query: Any, documents: Any) -> tuple[str, list[str]]:
@@ -40,12 +41,9 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
-def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], **options: Any) -> np.ndarray:
-    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once.
-
-    options: those of `text_logits`.
-    """
-    return text_logits(runner, pairs, runner.encoder.tokenizer.pairs, **options)
+def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], call: Call = PLAIN) -> np.ndarray:
+    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once."""
+    return text_logits(runner, pairs, call, runner.encoder.tokenizer.pairs)
 
 
 def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, apply_softmax: bool = False
@@ -57,8 +55,8 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
     are calibrated probabilities unless a function is given: those of one label, and of several with apply_softmax.
     """
     if function is None and runner.calibration is not None and (logits.shape[1] == 1 or apply_softmax):
-        own = runner.probabilities(logits).astype(np.float32)
-        return own[:, 1] if logits.shape[1] == 1 else own
+        calibrated = runner.probabilities(logits).astype(np.float32)
+        return calibrated[:, 1] if logits.shape[1] == 1 else calibrated
     name = runner.config.pair_function if function is None else _name_of(function)
     flat = np.ascontiguousarray(logits)
     scores = FUNCTIONS[name](flat) if name in FUNCTIONS else runner.ops.activate(name, flat)
@@ -83,7 +81,7 @@ def order(logits: np.ndarray) -> list[int]:
     return [int(i) for i in np.argsort(-logits, kind="stable")]
 
 
-def shortest_head(logits: np.ndarray, limit: np.float32) -> int:
+def count_near_best(logits: np.ndarray, limit: np.float32) -> int:
     """Return how many documents, from the best one on, have a logit at most `limit` below the largest; logits: [n]."""
     return int((gaps_below(logits) <= limit).sum())
 

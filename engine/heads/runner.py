@@ -16,7 +16,7 @@ from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.functions import tanh
 from ..base.lazy import lazy
-from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
@@ -47,38 +47,38 @@ class HeadRunner:
         self.encoder, self.ops = encoder, ops
         self._weights, self._words = head.weights, words
 
-    def logits(self, tokens: Tokens, asked: Sequence[np.ndarray] | None = None, *, batch_size: int | None = None,
-               stop: Stop = NEVER) -> Iterator[tuple[int, np.ndarray]]:
+    def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None
+               ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of a sequence, its logits) for each sequence of `tokens`, in any order.
 
         Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
         sequence. asked: the positions to read in each sequence, for a head of rows "asked". A sequence without tokens
         is passed over.
         """
-        for members, batch, _ in self.encoder.micro_batches(tokens, batch_size):
-            vectors = self.encoder.vectors(batch, stop)
+        for members, batch, _ in self.encoder.micro_batches(tokens, call.batch_size):
+            vectors = self.encoder.vectors(batch, call.stop)
             places = [None if asked is None else asked[i] for i in members]
             if self.config.passed_id is not None:
                 places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]
             rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
-            for i, own in zip(members, self._in_slices(rows, ends), strict=True):
-                if len(own):
-                    yield i, own
+            for i, logits in zip(members, self._in_slices(rows, ends), strict=True):
+                if len(logits):
+                    yield i, logits
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS` numbers at a time.
+        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.
 
         The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
         """
-        most = max(1, LOGITS // self.config.outputs)
+        most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
         first = 0
         while first < len(ends) - 1:
             last = first + 1
             while last < len(ends) - 1 and ends[last + 1] - ends[first] <= most:
                 last += 1
-            own = ends[first : last + 1] - ends[first]
-            found, own = self._run(rows[ends[first] : ends[last]], own)
-            yield from (found[start:end] for start, end in pairwise(own.tolist()))
+            slice_ends = ends[first : last + 1] - ends[first]
+            logits, slice_ends = self._run(rows[ends[first] : ends[last]], slice_ends)
+            yield from (logits[start:end] for start, end in pairwise(slice_ends.tolist()))
             first = last
 
     def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
@@ -101,10 +101,10 @@ class HeadRunner:
         """Yield the largest of each output over the rows of each sequence, float32 [outputs], -inf without rows.
 
         vectors [M,D]; ends [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the last step is
-        a product that keeps the largest number of each column, of `MAXIMA` numbers at a time.
+        a product that keeps the largest number of each column, of `MAXIMA_AT_A_TIME` numbers at a time.
         """
         rows = self._run(vectors, ends, self.config.steps[:-1])[0]
-        most = max(1, MAXIMA // self.config.outputs)
+        most = max(1, MAXIMA_AT_A_TIME // self.config.outputs)
         parts = [rows[start:end] for start, end in pairwise(ends.tolist())]
         for first in range(0, len(parts), most):
             yield from self.ops.column_maxima(parts[first : first + most], self._columns)
@@ -139,18 +139,19 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
-        own = step.activation in FUNCTIONS and step.activation != "relu"
-        found = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), self._weights.get(f"{step.name}.bias"),
-                                None if own else step.activation, None)
-        return FUNCTIONS[step.activation](found) if own else found
+        here = step.activation in FUNCTIONS and step.activation != "relu"
+        bias = self._weights.get(f"{step.name}.bias")
+        product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
+                                  None if here else step.activation, None)
+        return FUNCTIONS[step.activation](product) if here else product
 
     def _weight(self, step: Linear) -> np.ndarray:
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 
-LOGITS = 2**24
+LOGITS_AT_A_TIME = 2**24
 """How many logits are computed at a time, of one sequence at least."""
-MAXIMA = 2**21
+MAXIMA_AT_A_TIME = 2**21
 """How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 
@@ -175,8 +176,8 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
         return vectors, np.append(0, ends)
     if rows == "rest":
         places = [np.arange(start + 1, end) for start, end in zip(starts, ends, strict=True)]
-    elif rows == "asked" or (rows == "last" and any(own is not None for own in asked)):
-        places = [start + np.asarray(own, np.int64) for start, own in zip(starts, asked, strict=True)]
+    elif rows == "asked" or (rows == "last" and any(positions is not None for positions in asked)):
+        places = [start + np.asarray(positions, np.int64) for start, positions in zip(starts, asked, strict=True)]
     else:
         places = [np.array([start if rows == "first" else end - 1])[: end - start]
                   for start, end in zip(starts, ends, strict=True)]

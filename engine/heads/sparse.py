@@ -24,11 +24,11 @@ from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
 from ..base.functions import log1p
 from ..base.install import needs_package
-from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
-from .runner import LOGITS, HeadRunner
+from .runner import LOGITS_AT_A_TIME, HeadRunner
 
 Nonzeros: TypeAlias = tuple[np.ndarray, np.ndarray]
 """The ids of the words of a text in increasing order, and their numbers."""
@@ -117,17 +117,17 @@ class SparseVectors:
         The products of a pair are added in the order of the words, so that a pair's number does not depend on others.
         """
         check_sparse(self, other)
-        found = np.zeros((len(self), len(other)), np.float32)
+        result = np.zeros((len(self), len(other)), np.float32)
         dense = np.zeros(self.shape[1], np.float32)
         for i, row in enumerate(self):
             dense[row.indices] = row.values
             with np.errstate(invalid="ignore", over="ignore"):      # numbers of large weights may be infinite
                 products = other.values * dense[other.indices]
             for j in range(len(other)):
-                own = products[other.indptr[j] : other.indptr[j + 1]]
-                found[i, j] = own[own != 0].sum()       # without words of one row alone: the same sum from both sides
+                terms = products[other.indptr[j] : other.indptr[j + 1]]
+                result[i, j] = terms[terms != 0].sum()   # without words of one row alone: the same sum from both sides
             dense[row.indices] = 0
-        return found
+        return result
 
 
 def check_sparse(a: Any, b: Any) -> None:
@@ -141,31 +141,28 @@ def check_sparse(a: Any, b: Any) -> None:
                          "compare vectors of one model")
 
 
-def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
-                  stop: Stop = NEVER, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
+def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], call: Call, most: int | None) -> SparseVectors:
     """Return the sparse vectors of texts.
 
-    most: how many words of a text to keep, those with the largest numbers without their signs; None for all. advance:
-    called with the number of texts that are done.
+    most: how many words of a text to keep, those with the largest numbers without their signs; None for all.
     """
     rows: list[Nonzeros] = [NOTHING] * len(texts)
     for part in slices(texts):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
-        for i, row in sparse_rows(runner, tokens, batch_size=batch_size, stop=stop):
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
+        for i, row in sparse_rows(runner, tokens, call):
             rows[part[i]] = _largest(*row, most)
-            advance(1)
+            call.advance(1)
     return sparse_vectors(runner, rows, None)
 
 
-def sparse_rows(runner: HeadRunner, tokens: Tokens, *, batch_size: int | None = None, stop: Stop = NEVER
-                ) -> Iterator[tuple[int, Nonzeros]]:
+def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:
     """Yield (number of a sequence, its words and their numbers), the second of three steps of `encode_sparse`.
 
     The first step is `TextEncoder.tokens`. The words of each sequence are in increasing order.
     """
     config, scatter = runner.config, runner.config.steps[-1]
-    for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-        vectors = runner.encoder.vectors(batch, stop)
+    for members, batch, _ in runner.encoder.micro_batches(tokens, call.batch_size):
+        vectors = runner.encoder.vectors(batch, call.stop)
         ends = batch.cu_seqlens.astype(np.int64)
         if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
             numbers = runner.numbers(vectors)
@@ -205,10 +202,10 @@ def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Non
 def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
     """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
 
-    The logits of some rows are there at a time, at most `LOGITS` numbers, and of a sequence its rows in their order.
+    The logits of some rows are there at a time, at most `LOGITS_AT_A_TIME`, and of a sequence its rows in their order.
     """
     activation = runner.config.sparse_activation
-    most = max(1, LOGITS // runner.config.outputs)
+    most = max(1, LOGITS_AT_A_TIME // runner.config.outputs)
     sequence = 0
     total: np.ndarray | None = None
     for first in range(0, max(1, len(vectors)), most):
@@ -217,12 +214,12 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
         while sequence < len(ends) - 1:
             start, end = max(first, int(ends[sequence])), min(last, int(ends[sequence + 1]))
             if start < end:
-                own = logits[start - first : end - first]
+                rows = logits[start - first : end - first]
                 if pooling == "max":
-                    best = own.max(axis=0)
+                    best = rows.max(axis=0)
                     total = best if total is None else np.maximum(total, best)
                 else:
-                    for row in own:
+                    for row in rows:
                         total = (0 if total is None else total) + weights_of(row, activation)
             if ends[sequence + 1] > last:
                 break

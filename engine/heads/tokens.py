@@ -13,7 +13,7 @@ mean of its parts' scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,8 @@ import numpy as np
 from ..base.arguments import count_or_none
 from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
-from ..text.sentences import slices
+from ..encoding.call import PLAIN, Call
+from ..text.sentences import check_order, read_texts, slices
 from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy, margin
 from ..weights.modules import softmax
@@ -71,6 +72,20 @@ def check_tagging(strategy: Any, ignored: Any, stride: Any, words: Any) -> tuple
     return tagging, count_or_none("stride", stride)
 
 
+def read_words(texts: Any) -> tuple[list[list[str]], bool]:
+    """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
+    if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
+    check_order(texts, "with is_split_into_words, texts must be lists of words")
+    rows = list(texts)
+    single = bool(rows) and all(isinstance(word, str) for word in rows)
+    for row in rows if not single else ():
+        if isinstance(row, str):
+            raise InputError(f"with is_split_into_words, each text must be a list of words, and {shown(row)} is a "
+                             "string")
+    return [read_texts(row)[0] for row in ([rows] if single else rows)], single
+
+
 def _labels(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")
@@ -80,18 +95,18 @@ def _labels(name: str, value: Any) -> tuple[str, ...]:
     return labels
 
 
-def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, *, stride: int | None = None,
-        split: bool = False, batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[dict[str, Any]]]:
+def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, call: Call, *, stride: int | None,
+        split: bool) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, in order; each is a dictionary as the pipeline's.
 
     split: whether each text is a list of words; offsets are then those in the words joined by spaces. stride: the
     tokens by which windows of a long text overlap; None truncates it.
     """
     for part in slices([_joined(text) for text in texts]):
-        own = texts[part.start : part.stop]
-        windows = tag_windows(runner, own, stride=stride, split=split, stop=stop)
-        logits = dict(runner.logits(tokens_of(windows), batch_size=batch_size, stop=stop))
-        yield from entities_of(runner, own, windows, logits, tagging, split=split, stop=stop)
+        slice_texts = texts[part.start : part.stop]
+        windows = tag_windows(runner, slice_texts, stride=stride, split=split, stop=call.stop)
+        logits = dict(runner.logits(tokens_of(windows), call))
+        yield from call.counted(entities_of(runner, slice_texts, windows, logits, tagging, split=split, stop=call.stop))
 
 
 def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, stride: int | None, split: bool,
@@ -115,14 +130,14 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
     tokens.
     """
     first = 0
-    for text, own in zip(texts, windows, strict=True):
+    for text, windows_of_text in zip(texts, windows, strict=True):
         entities: list[dict[str, Any]] = []
         starts = _starts(text) if split else None
-        for n, places in enumerate(own, first):
+        for n, places in enumerate(windows_of_text, first):
             stop.check()
             entities += _entities(runner, _joined(text), places, logits.get(n), tagging, starts)
-        first += len(own)
-        yield _longest(entities) if len(own) > 1 else entities
+        first += len(windows_of_text)
+        yield _longest(entities) if len(windows_of_text) > 1 else entities
 
 
 def _joined(text: str | Sequence[str]) -> str:
@@ -231,8 +246,7 @@ def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
     return {"margin": float(margin(rows).mean()), "entropy": float(entropy(rows).mean())}
 
 
-def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_size: int | None = None,
-                stop: Stop = NEVER, advance: Callable[[int], object] = lambda count: None
+def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], call: Call = PLAIN
                 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each text, a list of words, the words that the model reads, and the logits of the first token of each.
 
@@ -240,18 +254,18 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_siz
     """
     tokenizer = runner.encoder.tokenizer
     for part in slices([" ".join(text) for text in texts]):
-        places = tokenizer.places(texts[part.start : part.stop], split=True, stop=stop)
-        logits = dict(runner.logits(tokens_of([places]), batch_size=batch_size, stop=stop))
-        for i, own in enumerate(places):
+        places = tokenizer.places(texts[part.start : part.stop], split=True, stop=call.stop)
+        logits = dict(runner.logits(tokens_of([places]), call))
+        for i, text_places in enumerate(places):
             first: dict[int, int] = {}
-            for t, word in enumerate(own.words):
-                if word is not None and not own.special[t]:
+            for t, word in enumerate(text_places.words):
+                if word is not None and not text_places.special[t]:
                     first.setdefault(word, t)
             rows = np.array([*first.values()], np.int64)
-            found = logits.get(i)
+            text_rows = logits.get(i)
             yield (np.array([*first], np.int64),
-                   np.zeros((0, runner.config.outputs), np.float32) if found is None else found[rows])
-            advance(1)
+                   np.zeros((0, runner.config.outputs), np.float32) if text_rows is None else text_rows[rows])
+            call.advance(1)
 
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

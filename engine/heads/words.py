@@ -13,7 +13,8 @@ import numpy as np
 from ..base.arguments import warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import NEVER, Stop
-from ..text.sentences import check_texts, slices
+from ..encoding.call import Call
+from ..text.sentences import read_texts, slices
 from ..text.tokenizer import Tokens
 from .runner import HeadRunner
 
@@ -25,19 +26,19 @@ def mask_id(runner: HeadRunner) -> int:
     return runner.config.mask_id
 
 
-def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: np.ndarray | None = None,
-              batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[Any]]:
+def fill_mask(runner: HeadRunner, texts: Sequence[str], call: Call, *, top_k: int, targets: np.ndarray | None
+              ) -> Iterator[list[Any]]:
     """Yield the best words for the mask of each text, or for each of its masks a list of them.
 
     targets: the ids to choose from; None for all. Raises `InputError` for a text without a mask.
     """
     for part in slices(list(texts)):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
         asked = masks_of(runner, texts, part.start, tokens)
         found: list[Any] = [None] * len(part)
-        for i, logits in runner.logits(tokens, asked, batch_size=batch_size, stop=stop):
-            found[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, stop)
-        yield from found
+        for i, logits in runner.logits(tokens, call, asked):
+            found[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, call.stop)
+        yield from call.counted(found)
 
 
 def masks_of(runner: HeadRunner, texts: Sequence[str], first: int, tokens: Tokens) -> list[np.ndarray]:
@@ -91,18 +92,18 @@ def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray,
 def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
     """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
     tokenizer = runner.encoder.tokenizer
-    found = []
-    for text in check_texts([targets] if isinstance(targets, str) else targets, "targets"):
-        own = tokenizer.token_id(text)
-        if own is None:
+    numbers = []
+    for text in read_texts(targets, "targets")[0]:
+        number = tokenizer.token_id(text)
+        if number is None:
             ids = tokenizer.encode(text, add_special_tokens=False)
             if not ids:
                 raise InputError(f"the target {shown(text)} has no tokens; leave it out")
-            own = ids[0]
+            number = ids[0]
             warn_caller(f"the target {shown(text)} is no token of the vocabulary; "
-                        f"{shown(tokenizer.decode([own], skip_special_tokens=False))} stands for it", UserWarning)
-        if own < runner.config.outputs:
-            found.append(own)
-    if not found:
+                        f"{shown(tokenizer.decode([number], skip_special_tokens=False))} stands for it", UserWarning)
+        if number < runner.config.outputs:
+            numbers.append(number)
+    if not numbers:
         raise InputError("targets must be one text or more, whose tokens the model knows")
-    return np.unique(found)
+    return np.unique(numbers)

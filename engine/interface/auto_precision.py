@@ -38,7 +38,7 @@ SENTENCES = (
     "It decides by a simple majority of the members who are present; in the case of a tie, the chair decides.",
     "great product, fast shipping, would buy again!!",
     "Water boils at a lower temperature on a mountain, because the pressure of the air is lower there. " * 6,
-)  # fmt: skip
+)
 """Sentences of several kinds, languages and lengths."""
 
 _LENGTHS = (1, 2, 5, 16, 40, 100)

@@ -18,7 +18,7 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..chat import ChatMethods
-from ..encoding.outputs import read_heads
+from ..encoding.outputs import read_attention_heads
 from ..generation.calls import Ends
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
@@ -28,8 +28,8 @@ from ..generation.settings import settings_of_call
 from ..model.bits import FASTEST
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
-from ..programs.observe import Head
-from ..text.sentences import check_order, check_sentences, check_texts
+from ..programs.observe import AttentionHead
+from ..text.sentences import check_order, check_sentences, read_texts
 from .loaded import Loaded
 from .session import Session
 from .stream import Stream
@@ -65,19 +65,9 @@ class Generator(ChatMethods, Loaded):
     """
 
     @renamed_arguments
-    def __init__(
-        self,
-        model: Model,
-        *,
-        backend: str = "auto",
-        threads: int | None = None,
-        max_batch_tokens: int = 8192,
-        precision: str | None = None,
-        max_rows: int = 64,
-        cache_tokens: int | None = None,
-        cache: str | None = None,
-        bits: str = FASTEST,
-    ):
+    def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
+                 precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
+                 cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
@@ -88,22 +78,10 @@ class Generator(ChatMethods, Loaded):
 
     @classmethod
     @renamed_arguments
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        backend: str = "auto",
-        threads: int | None = None,
-        max_batch_tokens: int = 8192,
-        precision: str | None = None,
-        max_rows: int = 64,
-        cache_tokens: int | None = None,
-        cache: str | None = None,
-        bits: str = FASTEST,
-        memory: str = "map",
-        revision: str | None = None,
-        long_context: bool = False,
-    ) -> Generator:
+    def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
+             max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
+             cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST, memory: str = "map",
+             revision: str | None = None, long_context: bool = False) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, bits, memory: as in `Engine.load`.
@@ -182,7 +160,7 @@ class Generator(ChatMethods, Loaded):
         ends = self._model.results(works, stop, stepper)
         return self._run(ends, asked, config.num_return_sequences > 1, places)
 
-    def _run(self, ends: Ends, asked: dict[Head, Head], several: bool,
+    def _run(self, ends: Ends, asked: dict[AttentionHead, AttentionHead], several: bool,
              places: Sequence[str] | None) -> Iterator[Any]:
         """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
         with closing(ends):     # an error that somebody keeps would otherwise keep the open requests
@@ -208,10 +186,10 @@ class Generator(ChatMethods, Loaded):
         The other arguments are those of `generate`.
         """
         stop = Stop.after(timeout)
-        inputs, own = self.translation(texts, source_language, target_language, **settings)
-        results = self._results(inputs, stop, **own)
-        found = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
-        return found[0] if isinstance(texts, str) else found
+        inputs, language_settings = self.translation(texts, source_language, target_language, **settings)
+        results = self._results(inputs, stop, **language_settings)
+        translations = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+        return translations[0] if isinstance(texts, str) else translations
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -221,17 +199,17 @@ class Generator(ChatMethods, Loaded):
         """
         self.check_translates()
         sources = []
-        for i, text in enumerate(check_texts([texts] if isinstance(texts, str) else texts)):
+        for i, text in enumerate(read_texts(texts)[0]):
             with located(place_of(i, places)):
                 sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
         family, languages = self.config.family, self._languages
-        inputs, own = choose_languages(family, languages, sources, source_language, target_language)
-        config = self.generation.changed(**own | settings)
+        inputs, language_settings = choose_languages(family, languages, sources, source_language, target_language)
+        config = self.generation.changed(**language_settings | settings)
         first = {config.decoder_start_token_id, config.forced_bos_token_id}
         if languages and family != "marian" and not first & {*languages.values()}:
             raise InputError("this model needs a target_language for its results; it knows "
                              f"{', '.join(languages)}")
-        return inputs, own | settings
+        return inputs, language_settings | settings
 
     @property
     def languages(self) -> list[str]:
@@ -317,11 +295,10 @@ class Generator(ChatMethods, Loaded):
             if len(items) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
             wanted = []
-            for i, (request, item) in enumerate(zip(requests, items, strict=True)):
+            for i, item in enumerate(items):
                 with located(place_of(i, None)):
                     ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
                     wanted.append(ids.tolist())
-                    self._model.lengths.check_scored(request, wanted[-1])
         own = self._calibrations.get("score")
         found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
         scored = [Scored(np.array(own, np.float32)) for own in found]
@@ -335,24 +312,24 @@ class Generator(ChatMethods, Loaded):
         whole = self._requests(inputs, None, self.generation, stop, None, special, self._model.lengths.scored)
         tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
         requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
-        for i, (request, ids) in enumerate(zip(requests, tokens, strict=True)):
-            with located(place_of(i, None)):
-                self._model.lengths.check_scored(request, ids[1:])
         return requests, [ids[1:] for ids in tokens]
 
-    def score_tokens(self, requests: list[Request], tokens: list[list[int]], stop: Stop, seen: Any) -> None:
-        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n]."""
-        self._model.score(requests, tokens, stop, seen=seen)
+    def score_tokens(self, request: Request, tokens: list[int], stop: Stop, seen: Any, place: int) -> None:
+        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n].
+
+        place: of the request among the inputs of the caller, for messages.
+        """
+        self._model.score([request], [tokens], stop, seen=seen, places=[place_of(place, None)])
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
         return {"score": self.config.vocab_size} if self.encoder_config is None else {}
 
-    def _heads(self, value: Any) -> dict[Head, Head]:
+    def _heads(self, value: Any) -> dict[AttentionHead, AttentionHead]:
         """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
         if self.encoder_config is None and value is not None and value is not False:
             raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
-        return read_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
+        return read_attention_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
 
     def statistics(self) -> Statistics:
         """Count the requests, the tokens and the memory of the cache, for a server that has to decide what it takes."""

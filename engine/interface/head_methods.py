@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
 from ..base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import CallError, InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..base.other_names import POSITIONAL
-from ..base.progress import progress
-from ..base.stop import Stop
-from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..encoding import ROLE_PROMPTS, calling, role_prompt
 from ..heads import (
     Answering,
     HeadRunner,
@@ -35,59 +29,23 @@ from ..heads import (
     is_pair,
     label_sets,
     pair_logits,
+    read_questions,
+    read_words,
     scores_of,
     tag,
     target_ids,
     widened,
 )
-from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranks_of, warn_of_shift
-from ..model.config import ModelConfig
+from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, limit_of_rank, ranks_of, warn_of_shift
 from ..model.head import has_heads
-from ..model.late_config import LateConfig
-from ..model.text_config import TextConfig
-from ..text.cuts import truncating
-from ..text.sentences import add_prompt, check_order, check_sentences, check_texts, choose_prompt
+from ..text.sentences import add_prompt, choose_prompt, read_sentences, read_texts
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
-
-if TYPE_CHECKING:
-    from ..backends.ops_interface import Ops
-    from ..weights.head import Head
+from .engine_base import EngineBase, on_route
 
 
-class HeadMethods:
+class HeadMethods(EngineBase):
     """What an `Engine` can do beside `encode`, if its model has the head."""
-
-    _heads: tuple[Head, ...]
-    _words: Any
-    """The word table as it is stored: its array, and the scale of each row in int8."""
-
-    text: TextConfig | None
-    config: ModelConfig
-
-    if TYPE_CHECKING:
-        _calibrations: Mapping[str, Calibration]
-        _encoder: TextEncoder
-        _head_encoder: TextEncoder
-
-        @property
-        def _text(self) -> TextConfig: ...
-
-        def _ops(self, part: str) -> Ops: ...
-
-        def engine_of(self, task: str | None) -> HeadMethods: ...
-
-    @property
-    def heads(self) -> dict[str, Any]:
-        """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
-        vectors of whole texts a `LateConfig`."""
-        found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
-        return found if self._late is None else found | {"encode_tokens": self._late}
-
-    @property
-    def _late(self) -> LateConfig | None:
-        """How a model that has vectors of tokens alone reads texts; None for other models."""
-        return None if self.text is None else self.text.late
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
@@ -115,8 +73,8 @@ class HeadMethods:
         which may be empty; the set of a text does not depend on the other texts.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
-        runner, single = self.runner_of("classify"), isinstance(texts, str)
-        own = check_sentences([texts] if single else texts, "texts")
+        runner, (inputs, single) = self.runner_of("classify"), read_sentences(texts, "texts")
+        running = calling(inputs, batch_size, show_progress_bar, truncation, timeout)
         if coverage is not None:
             if top_k != 1 or function_to_apply is not None:
                 raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
@@ -124,20 +82,18 @@ class HeadMethods:
             sets = Sets(check_coverage(coverage), check_choice("conformal_score", conformal_score, [*SCORES]),
                         flag("by_class", by_class))
             calibration = self._calibration_of("classify")
-            rate = _rate(false_alarm_rate)
-            with self._advancing(own, show_progress_bar, truncation) as advance:
-                found, confidences = label_sets(runner, own, sets, advance=advance, stop=Stop.after(timeout),
-                                                batch_size=positive_int_or_none("batch_size", batch_size))
+            rate = check_rate(false_alarm_rate)
+            with running as call:
+                results, confidences = label_sets(runner, inputs, sets, call)
             warn_of_shift(confidences, calibration, rate)
-            return found[0] if single else found
+            return results[0] if single else results
         if by_class is not False or conformal_score != "lac" or false_alarm_rate != FALSE_ALARM_RATE:
             raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
                              "coverage, such as 0.9")
-        with self._advancing(own, show_progress_bar, truncation) as advance:
-            found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
-                             batch_size=positive_int_or_none("batch_size", batch_size),
-                             stop=Stop.after(timeout), advance=advance)
-        return found[0] if single else found
+        with running as call:
+            results = classify(runner, inputs, call, top_k=positive_int_or_none("top_k", top_k),
+                               function=function_to_apply)
+        return results[0] if single else results
 
     @renamed_arguments
     def predict(self, pairs: Any, *, prompt_name: str | None = None, prompt: str | None = None, logits: bool = False,
@@ -160,9 +116,10 @@ class HeadMethods:
         """
         runner, single = self.runner_of("classify", "score pairs"), is_pair(pairs)
         logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
-        found = self._pair_logits([pairs] if single else pairs, choose_prompt(self._text, prompt, prompt_name),
-                                  batch_size, show_progress_bar, truncation, timeout)
-        scores = scores_of(runner, found, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
+        inputs = self._pairs([pairs] if single else pairs, prompt, prompt_name)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            computed = pair_logits(runner, inputs, call)
+        scores = scores_of(runner, computed, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
         return scores[0] if single else scores
 
     @renamed_arguments
@@ -176,8 +133,8 @@ class HeadMethods:
         ordered by the logits, which differ where scores are rounded to one number; equal logits keep the order of the
         documents. top_k: the most results to return. The other arguments are those of `predict`.
 
-        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
-        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
+        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not, unless activation_fn is given.
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
@@ -187,9 +144,10 @@ class HeadMethods:
         (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         return_documents = flag("return_documents", return_documents)
-        found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
-                                  batch_size, show_progress_bar, truncation, timeout)
-        return ranks_of(runner, found, texts if return_documents else None, top_k, limit, activation_fn)
+        inputs = self._pairs([(query, text) for text in texts], prompt, prompt_name)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            logits = pair_logits(runner, inputs, call)
+        return ranks_of(runner, logits, texts if return_documents else None, top_k, limit, activation_fn)
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -215,11 +173,10 @@ class HeadMethods:
         """
         runner, split = self.runner_of("tag"), flag("is_split_into_words", is_split_into_words)
         tagging, stride = check_tagging(aggregation_strategy, ignore_labels, stride, words)
-        own, single = _lists_of_words(texts) if split else _texts(texts)
-        found = self._counted(own, show_progress_bar, truncation, tag(
-            runner, own, tagging, stride=stride, split=split, batch_size=positive_int_or_none("batch_size", batch_size),
-            stop=Stop.after(timeout)))
-        return found[0] if single else found
+        inputs, single = read_words(texts) if split else read_texts(texts)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            results = list(tag(runner, inputs, tagging, call, stride=stride, split=split))
+        return results[0] if single else results
 
     @renamed_arguments
     def answer(self, question: Any, context: Any = None, *, top_k: int = 1, max_answer_len: int = 15,
@@ -254,9 +211,7 @@ class HeadMethods:
                               positive_int("max_answer_len", max_answer_len),
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
-        if context is None:
-            question, context = _asked(question)
-        pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
+        inputs, single = read_questions(question, context)
         limit = None
         if coverage is not None:
             if answering != Answering():
@@ -265,12 +220,13 @@ class HeadMethods:
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
-        found = self._counted(pairs, show_progress_bar, None, answer(
-            runner, pairs, answering, batch_size=positive_int_or_none("batch_size", batch_size),
-            stop=Stop.after(timeout)))
-        found = [_one_or_all(answers, answering) if limit is None else answer_or_abstain(answers, limit)
-                 for answers in found]
-        return found[0] if single else found
+        with calling(inputs, batch_size, show_progress_bar, None, timeout) as call:
+            results: list[Any] = list(answer(runner, inputs, answering, call))
+        if limit is not None:
+            results = [answer_or_abstain(answers, limit) for answers in results]
+        elif answering.top_k == 1:
+            results = [answers[0] for answers in results]
+        return results[0] if single else results
 
     @renamed_arguments
     def fill_mask(self, texts: Any, *, top_k: int = 5, targets: Any = None, batch_size: int | None = None,
@@ -287,14 +243,14 @@ class HeadMethods:
         the word in place, the best first; for a text with several masks a list of such lists. Raises `InputError` for a
         text without a mask, and `UnsupportedError` for a model without words.
         """
-        runner, (own, single) = self.runner_of("fill_mask"), _texts(texts)
+        runner, (inputs, single) = self.runner_of("fill_mask"), read_texts(texts)
         ids = None if targets is None else target_ids(runner, targets)
-        found = self._counted(own, show_progress_bar, truncation, fill_mask(
-            runner, own, top_k=positive_int("top_k", top_k), targets=ids,
-            batch_size=positive_int_or_none("batch_size", batch_size), stop=Stop.after(timeout)))
-        return found[0] if single else found
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            results = list(fill_mask(runner, inputs, call, top_k=positive_int("top_k", top_k), targets=ids))
+        return results[0] if single else results
 
     @renamed_arguments
+    @on_route
     def encode_sparse(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
                       max_active_dims: int | None = None, batch_size: int | None = None,
                       show_progress_bar: bool | None = None, task: str | None = None, truncation: bool | None = None,
@@ -312,18 +268,12 @@ class HeadMethods:
         Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
         them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
         """
-        if (engine := self.engine_of(task)) is not self:
-            return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
-                                        max_active_dims=max_active_dims, batch_size=batch_size,
-                                        show_progress_bar=show_progress_bar, truncation=truncation, timeout=timeout)
         runner = self.sparse_runner
         prompt = choose_prompt(self._text, prompt, prompt_name)
-        own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
+        inputs = add_prompt(prompt, read_sentences(sentences)[0])
         most = positive_int_or_none("max_active_dims", max_active_dims)
-        with self._advancing(own, show_progress_bar, truncation) as advance:
-            return encode_sparse(runner, own, most=most or runner.config.max_active_dims,
-                                 batch_size=positive_int_or_none("batch_size", batch_size),
-                                 stop=Stop.after(timeout), advance=advance)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            return encode_sparse(runner, inputs, call, most or runner.config.max_active_dims)
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -354,46 +304,21 @@ class HeadMethods:
             raise InputError(f'task must be "query", "document" or None, not {shown(task)}')
         if prompt is None and prompt_name is None and task is not None:
             prompt = role_prompt(self._text, ROLE_PROMPTS[task])
-        single = isinstance(sentences, str)
-        own = add_prompt(choose_prompt(self._text, prompt, prompt_name),
-                         check_sentences([sentences] if single else sentences))
+        texts, single = read_sentences(sentences)
+        inputs = add_prompt(choose_prompt(self._text, prompt, prompt_name), texts)
         self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
-        options: dict[str, Any] = {"normalized": flag("normalize_embeddings", normalize_embeddings),
-                                   "batch_size": positive_int_or_none("batch_size", batch_size),
-                                   "stop": Stop.after(timeout)}
-        with self._advancing(own, show_progress_bar, truncation) as advance:
+        normalized = flag("normalize_embeddings", normalize_embeddings)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
             if late is None:
-                found = encode_tokens_by_head(self.runner_of("encode_tokens"), own, advance=advance, **options)
+                vectors = encode_tokens_by_head(self.runner_of("encode_tokens"), inputs, call, normalized=normalized)
             else:
-                found = encode_tokens(self._encoder, late, own, task=task, advance=advance, **options)
-        return found[0] if single else found
+                vectors = encode_tokens(self._encoder, late, inputs, call, task=task, normalized=normalized)
+        return vectors[0] if single else vectors
 
-    def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, truncation: Any,
-                     timeout: Any) -> np.ndarray:
-        """Return the logits of pairs, float32 [n, labels], with a prompt in front of each first text."""
-        own = [(prompt + first, second) for first, second in check_pairs(pairs)]
-        with self._advancing(own, show_progress_bar, truncation) as advance:
-            return pair_logits(self.runner_of("classify"), own,
-                               batch_size=positive_int_or_none("batch_size", batch_size),
-                               stop=Stop.after(timeout), advance=advance)
-
-    @staticmethod
-    @contextmanager
-    def _advancing(texts: Sequence[Any], show_progress_bar: Any, truncation: Any) -> Iterator[Any]:
-        """Yield what moves a progress bar over texts, and let the tokenizer say what it cuts."""
-        show = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
-        with truncating(truncation), progress(len(texts), show) as advance:
-            yield advance
-
-    def _counted(self, texts: Sequence[Any], show_progress_bar: Any, truncation: Any, results: Iterable[Any]
-                 ) -> list[Any]:
-        """Return all results, of which each text has one, and show how many there are."""
-        found = []
-        with self._advancing(texts, show_progress_bar, truncation) as advance:
-            for result in results:
-                found.append(result)
-                advance(1)
-        return found
+    def _pairs(self, pairs: Any, prompt: str | None, prompt_name: str | None) -> list[tuple[str, str]]:
+        """Return checked pairs with a prompt in front of each first text; raises `InputError`."""
+        prompt = choose_prompt(self._text, prompt, prompt_name)
+        return [(prompt + first, second) for first, second in check_pairs(pairs)]
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
@@ -425,21 +350,12 @@ class HeadMethods:
         if not self._heads:
             return {}
         ops = self._ops("the heads of this model")
-        found = {}
+        runners = {}
         for head in self._heads:
             ranks = head.config.task == "classify" and head.config.outputs == 1
-            own = self._calibrations.get("rank" if ranks else head.config.task)
-            found[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, own)
-        return found
-
-    @lazy
-    def _word_table(self) -> np.ndarray:
-        """The word table in float32 [V, E], which maps that are tied to it read."""
-        from ..weights.parameters import parameters_of
-        from ..weights.quantize import widen
-
-        name = "embeddings.word"
-        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+            calibration = self._calibrations.get("rank" if ranks else head.config.task)
+            runners[head.config.task] = HeadRunner(head, self._head_encoder, ops, lambda: self._word_table, calibration)
+        return runners
 
 
 _DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
@@ -447,59 +363,3 @@ _DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
 BY_SIMILARITY = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
                  "np.argsort sorts them")
 """How a model without a head that ranks does it, for messages."""
-
-
-def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
-    return answers[0] if answering.top_k == 1 else answers
-
-
-def _rate(value: Any) -> float | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
-                              or not 0 < value < 1):
-        raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
-    return None if value is None else float(value)
-
-
-def _texts(texts: Any, name: str = "texts") -> tuple[list[str], bool]:
-    """Return texts as a list, and whether the caller gave one alone; raises `InputError`, also for pairs."""
-    single = isinstance(texts, str)
-    return check_texts([texts] if single else texts, name), single
-
-
-def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
-    """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
-    if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
-        raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
-    check_order(texts, "with is_split_into_words, texts must be lists of words")
-    rows = list(texts)
-    single = bool(rows) and all(isinstance(word, str) for word in rows)
-    for row in rows if not single else ():
-        if isinstance(row, str):
-            raise InputError(f"with is_split_into_words, each text must be a list of words, and {shown(row)} is a "
-                             "string")
-    return [_texts(row)[0] for row in ([rows] if single else rows)], single
-
-
-def _asked(given: Any) -> tuple[Any, Any]:
-    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
-    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
-    if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
-        raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
-                        f"{shown(given)} alone")
-    if rows[0] is given:
-        return given["question"], given["context"]
-    return [row["question"] for row in rows], [row["context"] for row in rows]
-
-
-def _questions(question: Any, context: Any) -> list[tuple[str, str]]:
-    """Return pairs of a question and its text; raises `InputError`."""
-    questions, one_question = _texts(question, "question")
-    contexts, one_context = _texts(context, "context")
-    if one_question:
-        questions *= len(contexts)
-    elif one_context:
-        contexts *= len(questions)
-    if len(questions) != len(contexts):
-        raise InputError(f"there are {len(questions)} questions and {len(contexts)} texts; give as many of both, or "
-                         "one of them as a single string")
-    return list(zip(questions, contexts, strict=True))

@@ -26,8 +26,8 @@ from ..base.arguments import (
 )
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
-from ..base.progress import progress
 from ..base.stop import NEVER, Stop
+from ..encoding import calling
 from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
 from ..heads import check_pairs, check_query, is_pair, pair_scores
@@ -130,7 +130,7 @@ class Reranker(Loaded):
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows, "bits": bits}  # fmt: skip
+            "precision": precision, "max_rows": max_rows, "bits": bits}
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")
@@ -219,8 +219,8 @@ class Reranker(Loaded):
         ordered by their logits, and equal logits keep the order of the documents. top_k: the most results to return.
         options: the other arguments of `predict`; with logits=True a result's score is its logit.
 
-        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
-        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
+        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not.
         """
         query, texts = check_query(query, documents)
@@ -244,10 +244,9 @@ class Reranker(Loaded):
             scores: NDArray[np.float32] = self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
                                                                timeout=timeout)
             return scores
-        stop = Stop.after(timeout)
-        with progress(len(pairs), show_progress_bar) as advance:
-            prompts = self.prompts(pairs, instruction, stop)
-            return self.prompt_logits(prompts, [query for query, _ in pairs], stop, advance)
+        with calling(pairs, None, show_progress_bar, None, timeout) as call:
+            prompts = self.prompts(pairs, instruction, call.stop)
+            return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
 
     def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER
                 ) -> list[NDArray[np.int64]]:
@@ -256,12 +255,13 @@ class Reranker(Loaded):
         Raises `InputError` for an instruction that is no text.
         """
         instruction = self.instruction if instruction is None else check_text("instruction", instruction)
-        found: list[Any] = [None] * len(pairs)
-        for query, own in _places([query for query, _ in pairs]).items():
+        prompts: list[Any] = [None] * len(pairs)
+        for query, places in _places([query for query, _ in pairs]).items():
             stop.check()
-            for i, prompt in zip(own, self._prompts(instruction, query, [pairs[i][1] for i in own], stop), strict=True):
-                found[i] = prompt
-        return found
+            documents = [pairs[i][1] for i in places]
+            for i, prompt in zip(places, self._prompts(instruction, query, documents, stop), strict=True):
+                prompts[i] = prompt
+        return prompts
 
     def prompt_logits(self, prompts: Sequence[NDArray[np.int64]], queries: Sequence[str], stop: Stop = NEVER,
                       advance: Callable[[int], object] = lambda done: None) -> NDArray[np.float32]:
@@ -271,12 +271,12 @@ class Reranker(Loaded):
         number of prompts that are done.
         """
         places = _places(queries)
-        found = last_logits(self._model.stepper(stop), [[prompts[i] for i in own] for own in places.values()],
+        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in places.values()],
                             self.answers, budget=self._model.budget, stop=stop, advance=advance,
                             place=lambda group, i: f"pair {[*places.values()][group][i]}")
         scores = np.empty(len(prompts), np.float32)
-        for own, rows in zip(places.values(), found, strict=True):
-            scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
+        for members, rows in zip(places.values(), logits, strict=True):
+            scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
     def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
@@ -295,17 +295,17 @@ class Reranker(Loaded):
 
     def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of logits [n], the last of three steps of `predict`."""
-        own = self._probabilities(logits)
-        if own is not None:
-            return own[:, 1].astype(np.float32)
+        calibrated = self._probabilities(logits)
+        if calibrated is not None:
+            return calibrated[:, 1].astype(np.float32)
         if self._engine is not None:
             return pair_scores(self._engine.runner_of("classify"), logits[:, None])
         return sigmoid(logits)
 
     def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64] | None:
         """Return the calibrated probabilities of "no" and "yes" of each pair, [n, 2]; None without a calibration."""
-        own = self._calibrations.get("rank")
-        return None if own is None else probabilities(logits[:, None], own.temperature, own.bias)
+        rank = self._calibrations.get("rank")
+        return None if rank is None else probabilities(logits[:, None], rank.temperature, rank.bias)
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
@@ -314,21 +314,21 @@ class Reranker(Loaded):
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
-        head = self._ids_of(before, stop)
+        prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        with marking(truncation=True) if len(head) else nullcontext():      # which pieces before it shorten further
-            found = self._start_tokenizer(texts, stop).input_ids
-        limit = self.max_length - len(self._end) - len(head)
-        if max(map(len, found)) >= limit and any(documents):
-            own = len(self._ids_of([start], stop))
-            if own >= limit:
+        with marking(truncation=True) if len(prefix) else nullcontext():      # the prefix shortens them further
+            starts = self._start_tokenizer(texts, stop).input_ids
+        limit = self.max_length - len(self._end) - len(prefix)
+        if max(map(len, starts)) >= limit and any(documents):
+            length = len(self._ids_of([start], stop))
+            if length >= limit:
                 raise InputError(f"the query {shown(query)} fills max_length: with the template it has "
-                                 f"{own + len(head) + len(self._end):,} tokens, and max_length={self.max_length} "
+                                 f"{length + len(prefix) + len(self._end):,} tokens, and max_length={self.max_length} "
                                  "leaves none for a document; shorten the query, or load the model with a larger "
                                  "max_length")
-        if len(head) and (cuts := reported()) is not None:
-            cuts.add(texts, [len(ids) > limit for ids in found], limit, self._start_tokenizer.count)
-        return [np.concatenate([head, ids[:limit].astype(np.int64), self._end]) for ids in found]
+        if len(prefix) and (cuts := reported()) is not None:
+            cuts.add(texts, [len(ids) > limit for ids in starts], limit, self._start_tokenizer.count)
+        return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
         """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""

@@ -45,7 +45,7 @@ def choose_languages(
         raise UnsupportedError("this model has no language tokens, so source_language and target_language have no "
                                "effect; leave them out")
     ids = {name: _id_of(name, code, languages) for name, code in
-           (("source_language", source), ("target_language", target)) if code is not None}  # fmt: skip
+           (("source_language", source), ("target_language", target)) if code is not None}
     if family == "marian":
         if source is not None:
             raise UnsupportedError("this model finds the language of a source itself; leave out source_language")
@@ -54,7 +54,7 @@ def choose_languages(
     ends = [len(one) > 0 and bool(np.isin(one[-1], known)) for one in sources]
     if source is not None:
         sources = [_replaced(one, known, at_end, ids["source_language"])
-                   for one, at_end in zip(sources, ends, strict=True)]  # fmt: skip
+                   for one, at_end in zip(sources, ends, strict=True)]
     # The first mBART begins its results with the language; the others begin with another token, and force this one.
     name = "decoder_start_token_id" if family == "mbart" and any(ends) else "forced_bos_token_id"
     return list(sources), {} if target is None else {name: ids["target_language"]}
@@ -66,12 +66,12 @@ def _id_of(name: str, code: Any, languages: dict[str, int]) -> int:
     return languages[code]
 
 
-def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, own: int) -> NDArray[np.int64]:
+def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, language: int) -> NDArray[np.int64]:
     """Return ids with another language token, at the end or at the start."""
     place = len(ids) - 1 if at_end else 0
     if not len(ids) or ids[place] not in known:
         raise UnsupportedError("the model's tokenizer adds no language token to a text, so source_language has no "
                                "effect; leave it out")
     changed = ids.copy()
-    changed[place] = own
+    changed[place] = language
     return changed

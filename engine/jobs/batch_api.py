@@ -22,7 +22,7 @@ _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class BatchRequest:
     """One line of a batch."""
 
     custom_id: Any = None
@@ -35,26 +35,26 @@ class Request:
     dimensions: int | None = None
 
 
-def read_request(line: bytes | None) -> Request:
+def read_request(line: bytes | None) -> BatchRequest:
     """Return the request on a line; one that cannot be answered has no texts, and a reason. None: a line too long."""
     if line is None:
-        return Request(reason="the line is too long")
+        return BatchRequest(reason="the line is too long")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Request(reason=f"the line is no JSON: {error}")
+        return BatchRequest(reason=f"the line is no JSON: {error}")
     if not isinstance(row, dict) or not isinstance(row.get("custom_id"), str):
-        return Request(reason="expected an object with custom_id, method, url and body")
+        return BatchRequest(reason="expected an object with custom_id, method, url and body")
     name, body = row["custom_id"], row.get("body")
     if row.get("url") != URL or row.get("method") != "POST":
-        return Request(name, reason=f"the method {shown(row.get('method'))} of {shown(row.get('url'))} is not answered "
-                                    f"here; only POST of {URL} is")
+        return BatchRequest(name, reason=f"the method {shown(row.get('method'))} of {shown(row.get('url'))} is not "
+                                         f"answered here; only POST of {URL} is")
     if not isinstance(body, dict):
-        return Request(name, reason="the request has no body")
+        return BatchRequest(name, reason="the request has no body")
     return _read_body(name, body)
 
 
-def _read_body(name: str, body: dict[str, Any]) -> Request:
+def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
     texts = body.get("input")
     texts = [texts] if isinstance(texts, str) else texts
     form, width = body.get("encoding_format") or "float", body.get("dimensions")
@@ -69,11 +69,11 @@ def _read_body(name: str, body: dict[str, Any]) -> Request:
     elif width is not None and (type(width) is not int or width < 1):
         reason = f"dimensions must be an int of at least 1, not {shown(width)}"
     else:
-        return Request(name, tuple(texts), "", str(body.get("model", "")), form, width)
-    return Request(name, reason=reason)
+        return BatchRequest(name, tuple(texts), "", str(body.get("model", "")), form, width)
+    return BatchRequest(name, reason=reason)
 
 
-def answer(request: Request, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
+def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
     """Return the line of the output for a request: float32 [n, D], of texts with so many tokens together."""
     if request.dimensions is not None:
         vectors = normalize(vectors[:, : request.dimensions])
@@ -84,7 +84,7 @@ def answer(request: Request, vectors: np.ndarray, tokens: int) -> dict[str, Any]
     return _line(request, 200, body)
 
 
-def refusal(request: Request, reason: str) -> dict[str, Any]:
+def refusal(request: BatchRequest, reason: str) -> dict[str, Any]:
     """Return the line of the file of errors for a request that cannot be answered."""
     return _line(request, 400, {"error": {"message": reason, "type": "invalid_request_error", "param": None,
                                           "code": None}})
@@ -98,7 +98,7 @@ def is_answers(data: bytes) -> bool:
         return False
 
 
-def _line(request: Request, status: int, body: dict[str, Any]) -> dict[str, Any]:
+def _line(request: BatchRequest, status: int, body: dict[str, Any]) -> dict[str, Any]:
     own = f"{request.custom_id}".encode("utf-8", "surrogatepass")
     number = hashlib.sha256(own).hexdigest()[:24]       # the same in every run
     return {"id": f"{_ID}{number}", "custom_id": request.custom_id,

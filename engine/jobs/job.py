@@ -23,7 +23,7 @@ import numpy as np
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .columns import common_types
-from .parts import PLACE, Part, make_part, unique_texts
+from .parts import PLACE, JobPart, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import CLAIMS, Folder, InputFile
@@ -48,7 +48,7 @@ REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
 _OPTIONS = {"engine": "the version of the engine", "model": "the checksum of the model", "adapter": "--task",
             "computation": "--precision", "normalize_embeddings": "--normalize", "task": "--route"}
-"""What entries of `Settings.description` are called where the option of `engine embed` has another name."""
+"""What entries of `JobSettings.description` are called where the option of `engine embed` has another name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -81,7 +81,7 @@ def rejected_name(part: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class JobSettings:
     """What decides the bytes of a part beside the rows and the computer."""
 
     model: str
@@ -132,7 +132,7 @@ def _suffix(format: str | None) -> str:
     return "jsonl" if format == "openai" else "parquet"
 
 
-def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
+def find_units(files: Sequence[InputFile], settings: JobSettings) -> list[Unit]:
     """Return the units of files; raises `InputError` for a file that cannot be read or lacks a column."""
     units = []
     for file in files:
@@ -179,12 +179,12 @@ def rejected_names(folder: Folder) -> set[str]:
 class Job:
     """Units, the folder of their parts, and what computes them."""
 
-    def __init__(self, units: Sequence[Unit], folder: Folder, encoder: StreamEncoder, settings: Settings, isa: str):
+    def __init__(self, units: Sequence[Unit], folder: Folder, encoder: StreamEncoder, settings: JobSettings, isa: str):
         """isa: the instruction set, or what says whose bits parts have; it is in the metadata of every part."""
         self.units, self.folder = units, folder
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
-    def run(self, own: Sequence[Unit], report: Callable[[Unit, Part], None]) -> list[Unit]:
+    def run(self, own: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> list[Unit]:
         """Compute those of some units that have no part, and return those that other processes are computing.
 
         report: called after each part. Raises `OSError` where a part cannot be written, such as on a full disk; the
@@ -200,7 +200,7 @@ class Job:
         there = part_names(self.folder)
         return [unit for unit in units if unit.name not in there]
 
-    def _pass(self, missing: Sequence[Unit], report: Callable[[Unit, Part], None]) -> int:
+    def _pass(self, missing: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> int:
         """Compute the units that nobody has claimed, and return their number.
 
         Reading in one thread, tokenizing and computing in two, and writing in this one overlap, each bounded.
@@ -243,7 +243,7 @@ class Job:
         unit, rows, texts, last = chunk
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
-    def _write(self, unit: Unit, part: Part) -> None:
+    def _write(self, unit: Unit, part: JobPart) -> None:
         try:
             if part.rejected:
                 self.folder.write(unit.rejected, part.rejected)     # first, so that a part has all that belongs to it
@@ -254,14 +254,14 @@ class Job:
                               "the same command again", error.filename) from error
             raise
 
-    def make(self, unit: Unit, rows: Rows, computed: Computed) -> Part:
+    def make(self, unit: Unit, rows: Rows, computed: Computed) -> JobPart:
         """Return the part of a unit."""
         columns = self.settings.columns
         own_id = columns.id if columns.id or "id" not in columns.keep else "id"
         metadata = {"id": own_id, **unit.place, "isa": self.isa, "model": self.settings.model}
         return make_part(unit.file.name, rows, computed, lambda: self._empty, self.settings.recipe, metadata)
 
-    def compute_again(self, unit: Unit) -> Part:
+    def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed from its file."""
         _, rows = self._read(unit)
         parts = [self.settings.recipe.compute(self._encoder, own) for own, _ in _chunks(rows) if own]
@@ -322,7 +322,7 @@ def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tupl
             parts = []
 
 
-def open_job(folder: Folder, settings: Settings, version: str, isa: str, allow_mixed_isa: bool) -> None:
+def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allow_mixed_isa: bool) -> None:
     """Compare a folder with the job that writes into it, or record the job there; raises `InputError`.
 
     Parts of another model, other options or another version of the engine would stand beside these. A folder that
@@ -389,7 +389,7 @@ def _differences(there: dict[str, Any], here: dict[str, Any], at: str = "") -> I
 
 
 def option_of(name: str) -> str:
-    """Return the option of `engine embed` that an entry of `Settings.description` comes from, or what else it is."""
+    """Return the option of `engine embed` that an entry of `JobSettings.description` comes from, or what else it is."""
     return _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
 
 

@@ -19,7 +19,7 @@ from .job import (
     rejected_name,
     rejected_names,
 )
-from .parts import COUNTS, Part, is_part, read_part
+from .parts import COUNTS, JobPart, is_part, read_part
 from .storage import Folder
 
 _ADVICE = "restore it, or delete it and run the job again"
@@ -94,7 +94,7 @@ def _is_job_part(name: str, folder: Folder) -> bool:
     return is_answers(data) if name.endswith(".jsonl") else is_part(data)
 
 
-def entry_of(part: Part) -> dict[str, Any]:
+def entry_of(part: JobPart) -> dict[str, Any]:
     """Return what the manifest says about a part, and about the file of its rejected rows if there are any."""
     entry = {"sha256": hashlib.sha256(part.data).hexdigest(), "bytes": len(part.data), **part.counts}
     return entry | ({"rejected_sha256": hashlib.sha256(part.rejected).hexdigest()} if part.rejected else {})
@@ -137,7 +137,7 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
         if refused and len(refused.splitlines()) != counts["rejected"]:
             raise WeightsError(f"{unit.rejected}: is damaged, because {unit.name} has {counts['rejected']:,} rejected "
                                f"rows; delete {unit.name}, and run the job again")
-    return entry_of(Part(data, refused, counts))
+    return entry_of(JobPart(data, refused, counts))
 
 
 def read_rejected(unit: Unit, folder: Folder) -> bytes:

@@ -36,7 +36,7 @@ DAMAGED = (ValueError, OSError, KeyError, TypeError, IndexError, NotImplementedE
 
 
 @dataclass(frozen=True)
-class Part:
+class JobPart:
     """A part, ready to be written."""
 
     data: bytes
@@ -58,7 +58,7 @@ def unique_texts(rows: Rows) -> tuple[list[str], np.ndarray, list[int]]:
 
 
 def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dict[str, Any]], recipe: Recipe,
-              metadata: dict[str, Any]) -> Part:
+              metadata: dict[str, Any]) -> JobPart:
     """Return the part of some rows, from the results of their unique texts.
 
     name: the name of the file of the rows. empty: returns the columns of no results. metadata: of the part.
@@ -87,10 +87,10 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
         found[indices] if isinstance(found, np.ndarray) else [found[i] for i in indices])
     rejected = [{"input": name, "position": rows.positions[i], **_ids(rows, i), "reason": reason}
                 for i, reason in sorted(reasons.items())]
-    return Part(_parquet(columns, metadata | counts), _json_lines(rejected), counts)
+    return JobPart(_parquet(columns, metadata | counts), _json_lines(rejected), counts)
 
 
-def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> Part:
+def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> JobPart:
     """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
     requests, found = rows.columns["request"], np.asarray(computed.found, np.float32)
     answers, refusals, tokens = [], [], 0
@@ -108,7 +108,7 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
         tokens += used
         answers.append(answer(request, found[indices], used))
     counts = {"rows": len(answers), "rejected": len(refusals), "tokens": tokens}
-    return Part(_json_lines(answers), _json_lines(refusals), counts)
+    return JobPart(_json_lines(answers), _json_lines(refusals), counts)
 
 
 def _taken(column: Any, rows: list[int], kind: Any) -> Any:

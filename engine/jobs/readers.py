@@ -474,7 +474,7 @@ def _checked(value: Any) -> str | Unreadable:
     return readable(value.as_buffer().to_pybytes() if value.is_valid else None)
 
 
-class Requests(_Strings):
+class BatchRequests(_Strings):
     """Batches of requests to /v1/embeddings, one on each line; the texts of one request stand in adjacent rows."""
 
     def __init__(self, most: int, size: int):
@@ -485,7 +485,7 @@ class Requests(_Strings):
         return self._lines.ranges(file, columns)
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`. The column "request" holds the `Request` of each row."""
+        """See `Format`. The column "request" holds the `BatchRequest` of each row."""
         rows = Rows(columns={"request": []})
         for position, line in lines(file, part):
             if line is not None and not line.strip():
@@ -547,7 +547,7 @@ FORMATS: dict[str, Callable[[int, int], Format]] = {
     "csv": lambda rows, size: Csv(MORE_LINES * rows, size),
     "text": lambda rows, size: Lines(parse_text, MORE_LINES * rows, size),
     "parquet": lambda rows, size: Parquet(rows),
-    "openai": lambda rows, size: Requests(MORE_LINES * rows, size),
+    "openai": lambda rows, size: BatchRequests(MORE_LINES * rows, size),
 }
 """How to read each format, from the most rows and the most bytes of a range."""
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".parquet": "parquet"}

@@ -94,7 +94,7 @@ def read_gguf_chat(settings: Mapping[str, Any]) -> ChatConfig | None:
                 raise FormatError(f"{key} must be a text, not {shown(value)}")
             templates[key[len(_GGUF_KEY) + 1 :] or DEFAULT] = value
     tokens = settings.get("tokenizer.ggml.tokens")
-    ids = {own: settings.get(f"tokenizer.ggml.{role}_token_id") for role, own in _GGUF_ROLES.items()}
-    named = {own: tokens[number] for own, number in ids.items()
+    ids = {ours: settings.get(f"tokenizer.ggml.{role}_token_id") for role, ours in _GGUF_ROLES.items()}
+    named = {ours: tokens[number] for ours, number in ids.items()
              if isinstance(tokens, list) and type(number) is int and 0 <= number < len(tokens)}
     return ChatConfig(templates, named) if templates or named else None

@@ -65,11 +65,11 @@ def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     Raises `WeightsError` and `UnsupportedError`.
     """
     values, label = folder.read_object_or_empty(settings), folder.label(settings)
-    found = [key for key in _OF_PYLATE if key in values]
-    if values.get("model_type") != _PYLATE and not found:
+    keys = [key for key in _OF_PYLATE if key in values]
+    if values.get("model_type") != _PYLATE and not keys:
         return None
     if values.get("model_type") not in (None, _PYLATE, "SentenceTransformer"):
-        raise UnsupportedError(f"{label}: {listed(found)} of PyLate beside model_type {shown(values['model_type'])} "
+        raise UnsupportedError(f"{label}: {listed(keys)} of PyLate beside model_type {shown(values['model_type'])} "
                                "are not supported; remove the keys of PyLate, or state them as this model_type does")
     prefixes = {name: _text(values, f"{name}_prefix", f"[{name[0].upper()}] ", label) for name in ("query", "document")}
     prompts = values.get("prompts") or {}
@@ -81,14 +81,14 @@ def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     if not isinstance(expands, bool | None):
         raise WeightsError(f"{label}: do_query_expansion must be true or false, not {shown(expands)}")
     attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
-    own = {"query_length": values.get("query_length"), "document_length": values.get("document_length")}
+    lengths = {"query_length": values.get("query_length"), "document_length": values.get("document_length")}
     if expands is not False:
-        length = _USUAL_LENGTH if own["query_length"] is None else own["query_length"]
-        own |= {"query_length": None, "query_expansion": _expansion(length, attends, label)}
+        length = _USUAL_LENGTH if lengths["query_length"] is None else lengths["query_length"]
+        lengths |= {"query_length": None, "query_expansion": _expansion(length, attends, label)}
     words = values.get("skiplist_words")
     skiplist = {"skiplist_words": list(string.punctuation) if words is None else words}
     return Colbert(label, {name: text for name, text in prompts.items() if text is not None},
-                   tuple(prefixes.values()), own, skiplist)
+                   tuple(prefixes.values()), lengths, skiplist)
 
 
 def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
@@ -114,9 +114,9 @@ def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
     markers = tuple(_text(values, key, usual, label) for key, usual in (
         ("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]")))
     length = _USUAL_LENGTH if values.get("query_maxlen") is None else values["query_maxlen"]
-    own = {"document_length": values.get("doc_maxlen"),
+    lengths = {"document_length": values.get("doc_maxlen"),
            "query_expansion": _expansion(length, values.get("attend_to_mask_tokens"), label)}
-    return Colbert(label, {"query": f"{markers[0]} ", "document": f"{markers[1]} "}, markers, own,
+    return Colbert(label, {"query": f"{markers[0]} ", "document": f"{markers[1]} "}, markers, lengths,
                    {"skiplist_words": list(string.punctuation) if masks else []}, width or 0)
 
 

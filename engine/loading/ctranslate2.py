@@ -106,7 +106,7 @@ _LAYER = {
     "ffn.layer_norm": "ffn.norm",
 }
 _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.value"),
-           "cross.key_value": ("cross.key", "cross.value")}  # fmt: skip
+           "cross.key_value": ("cross.key", "cross.value")}
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
@@ -119,8 +119,8 @@ def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType(
         f"{part}.layer_norm.weight": "final_norm.weight",
         f"{part}.layer_norm.bias": "final_norm.bias",
     }
-    own = {f"{part}.projection.{kind}": f"logits.{kind}" for kind in ("weight", "bias")} if part == "decoder" else {}
-    return _Names("", embeddings | own | dict(changes), f"{part}.layer_", _LAYER, (f"{other}.",), _JOINED)
+    logits = {f"{part}.projection.{kind}": f"logits.{kind}" for kind in ("weight", "bias")} if part == "decoder" else {}
+    return _Names("", embeddings | logits | dict(changes), f"{part}.layer_", _LAYER, (f"{other}.",), _JOINED)
 
 
 _STEM = {
@@ -165,13 +165,13 @@ class _File:
         if kind not in _ACTIVATIONS or type(heads) is not int:
             raise UnsupportedError(f"{part}/activation {shown(kind)} with {shown(heads)} heads is not supported; "
                                    f"supported are the activations {', '.join(map(str, _ACTIVATIONS))}")
-        own = {key: value for key, value in self.values.items() if value is not None}
+        stated = {key: value for key, value in self.values.items() if value is not None}
         for key, expected in _PLAIN.items():
-            if own.get(key, expected) != expected:
-                raise UnsupportedError(f"{key} = {shown(own[key])} is not supported; only {expected!r} is")
+            if stated.get(key, expected) != expected:
+                raise UnsupportedError(f"{key} = {shown(stated[key])} is not supported; only {expected!r} is")
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
         layers = {int(name.split("/")[1][6:]) for name in self.shapes
-                  if name.startswith(f"{part}/layer_") and name.split("/")[1][6:].isdecimal()}  # fmt: skip
+                  if name.startswith(f"{part}/layer_") and name.split("/")[1][6:].isdecimal()}
         return ModelConfig(
             family=family,
             hidden_size=width,
@@ -183,14 +183,14 @@ class _File:
             embedding_norm=f"{part}/layernorm_embedding/gamma" in self.shapes,
             norm_place="pre" if pre else "post",
             final_norm=f"{part}/layer_norm/gamma" in self.shapes,
-            norm_eps=number(own, "layer_norm_epsilon", 1e-5),
+            norm_eps=number(stated, "layer_norm_epsilon", 1e-5),
             activation=_ACTIVATIONS[int(kind)],
         )
 
     def words(self, part: str, config: ModelConfig) -> ModelConfig:
         """Return the configuration with the word table of a part."""
         name = f"{part}/embeddings/weight" if f"{part}/embeddings/weight" in self.shapes else (
-            f"{part}/embeddings_0/weight")  # fmt: skip
+            f"{part}/embeddings_0/weight")
         rows, _ = self.shape(name, 2)
         scale = math.sqrt(config.hidden_size) if self.flag(f"{part}/scale_embeddings", 1) else 1.0
         return replace(config, vocab_size=rows, embedding_scale=scale)
@@ -250,12 +250,12 @@ def _generation(folder: ModelFolder, specification: str, values: Mapping[str, An
         ids = special_ids(text)
         if START not in ids or END not in ids:
             raise WeightsError(f"{folder}: a model of speech needs a tokenizer.json with the tokens {START} and {END}")
-        found: dict[str, Any] = {"decoder_start_token_id": ids[START], "eos_token_id": ids[END],
+        settings: dict[str, Any] = {"decoder_start_token_id": ids[START], "eos_token_id": ids[END],
                                  "max_initial_timestamp_index": _FIRST_TIME}
-        for own, key in (("suppress_tokens", "suppress_ids"), ("begin_suppress_tokens", "suppress_ids_begin")):
-            found[own] = [number for number in _numbers(folder, values, key) if number >= 0]
+        for setting, key in (("suppress_tokens", "suppress_ids"), ("begin_suppress_tokens", "suppress_ids_begin")):
+            settings[setting] = [number for number in _numbers(folder, values, key) if number >= 0]
         try:
-            return GenerationConfig(**found | {"alignment_heads": values.get("alignment_heads")})
+            return GenerationConfig(**settings | {"alignment_heads": values.get("alignment_heads")})
         except InputError as error:
             raise WeightsError(f"{folder.label('config.json')}: {error}") from None
     words = _words(folder)

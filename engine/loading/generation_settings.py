@@ -25,7 +25,7 @@ _WITHOUT_EFFECT = frozenset({
     "output_logits", "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "return_dict",
     "return_dict_in_generate", "speculation_type", "target_lookbehind", "transformers_version", "use_cache",
     "use_mtp",
-})  # fmt: skip
+})
 """Keys that say how transformers computes or what else it returns, but change no token."""
 
 

@@ -30,7 +30,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import Dense
 from ..weights.parameters import parameters_of, precision_of
 from .chat import read_gguf_chat
-from .gguf_architectures import DIVISORS, Architecture, describe, pooled
+from .gguf_architectures import ARCHITECTURES, DIVISORS, Architecture, describe, pooled
 from .hugging_face import assemble, assemble_part
 from .source import Source
 
@@ -56,6 +56,12 @@ class GgufSource(Source):
         """Return as `Source.kind`: an embedder's file names its pooling."""
         with naming(self.path, _AGAIN), within(self.path):
             return "encode" if pooled(self._file.settings) else "generate"
+
+    def refuse_generator(self) -> None:
+        """Refuse as `Source.refuse_generator` a language model whose file names the pooling of an embedder."""
+        name = str(self._file.settings.get("general.architecture"))
+        if self.kind == "encode" and name in ARCHITECTURES and not ARCHITECTURES[name].encodes:
+            raise self.refuse_use(f"{name}.pooling_type makes it an embedding model", "encode", "encode")
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return as `Source.read`."""
@@ -134,7 +140,7 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
 
     Raises `WeightsError` or `UnsupportedError`.
     """
-    kind, values, own = describe(settings, shapes)
+    kind, values, stated = describe(settings, shapes)
     family = get_family(values)
     if kind.encodes or family.read_generator is None:
         raise UnsupportedError(f"{shown(settings['general.architecture'])} is an encoder; load it with Engine")
@@ -144,13 +150,13 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
                      logits_bias="output.bias" in shapes)
     if not any(name.startswith("rope_factors_") for name in shapes):
         return Parts(None, _part(kind, part, config))
-    trained = own.get("rope.scaling.original_context_length")
+    trained = stated.get("rope.scaling.original_context_length")
     if type(trained) is not int or not 2 <= trained <= config.max_positions:
         raise WeightsError("rope.scaling.original_context_length must be a number from 2 to the context_length, "
                            f"{config.max_positions}, not {shown(trained)}")
     [attention] = config.attention_kinds
     long = replace(config, attention_kinds=(
-        replace(attention, rotary_factor=number(dict(own), "rope.scaling.attn_factor", 1.0)),))
+        replace(attention, rotary_factor=number(dict(stated), "rope.scaling.attn_factor", 1.0)),))
     return Parts(None, _part(kind, part, replace(long, max_positions=trained), "short"),
                  long_decoder=_part(kind, part, long, "long"))
 
@@ -177,18 +183,18 @@ def _part(kind: Architecture, part: Part, config: ModelConfig, table: str | None
 
 def _with_biases(config: ModelConfig, kind: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
     """Return a configuration with biases of the linear maps for which layer 0 of a file has one."""
-    found: set[str] = set()
-    for name, own in kind.names.layer.items():
+    biases: set[str] = set()
+    for name, ours in kind.names.layer.items():
         if f"blk.0.{name}.bias" in shapes:
-            found |= {part.rpartition(".")[2] for part in kind.names.joined.get(own, (own,))}
-    return replace(config, biases=tuple(name for name in LINEAR_MAPS if name in found))
+            biases |= {part.rpartition(".")[2] for part in kind.names.joined.get(ours, (ours,))}
+    return replace(config, biases=tuple(name for name in LINEAR_MAPS if name in biases))
 
 
 def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the special tokens of a file, under their names in generation_config.json."""
-    found = {own: settings[f"tokenizer.ggml.{key}"] for key, own in _IDS.items() if f"tokenizer.ggml.{key}" in settings}
+    ids = {ours: settings[f"tokenizer.ggml.{key}"] for key, ours in _IDS.items() if f"tokenizer.ggml.{key}" in settings}
     ends = gguf_ends(settings)
-    return found | ({"eos_token_id": ends} if ends else {})
+    return ids | ({"eos_token_id": ends} if ends else {})
 
 
 def _restored(neighbours: bool, table: str | None, finish: Finish | None, config: ModelConfig,

@@ -16,7 +16,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..families.fields import LAYER_TYPES
 from ..families.names import JOINED_GATE, JOINED_HEADS, Names
 
-Own = Mapping[str, Any]
+Stated = Mapping[str, Any]
 """The settings of a file that begin with the name of the architecture, without that name."""
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -73,7 +73,7 @@ KEYS = {
 }
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
-             "rope.freq_base": "rope_theta"}  # fmt: skip
+             "rope.freq_base": "rope_theta"}
 _OTHERS = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
            "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
            "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")
@@ -93,7 +93,7 @@ class Architecture:
     """Further settings that a file may have, and their keys."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Keys whose values no file states."""
-    change: Callable[[dict[str, Any], Own, Shapes], None] | None = None
+    change: Callable[[dict[str, Any], Stated, Shapes], None] | None = None
     """Adds keys that need more than a name."""
     names: Names = _NAMES
     neighbours: bool = False
@@ -111,21 +111,21 @@ def _layer(key: str) -> tuple[str, str]:
     return _LAYER, key
 
 
-def _gemma(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+def _gemma(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     """Add the scale of the scores, which files do not state: of the largest models it is that of the hidden size."""
     whole = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
-    width, heads, head = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
     if type(width) is int and type(heads) is int and heads > 0:
-        values["query_pre_attn_scalar"] = width // heads if whole or head is None else head
+        values["query_pre_attn_scalar"] = width // heads if whole or head_dim is None else head_dim
 
 
 _OF_THE_HIDDEN_SIZE = (46, 62)
 """The layers of Gemma 2 27B and Gemma 3 27B."""
 
 
-def _windows(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+def _windows(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     """Add which layers see a window, where the file says it."""
-    pattern = own.get("attention.sliding_window_pattern")
+    pattern = stated.get("attention.sliding_window_pattern")
     if pattern is None:
         return
     if not isinstance(pattern, np.ndarray) or pattern.dtype != bool:
@@ -134,51 +134,51 @@ def _windows(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
     values["layer_types"] = [LAYER_TYPES[int(one)] for one in pattern]
 
 
-def _gemma2(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    _gemma(values, own, shapes)
-    _windows(values, own, shapes)
+def _gemma2(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    _gemma(values, stated, shapes)
+    _windows(values, stated, shapes)
 
 
-def _gemma3(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    _gemma2(values, own, shapes)
-    kind, factor = own.get("rope.scaling.type", "none"), own.get("rope.scaling.factor", 1.0)
+def _gemma3(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    _gemma2(values, stated, shapes)
+    kind, factor = stated.get("rope.scaling.type", "none"), stated.get("rope.scaling.factor", 1.0)
     if kind == "linear":
         values["rope_scaling"] = {"rope_type": "linear", "factor": factor}
 
 
-def _granite(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    if own.get("rope.scaling.finetuned", True) is not True:
+def _granite(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    if stated.get("rope.scaling.finetuned", True) is not True:
         raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
                                "not supported in a GGUF file")
 
 
-def _stablelm(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+def _stablelm(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
     values.pop("head_dim", None)
 
 
-def _olmo2(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    if own.get("attention.sliding_window"):
+def _olmo2(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    if stated.get("attention.sliding_window"):
         raise UnsupportedError("olmo2.attention.sliding_window is that of OLMo 3, which is not supported in a GGUF "
                                "file; load the folder of the model")
 
 
-def _phi3(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    values["sliding_window"] = own.get("attention.sliding_window") or None
+def _phi3(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    values["sliding_window"] = stated.get("attention.sliding_window") or None
 
 
-def _bert(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
+def _bert(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     values["type_vocab_size"] = shapes.get("token_types.weight", (0,))[0]
 
 
-def _nomic(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    _bert(values, own, shapes)
+def _nomic(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    _bert(values, stated, shapes)
     values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
 
 
-def _mpt(values: dict[str, Any], own: Own, shapes: Shapes) -> None:
-    values["attn_config"] = {"alibi_bias_max": own.get("attention.max_alibi_bias", 8), "alibi": True,
-                             "clip_qkv": own.get("attention.clamp_kqv") or None}
+def _mpt(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    values["attn_config"] = {"alibi_bias_max": stated.get("attention.max_alibi_bias", 8), "alibi": True,
+                             "clip_qkv": stated.get("attention.clamp_kqv") or None}
     values["expansion_ratio"] = _ratio(values)
 
 
@@ -237,7 +237,7 @@ _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 """The poolings of llama.cpp by their numbers, under the names of sentence-transformers."""
 
 
-def pooled(settings: Own) -> str:
+def pooled(settings: Stated) -> str:
     """Return the pooling of an embedder, by its name; "" for a language model.
 
     Raises `UnsupportedError` for an encoder without a pooling, and for a reranker.
@@ -251,11 +251,11 @@ def pooled(settings: Own) -> str:
         return ""
     if type(stated) is not int or stated not in _POOLINGS:
         raise UnsupportedError(f"{name}.pooling_type = {shown(stated)} is not supported; supported are "
-                               f"{', '.join(f'{number} ({own})' for number, own in _POOLINGS.items())}")
+                               f"{', '.join(f'{number} ({pooling})' for number, pooling in _POOLINGS.items())}")
     return _POOLINGS[stated]
 
 
-def describe(settings: Own, shapes: Shapes) -> tuple[Architecture, dict[str, Any], Own]:
+def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, Any], Stated]:
     """Return the architecture of a file, its contents as those of a config.json, and its own settings.
 
     Raises `WeightsError` or `UnsupportedError`.
@@ -265,65 +265,65 @@ def describe(settings: Own, shapes: Shapes) -> tuple[Architecture, dict[str, Any
         raise UnsupportedError(f"general.architecture {shown(name)} is not supported; supported are "
                                f"{', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
-    own = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
+    stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     eps = {} if kind.eps is None else dict([kind.eps])
-    if lists := [key for key, value in own.items() if _is_list(value) and key in (*_OTHERS, *kind.keys)]:
-        raise UnsupportedError(f"{name}.{lists[0]} = {shown(own[lists[0]])} is not supported; only one value is")
-    _refuse(name, kind, own)
-    if missing := [key for key in (*KEYS, *eps) if key not in own]:
+    if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_OTHERS, *kind.keys)]:
+        raise UnsupportedError(f"{name}.{lists[0]} = {shown(stated[lists[0]])} is not supported; only one value is")
+    _refuse(name, kind, stated)
+    if missing := [key for key in (*KEYS, *eps) if key not in stated]:
         raise WeightsError(f"the settings lack {name}.{missing[0]}")
     values = {"model_type": kind.model_type} | dict(kind.values)
-    values |= {key: own[old] for old, key in (KEYS | eps | _OPTIONAL | dict(kind.keys)).items() if old in own}
+    values |= {key: stated[old] for old, key in (KEYS | eps | _OPTIONAL | dict(kind.keys)).items() if old in stated}
     for key, value in values.items():
         if _is_list(value):
             raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
-    if kind.partial is not None and "rope.dimension_count" in own:
-        values[kind.partial] = _share(name, own)
+    if kind.partial is not None and "rope.dimension_count" in stated:
+        values[kind.partial] = _share(name, stated)
     words = shapes.get("token_embd.weight", ())
     if len(words) != 2:
         raise WeightsError("the file has no matrix token_embd.weight, the word table")
     values["vocab_size"] = words[0]
     if kind.change is not None:
-        kind.change(values, own, shapes)
-    return kind, values, own
+        kind.change(values, stated, shapes)
+    return kind, values, stated
 
 
-def _share(name: str, own: Own) -> float:
+def _share(name: str, stated: Stated) -> float:
     """Return a share of the columns of a head that gives the number of columns that rotate."""
-    width, columns = _width(own), own["rope.dimension_count"]
+    width, columns = _width(stated), stated["rope.dimension_count"]
     if type(columns) is not int or width is None or not 0 < columns <= width:
         raise UnsupportedError(f"{name}.rope.dimension_count = {shown(columns)} is not supported; only a number of the "
                                f"{shown(width)} columns of a head is")
     return 1.0 if columns == width else (columns + 0.25) / width
 
 
-def _width(own: Own) -> int | None:
+def _width(stated: Stated) -> int | None:
     """Return the width of a head; None if the settings state no possible one."""
-    width, heads = own.get("embedding_length"), own.get("attention.head_count")
+    width, heads = stated.get("embedding_length"), stated.get("attention.head_count")
     if type(width) is not int or type(heads) is not int or heads <= 0:
         return None
-    head = own.get("attention.key_length", width // heads)
-    return head if type(head) is int else None
+    columns = stated.get("attention.key_length", width // heads)
+    return columns if type(columns) is int else None
 
 
-def _refuse(name: str, kind: Architecture, own: Own) -> None:
+def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
     """Raise `UnsupportedError` for settings that change the computation in a way that the engine does not support."""
     plain = {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0,
              "attention.clamp_kqv": 0, "attention.causal": not kind.encodes,
-             "rope.freq_base_swa": own.get("rope.freq_base", 10000.0)}
+             "rope.freq_base_swa": stated.get("rope.freq_base", 10000.0)}
     allowed = {"attention.sliding_window"} if kind.change in (_phi3, _olmo2) else set()
     allowed |= {"rope.scaling.type"} if kind.change is _gemma3 else set()
     for key, expected in plain.items():
-        if key in own and key not in kind.keys and key not in allowed and _differs(own[key], expected):
-            raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only {expected!r} is")
-    if kind.change is _gemma3 and own.get("rope.scaling.type", "none") not in ("none", "linear"):
-        raise UnsupportedError(f"{name}.rope.scaling.type = {shown(own['rope.scaling.type'])} is not supported; only "
-                               "'none' and 'linear' are")
-    head = _width(own)
+        if key in stated and key not in kind.keys and key not in allowed and _differs(stated[key], expected):
+            raise UnsupportedError(f"{name}.{key} = {shown(stated[key])} is not supported; only {expected!r} is")
+    if kind.change is _gemma3 and stated.get("rope.scaling.type", "none") not in ("none", "linear"):
+        raise UnsupportedError(f"{name}.rope.scaling.type = {shown(stated['rope.scaling.type'])} is not supported; "
+                               "only 'none' and 'linear' are")
+    columns = _width(stated)
     for key in ("rope.dimension_count", "attention.value_length"):
-        if kind.partial is None and head is not None and key in own and _differs(own[key], head):
-            raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only the width of a head, "
-                                   f"{shown(head)}, is")
+        if kind.partial is None and columns is not None and key in stated and _differs(stated[key], columns):
+            raise UnsupportedError(f"{name}.{key} = {shown(stated[key])} is not supported; only the width of a head, "
+                                   f"{shown(columns)}, is")
 
 
 def _differs(value: Any, expected: Any) -> bool:

@@ -39,8 +39,8 @@ def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> 
 
     Raises `WeightsError` for a token that is no text, and for a vocabulary without texts and ids.
     """
-    found = [[*token_ids(text, stated_token(folder, key, _USUAL[key])).values()][:1] for key in keys]
-    return tuple(sorted({number for own in found for number in own}))
+    ids_of_keys = [[*token_ids(text, stated_token(folder, key, _USUAL[key])).values()][:1] for key in keys]
+    return tuple(sorted({number for ids in ids_of_keys for number in ids}))
 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,9 +33,9 @@ from .ctranslate2 import MODEL
 from .hub_guard import COMMIT, checked_commit, checked_files, guard, is_revision
 from .hugging_face import CONFIG, refuse_gliner
 from .model_files import files_read, has_model
+from .module_list import MODULES
 from .peft import refuse_adapter
 from .router import module_folders
-from .sentence_transformers import MODULES
 from .source import Fetched
 from .static import MODEL2VEC
 

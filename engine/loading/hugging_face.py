@@ -18,10 +18,10 @@ from ..model.generation_config import GenerationConfig
 from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
-from ..weights.head import tasks_of
-from ..weights.input_layers import take_stem
+from ..weights.head import Head, tasks_of
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense, Module, Normalize
+from ..weights.parameters import take_arrays
 from .bge_m3 import read_bge_m3
 from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
@@ -30,14 +30,11 @@ from .head_tokens import with_tokens
 from .left_out import drop_extra, warn_of_head
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
+from .module_list import MODULES, Late, Modules, Pooled, SparseStatic, Splade, Static
 from .modules import read_modules
 from .peft import refuse_adapter
 from .router import find_routes
 from .sentence_transformers import (
-    MODULES,
-    SPARSE_STATIC,
-    STATIC,
-    Modules,
     check_code,
     read_text,
     sparse_settings,
@@ -45,7 +42,7 @@ from .sentence_transformers import (
     tokenizer_settings,
     with_settings,
 )
-from .source import Source
+from .source import ALONE, Source
 from .static import is_static, read_sparse_static, read_static
 
 CONFIG = "config.json"
@@ -61,17 +58,19 @@ Export its numbers where you trust the file,
 and move it out of the folder. The logits of texts are then engine.encode(texts) @ coef.T + intercept"""
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
 """How the names of the classes of transformers end that generate tokens."""
-_WITH_HEAD = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-"""How the names of those end whose heads only encoders have here."""
+_WITH_HEAD = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
+              "ForQuestionAnswering": "answer"}
+"""How the names of those end whose heads only encoders have here, and the commands that run them."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What the folder of one module holds, before modules.json says how it is used."""
+    """What the folder of a first module holds, before the other modules say how it is used."""
 
     encoder: Transformer
     """Without its text settings, heads and modules, unless it is static."""
     part: Part | None = None
+    """None for a static model."""
     values: Values = field(default_factory=dict)
     """The contents of config.json."""
     heads: Weights = field(default_factory=dict)
@@ -102,7 +101,7 @@ class FolderSource(Source):
         if family.read_generator is None:
             return "encode"
         if family.read_encoder is None:
-            self._refuse_head(values)
+            self._refuse_head(family, values)
             return family.generates
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -113,15 +112,29 @@ class FolderSource(Source):
                              f'kind="encode" or kind="{family.generates}"')
         return family.generates if any(name.endswith(_GENERATES) for name in names) else "encode"
 
-    def _refuse_head(self, values: Values) -> None:
-        """Raise `UnsupportedError` for a family that generates alone, and a class with a head that would be lost."""
+    def _refuse_head(self, family: Family, values: Values) -> None:
+        """Raise `UnsupportedError` for a class with a head, which would be lost in a model that generates."""
         names = values.get("architectures")
         for name in names if isinstance(names, list) else []:
-            if isinstance(name, str) and name.endswith(_WITH_HEAD):
+            command = next((own for end, own in _WITH_HEAD.items() if str(name).endswith(end)), None)
+            if command is not None and family.read_encoder is None:
                 raise UnsupportedError(
                     f"{self.folder.label(CONFIG)}: it names {shown(name)}, and the engine reads no such head of "
-                    f"{shown(values.get('model_type'))} models; kind=\"generate\" (engine generate) loads the language "
-                    "model without it")
+                    f"{shown(values.get('model_type'))} models. {ALONE}")
+            if command is not None:
+                raise self.refuse_use(f"{CONFIG} names {shown(name)}, whose head would be lost", "encode", command)
+
+    def refuse_generator(self) -> None:
+        """Refuse as `Source.refuse_generator` a folder with modules.json, or with the class of a head."""
+        if not self.folder.has(CONFIG):
+            return
+        family, values = _family(self.folder, "AutoModelForCausalLM")
+        if family.read_generator is None:
+            return
+        if self.folder.has(MODULES):
+            kind, what = ("rank", "a reranker") if has_logit_score(self.folder) else ("encode", "an embedding model")
+            raise self.refuse_use(f"{MODULES} makes it {what}", kind, kind)
+        self._refuse_head(family, values)
 
     def answers(self) -> tuple[int, ...] | None:
         """Return as `Source.answers`, from the module LogitScore of sentence-transformers."""
@@ -156,64 +169,64 @@ class FolderSource(Source):
 
         Raises `WeightsError`, `UnsupportedError` and `InputError`.
         """
-        home = modules.transformer
-        if modules.first in (STATIC, SPARSE_STATIC):
-            self.refuse_task(task, "a static model has none; leave it out")
-            if str(home) not in known:
-                read = read_static if modules.first == STATIC else read_sparse_static
-                known[str(home)] = _Read(read(home, self._memory))
-            encoder, own = known[str(home)].encoder, known[str(home)].dense
-            text, heads = None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
-        else:
-            if str(home) not in known:
-                known[str(home)] = self._read_home(modules, task)
-            one = known[str(home)]
-            encoder, part, own = one.encoder, one.part, one.dense
-            assert part is not None
-            text = read_text(modules, part.config, translates=one.translates)
-            if text is not None and modules.pooling is None and part.text is not None:
-                with home.within():
-                    text = part.text(text, tokenizer_settings(home))
+        home = modules.home
+        if str(home) not in known:
+            known[str(home)] = self._read_home(modules, task)
+        one = known[str(home)]
+        text, heads = self._text_and_heads(modules, one)
+        if stated := sparse_settings(modules):
             with home.within():
-                values = one.values | stated_pair_function(self.folder)
-                heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
-            warn_of_head(home, one.values, tasks_of(heads), (*one.unread, *one.heads))
-            if text is not None and not modules.late and modules.sparse is None:
-                heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
-        stated = sparse_settings(modules)
-        with home.within():
-            heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads) if stated else heads
+                heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
         if text is None:
-            return replace(encoder, heads=heads)
-        return replace(encoder, text=text, heads=heads,
-                       modules=own + read_modules(modules.after, SENTENCE, self._memory),
-                       token_modules=self._token_modules(modules, encoder, known))
+            return replace(one.encoder, heads=heads)
+        return replace(one.encoder, text=text, heads=heads,
+                       modules=one.dense + read_modules(modules.after, SENTENCE, self._memory),
+                       token_modules=self._token_modules(modules, one))
 
-    def _token_modules(self, modules: Modules, encoder: Transformer, known: Mapping[str, _Read]) -> tuple[Module, ...]:
-        """Return the modules that change the vectors of tokens; known: as in `_read_modules`."""
-        colbert = modules.colbert
+    def _text_and_heads(self, modules: Modules, one: _Read) -> tuple[TextConfig | None, tuple[Head, ...]]:
+        """Return the text settings and the heads of what the folder of the first module holds."""
+        home, encoder, part = modules.home, one.encoder, one.part
+        if part is None:
+            return None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
+        text = read_text(modules, part.config, translates=one.translates)
+        if text is not None and not isinstance(modules, Pooled) and part.text is not None:
+            with home.within():
+                text = part.text(text, tokenizer_settings(home))
+        with home.within():
+            values = one.values | stated_pair_function(self.folder)
+            heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
+        warn_of_head(home, one.values, tasks_of(heads), (*one.unread, *one.heads))
+        if text is not None and not isinstance(modules, Late | Splade):
+            heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
+        return text, heads
+
+    def _token_modules(self, modules: Modules, one: _Read) -> tuple[Module, ...]:
+        """Return the modules that change the vectors of tokens."""
+        colbert = modules.colbert if isinstance(modules, Late) else None
         found = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
         if colbert is None:
             return found
         if colbert.width is None:       # PyLate scales the vectors of tokens itself
-            return found if any(isinstance(one, Normalize) for one in found) else (*found, Normalize(TOKENS, TOKENS))
-        home = modules.transformer
-        with home.within():
-            return stanford_modules(colbert, known[str(home)].linear, encoder.config.hidden_size)
+            return found if any(isinstance(own, Normalize) for own in found) else (*found, Normalize(TOKENS, TOKENS))
+        with modules.home.within():
+            return stanford_modules(colbert, one.linear, one.encoder.config.hidden_size)
 
     def _read_home(self, modules: Modules, task: str | None) -> _Read:
-        """Return what the folder of a transformer holds; raises the errors of `_read_modules`."""
-        home = modules.transformer
+        """Return what the folder of the first module holds; raises the errors of `_read_modules`."""
+        home = modules.home
+        if isinstance(modules, Static | SparseStatic):
+            self.refuse_task(task, "a static model has none; leave it out")
+            return _Read((read_static if isinstance(modules, Static) else read_sparse_static)(home, self._memory))
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
-            self._refuse_head(values)
+            self._refuse_head(family, values)
             raise self.refuse_kind("encode", family.generates)
         with home.within(CONFIG):
             part = family.read_encoder(values)
         check_code(modules, part.config)
         renames: dict[str, str | None] = {}
 
-        is_stanford = modules.colbert is not None and modules.colbert.width is not None
+        is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
 
         def rename(name: str) -> str | None:
             return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
@@ -221,13 +234,13 @@ class FolderSource(Source):
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
         linear = renamed.pop(LINEAR, None) if is_stanford else None
         with home.within():
-            heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed) if name.startswith(PREFIX)}
+            heads = take_arrays(renamed, PREFIX)
             config, weights = part.take(_merged(part, renamed, task))
-            own = _take_own_dense(weights)
+            dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
             unread = tuple(name for name, found in renames.items() if found is None)
-            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates, unread,
-                         linear)
+            return _Read(_transformer(part, config, weights, None), part, values, heads, dense, family.translates,
+                         unread, linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
         """Return a model whose head reads the vectors of its decoder; None for a folder of another one."""
@@ -250,7 +263,7 @@ class FolderSource(Source):
                   if not str(encoder.names.rename(name)).startswith(PREFIX)}
         model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
         assert model.encoder is not None
-        text = read_text(Modules(home, home), encoder.config, translates=family.translates)
+        text = read_text(Modules(folder=home, home=home), encoder.config, translates=family.translates)
         with home.within():
             read = with_tokens(read_heads(encoder.names.heads, values, encoder.config, tensors), text, home)
         if not read:
@@ -348,7 +361,7 @@ def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], 
 
 
 def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray], text: TextConfig | None) -> Transformer:
-    arrays = take_stem(weights)
+    arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
     return Transformer(config, weights, text, stem=stem).with_wide_vectors()
 

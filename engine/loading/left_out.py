@@ -12,14 +12,14 @@ from typing import Any
 
 from ..base.errors import listed
 from ..families.fields import class_name
-from ..families.heads import CLASSES
+from ..families.heads import TASK_OF_CLASS
 from ..families.names import Names
 from ..model.config import ModelConfig
 from ..weights.parameters import expected_shapes
 
 LOG = logging.getLogger("engine")
 
-TASKS = CLASSES | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
+TASKS = TASK_OF_CLASS | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
                     "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
 _OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector)(?:\.|$)")
@@ -54,10 +54,10 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
     """
     name = class_name(values)
     task = next((task for end, task in TASKS.items() if name.endswith(end)), None)
-    own = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
-    if task is not None and task not in tasks and own:
+    left_out = [tensor for tensor in unread if _OF_HEADS.match(tensor)]
+    if task is not None and task not in tasks and left_out:
         LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "
-                    "forward give the vectors of the encoder", place, name, listed(own))
+                    "forward give the vectors of the encoder", place, name, listed(left_out))
 
 
 def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:

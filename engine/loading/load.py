@@ -16,7 +16,7 @@ from .gguf import GgufSource
 from .hub import as_name, fetch
 from .hugging_face import FolderSource
 from .npz_model import NpzSource
-from .source import CLASSES, Fetched, Source
+from .source import CLASS_OF_KIND, Fetched, Source
 
 _BARE = re.compile(r"[\w.-]+")
 _ADDRESS = re.compile(r"(?:https?://[^/]+/|hf://)([\w.-]+/[\w.-]+?)/*(?:/tree/([^/]+))?/*")
@@ -85,8 +85,9 @@ def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None
 
 def choose_kind(source: Source, kind: str | None) -> str:
     """Return the kind of use that the caller asks for, or for None that of the files; raises `InputError`."""
-    if kind is not None and (not isinstance(kind, str) or kind not in CLASSES):
-        raise InputError(f"kind must be None or one of {', '.join(CLASSES)}, not {shown(kind)}")
+    if kind is not None and (not isinstance(kind, str) or kind not in CLASS_OF_KIND):
+        raise InputError(f"kind must be None or one of {', '.join(CLASS_OF_KIND)}, not {shown(kind)}")
+    source.kind_given = source.kind_given or kind is not None
     return source.kind if kind is None else kind
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..files.folder import ModelFolder
-from .sentence_transformers import MODULES
+from .module_list import MODULES
 
 _MODULE = ".LogitScore"
 
@@ -16,14 +16,14 @@ def read_logit_score(folder: ModelFolder) -> tuple[int, ...] | None:
 
     None for a folder without the module. Raises `WeightsError`, and `UnsupportedError` for another input of it.
     """
-    if (own := _module(folder)) is None:
+    if (module := _module(folder)) is None:
         return None
-    name = own.get("path")
+    name = module.get("path")
     if not isinstance(name, str) or not name.replace("_", "").isalnum():
         raise WeightsError(f"{folder.label(MODULES)}: the path of LogitScore must be the name of a folder, not "
                            f"{shown(name)}")
-    own_folder = folder.folder(name, MODULES)
-    values, config = own_folder.read_object("config.json"), own_folder.label("config.json")
+    home = folder.folder(name, MODULES)
+    values, config = home.read_object("config.json"), home.label("config.json")
     if values.get("module_input_name", "causal_logits") != "causal_logits":
         raise UnsupportedError(f"{config}: module_input_name {shown(values['module_input_name'])} is not supported; "
                                "only 'causal_logits' is")

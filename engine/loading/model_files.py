@@ -19,7 +19,7 @@ from .chat import chat_files
 from .colbert import METADATA
 from .generation_settings import GENERATION
 from .hugging_face import CONFIG, SETFIT
-from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
+from .module_list import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
 from .static import stated_numbers
 
 _OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)
@@ -77,11 +77,11 @@ def checksum(path: Path) -> str:
     whole = hashlib.sha256()
     for name, file in sorted((file.relative_to(path).as_posix() if path.is_dir() else str(i), file)
                              for i, file in enumerate(files)):
-        own = hashlib.sha256()
+        contents = hashlib.sha256()
         with naming(file, "copy it again from its source"):
             for block in _blocks(file):
-                own.update(block)
-        whole.update(f"{name}\0{own.hexdigest()}\0".encode())
+                contents.update(block)
+        whole.update(f"{name}\0{contents.hexdigest()}\0".encode())
     return whole.hexdigest()
 
 

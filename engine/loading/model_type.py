@@ -14,8 +14,8 @@ from ..families.parts import Part
 from ..files.folder import ModelFolder
 from ..weights.parameters import expected_shapes
 
-CLASSES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
-           "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
+TYPE_OF_CLASS = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
+                 "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
 """The model_type of each family of that time, by what the names of its classes begin with."""
 
 
@@ -27,8 +27,8 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     if "model_type" in values:
         return values
     name = class_name(values).removesuffix("Model").partition("For")[0].partition("LMHead")[0]
-    if name in CLASSES:
-        return values | {"model_type": CLASSES[name]}
+    if name in TYPE_OF_CLASS:
+        return values | {"model_type": TYPE_OF_CLASS[name]}
     tensors = _tensor_names(folder)
     fitting = [model_type for model_type in FAMILIES if _fits(model_type, values, tensors)]
     if len(fitting) == 1:

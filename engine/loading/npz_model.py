@@ -35,11 +35,11 @@ from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
 from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
-from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
+from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PREFIX, PackedFormat
-from ..weights.parameters import check, expected_shapes, matrices, packed_arrays
+from ..weights.parameters import check, expected_shapes, matrices, packed_arrays, take_arrays
 from .source import Source
 
 FORMAT = "encoder-engine"
@@ -252,8 +252,8 @@ class NpzSource(Source):
                 return _with_routes(document, arrays)
             if not _generates(document):
                 return Model(encoder=_transformer_of(document, arrays))
-            parts = {name: _transformer_of(document[name], own)
-                     for name, own in _arrays_of_parts(document, arrays).items()}
+            parts = {name: _transformer_of(document[name], arrays_of_part)
+                     for name, arrays_of_part in _arrays_of_parts(document, arrays).items()}
             try:
                 generation = GenerationConfig().changed(**document["generation"])
             except InputError as error:
@@ -267,17 +267,16 @@ def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray])
         if f"encoder.{name}" not in arrays or f"decoder.{name}" in arrays:
             raise FormatError(f"the shared array {shown(name)} must be one of the encoder's, and not the decoder's")
         arrays[f"decoder.{name}"] = arrays[f"encoder.{name}"]
-    found = {}
+    by_part = {}
     for part in _PARTS:
-        names = [name for name in arrays if name.startswith(f"{part}.")]
-        own = {name.removeprefix(f"{part}."): arrays.pop(name) for name in names}
+        arrays_of_part = take_arrays(arrays, f"{part}.")
         if part in document:
-            found[part] = own
-        elif own:
+            by_part[part] = arrays_of_part
+        elif arrays_of_part:
             raise FormatError(f"there are arrays of the {part}, which the config does not describe")
     if arrays:
         raise FormatError(f"the names of arrays begin with encoder. or decoder., which {listed(sorted(arrays))} do not")
-    return found
+    return by_part
 
 
 def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
@@ -292,7 +291,7 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
         modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
-    stem = make_stem(document["stem"], take_stem(arrays)) if "stem" in document else None
+    stem = make_stem(document["stem"], take_arrays(arrays, "stem.")) if "stem" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
@@ -306,11 +305,7 @@ def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> 
         if same not in arrays or name in arrays:
             raise FormatError(f"the shared array {shown(name)} must not be in the file, and {shown(same)} must be")
         arrays[name] = arrays[same]
-    parts = []
-    for i, own_document in enumerate(document["parts"]):
-        prefix = f"{i}."
-        own = {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
-        parts.append(_transformer_of(own_document, own))
+    parts = [_transformer_of(own, take_arrays(arrays, f"{i}.")) for i, own in enumerate(document["parts"])]
     if arrays:
         raise FormatError(f"the names of arrays begin with the number of a part, which {listed(sorted(arrays))} do not")
     default = document["default"]
@@ -322,21 +317,17 @@ def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...
     """Remove the arrays of heads, and return the heads that the entry describes."""
     if not isinstance(document, list) or len(document) > len(TASKS):
         raise FormatError(f"the entry heads must list at most {len(TASKS)} heads, not {shown(document)}")
-    found = []
-    for config in map(HeadConfig.from_json, document):
-        prefix = f"{_HEADS}{config.task}."
-        names = [name for name in arrays if name.startswith(prefix)]
-        found.append(Head(config, {name.removeprefix(prefix): arrays.pop(name) for name in names}))
-    return tuple(found)
+    return tuple(Head(config, take_arrays(arrays, f"{_HEADS}{config.task}."))
+                 for config in map(HeadConfig.from_json, document))
 
 
 def _take_calibrations(arrays: dict[str, np.ndarray]) -> tuple[Calibration, ...]:
     """Remove the arrays of calibrations, and return the calibrations that they make; `Transformer` checks them."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for name in [name for name in arrays if name.startswith(_CALIBRATION)]:
-        task, _, own = name.removeprefix(_CALIBRATION).partition(".")
-        found.setdefault(task, {})[own] = arrays.pop(name)
-    return tuple(Calibration(task, own) for task, own in found.items())
+    by_task: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in take_arrays(arrays, _CALIBRATION).items():
+        task, _, array_name = name.partition(".")
+        by_task.setdefault(task, {})[array_name] = array
+    return tuple(Calibration(task, of_task) for task, of_task in by_task.items())
 
 
 def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> tuple[Module, ...]:
@@ -345,12 +336,7 @@ def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> t
     if not isinstance(documents, list) or len(documents) > MOST_MODULES:
         raise FormatError(f"the entry {entry} of the text configuration must list at most {MOST_MODULES} modules, not "
                           f"{shown(documents)}")
-    found = []
-    for i, own in enumerate(documents):
-        prefix = f"{entry}.{i}."
-        names = [name for name in arrays if name.startswith(prefix)]
-        found.append(make_module(own, {name.removeprefix(prefix): arrays.pop(name) for name in names}))
-    return tuple(found)
+    return tuple(make_module(own, take_arrays(arrays, f"{entry}.{i}.")) for i, own in enumerate(documents))
 
 
 def _check_document(document: dict[str, Any]) -> None:

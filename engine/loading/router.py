@@ -16,8 +16,8 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from .colbert import read_stanford
+from .module_list import MODULES, Late, Modules, class_of, find_modules, read_entries
 from .modules import Entry
-from .sentence_transformers import MODULES, Modules, class_of, find_modules, read_entries
 
 ROUTER = ("Router", "Asym")
 CONFIGS = ("router_config.json", "config.json")
@@ -40,7 +40,9 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
     """Return the modules of a model's folder, or those of each task; raises `UnsupportedError` and `WeightsError`."""
     if not folder.has(MODULES):
         colbert = read_stanford(folder, CONFIGS[1])
-        return Modules(folder, folder, late=colbert is not None, colbert=colbert)
+        if colbert is None:
+            return Modules(folder=folder, home=folder)
+        return Late(folder=folder, home=folder, colbert=colbert)
     entries = read_entries(folder)
     places = [i for i, (kind, _) in enumerate(entries) if kind in ROUTER]
     if not places:
@@ -49,16 +51,16 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
         raise UnsupportedError(f"{folder.label(MODULES)}: there are {len(places)} modules Router; one is supported")
     place = places[0]
     structure, parameters, config = _read_router(entries[place][1])
-    routes = {name: find_modules(folder, [*entries[:place], *own, *entries[place + 1 :]])
-              for name, own in structure.items()}
+    routes = {name: find_modules(folder, [*entries[:place], *modules, *entries[place + 1 :]])
+              for name, modules in structure.items()}
     return _by_task(routes, parameters, config)
 
 
 def module_folders(folder: ModelFolder) -> list[Entry]:
     """Return the class and the folder of each module, and of each module of a Router; raises `WeightsError`."""
     entries = read_entries(folder)
-    routed = [own for kind, home in entries if kind in ROUTER for own in _read_router(home)[0].values()]
-    return [*entries, *(entry for own in routed for entry in own)]
+    routed = [modules for kind, home in entries if kind in ROUTER for modules in _read_router(home)[0].values()]
+    return [*entries, *(entry for modules in routed for entry in modules)]
 
 
 def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str, Any], str]:

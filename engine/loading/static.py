@@ -80,14 +80,14 @@ def read_static(folder: ModelFolder, memory: str) -> Transformer:
     text, _ = read_tokenizers(folder, translates=False)
     if text is None:
         raise WeightsError(f"{folder}: a static model needs a tokenizer.json, and there is none")
-    own = is_model2vec(folder)
+    of_model2vec = is_model2vec(folder)
     with folder.within("tokenizer.json"):
-        text = _text_of_model2vec(folder, text) if own else _truncated(text)
+        text = _text_of_model2vec(folder, text) if of_model2vec else _truncated(text)
     vocabulary = _vocabulary(read_tokenizer(text.tokenizer_json))
     weights = _table(folder, _arrays(folder, memory), max(vocabulary.values()) + 1)
     with folder.within():
         rows, width = weights["embeddings.word"].shape
-        config = static_config(MODEL2VEC if own else "static", width, rows)
+        config = static_config(MODEL2VEC if of_model2vec else "static", width, rows)
     return Transformer(config, weights, text)
 
 

@@ -40,18 +40,9 @@ _TORCH = Names(
 )
 
 
-def read_torch_transformer(
-    state: Mapping[str, np.ndarray],
-    *,
-    num_heads: int,
-    words: np.ndarray | None = None,
-    max_positions: int = 0,
-    positions: np.ndarray | None = None,
-    scale_words: bool = True,
-    norm_first: bool = False,
-    norm_eps: float = 1e-5,
-    act: str = "relu",
-) -> Model:
+def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, words: np.ndarray | None = None,
+                           max_positions: int = 0, positions: np.ndarray | None = None, scale_words: bool = True,
+                           norm_first: bool = False, norm_eps: float = 1e-5, act: str = "relu") -> Model:
     """Return the model of a `torch.nn.TransformerEncoder`.
 
     state: arrays by torch's names, such as layers.0.self_attn.in_proj_weight [3D,D]; norm.weight [D] is the norm after
@@ -63,7 +54,7 @@ def read_torch_transformer(
     Raises `WeightsError` or `UnsupportedError`. `Engine` and `save` check names, shapes and numbers.
     """
     arrays = {re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name): np.asarray(array, np.float32)
-              for name, array in state.items()}  # fmt: skip
+              for name, array in state.items()}
     weights = {_TORCH.rename(name) or name: array for name, array in arrays.items()}
     layers = len({name.split(".")[1] for name in weights if name.startswith("layers.")})
     up = weights.get("layers.0.ffn.up.weight")

@@ -61,13 +61,13 @@ class Arguments:
         array = self.floats(name, value)
         letters = shape.removeprefix("... ").split()
         cut = array.ndim - len(letters)
-        own, leading = array.shape[max(cut, 0) :], array.shape[: max(cut, 0)]
+        trailing, leading = array.shape[max(cut, 0) :], array.shape[: max(cut, 0)]
         any_axes = shape.startswith("... ")
-        fits = cut >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, own, strict=True))
+        fits = cut >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, trailing, strict=True))
         fits = fits and (self._leading in (None, leading) if any_axes else cut == 0)
-        if not fits or any(n == 0 for letter, n in zip(letters, own, strict=True) if letter in _NEVER_ZERO):
+        if not fits or any(n == 0 for letter, n in zip(letters, trailing, strict=True) if letter in _NEVER_ZERO):
             raise InputError(f"{name} must have the shape {self._describe(letters, any_axes)}, not {list(array.shape)}")
-        self.sizes.update(zip(letters, own, strict=True))
+        self.sizes.update(zip(letters, trailing, strict=True))
         if any_axes:
             self._leading = leading
         return array
@@ -136,7 +136,7 @@ def read_array(name: str, value: Any, expected: str) -> np.ndarray:
     """Return a number or numbers as an array; `expected` says which ones, for the error."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass "
-                         f"{name}.data")  # fmt: skip
+                         f"{name}.data")
     try:
         return np.asarray(value)
     except (TypeError, ValueError, OverflowError):

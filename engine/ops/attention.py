@@ -18,24 +18,11 @@ _FARTHEST = 2**31
 
 
 @renamed_arguments
-def attention(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    *,
-    scale: float | None = None,
-    causal: bool = False,
-    window: tuple[int | None, int | None] | None = None,
-    mask: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    softcap: float = 0.0,
-    kv_lengths: Any = None,
-    q_offset: Any = None,
-    score_mod: Callable[..., float] | None = None,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | None = None, causal: bool = False,
+              window: tuple[int | None, int | None] | None = None, mask: np.ndarray | None = None,
+              bias: np.ndarray | None = None, softcap: float = 0.0, kv_lengths: Any = None, q_offset: Any = None,
+              score_mod: Callable[..., float] | None = None, backend: str | None = None, threads: int | None = None,
+              bits: str = FASTEST) -> np.ndarray:
     """Return softmax(scores) v, where scores = q k^T * scale, changed by the options below: float32 [B,H,T,e].
 
     q [B,H,T,d], k [B,G,S,d], v [B,G,S,e]. G divides H, and query head h reads key head h // (H/G). G = H is multi-head
@@ -79,25 +66,22 @@ def attention(
     B, H, T, G, S, d, e = (arguments.sizes[letter] for letter in "BHTGSde")
     if H % G:
         raise InputError(f"the {G} heads of k and v must divide the {H} heads of q")
-    if score_mod is not None and not callable(score_mod):
-        raise InputError("score_mod must be a function (score, b, h, q_index, kv_index) -> score, "
-                         f"not {shown(score_mod)}")
+    _check_score_mod(score_mod)
     low, high = _band(B, causal, window, q_offset)
     call = AttentionCall(
-        q, k, v,
-        scale=1 / math.sqrt(d) if scale is None else number("scale", scale),
-        softcap=number("softcap", softcap, least=0),
-        low=low,
-        high=high,
+        q, k, v, scale=1 / math.sqrt(d) if scale is None else number("scale", scale),
+        softcap=number("softcap", softcap, least=0), low=low, high=high,
         lengths=np.full(B, S, np.int64) if kv_lengths is None else integers("kv_lengths", kv_lengths, B, 0, S),
         bias=None if bias is None else _spread("bias", arguments.floats("bias", bias), (B, H, T, S)),
-        mask=None if mask is None else _spread("mask", _check_mask(mask), (B, H, T, S)),
-        score_mod=score_mod,
-    )  # fmt: skip
+        mask=None if mask is None else _spread("mask", _check_mask(mask), (B, H, T, S)), score_mod=score_mod)
     ops = arguments.ops(backend, threads, bits)
-    if B * T * S * e == 0:
-        return np.zeros((B, H, T, e), q.dtype)
-    return ops.attention(call)
+    return ops.attention(call) if B * T * S * e else np.zeros((B, H, T, e), q.dtype)
+
+
+def _check_score_mod(score_mod: Any) -> None:
+    if score_mod is not None and not callable(score_mod):
+        raise InputError(f"score_mod must be a function (score, b, h, q_index, kv_index) -> score, not "
+                         f"{shown(score_mod)}")
 
 
 def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -27,23 +27,14 @@ _LAYER_SHAPES = {
     "attention.output.weight": "D H*e", "attention.output.bias": "D", "attention.norm.weight": "D",
     "attention.norm.bias": "D", "ffn.up.weight": "F D", "ffn.up.bias": "F", "ffn.gate.weight": "F D",
     "ffn.gate.bias": "F", "ffn.down.weight": "D F", "ffn.down.bias": "D", "ffn.norm.weight": "D", "ffn.norm.bias": "D",
-}  # fmt: skip
+}
 """Shapes of a layer's weights, by name, in the order in which they are checked."""
 
 
-def multi_head_attention(
-    x: np.ndarray,
-    weights: Mapping[str, np.ndarray],
-    memory: np.ndarray | None = None,
-    *,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    residual: np.ndarray | None = None,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-    **options: Any,
-) -> np.ndarray:
+def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memory: np.ndarray | None = None, *,
+                         num_heads: int, num_kv_heads: int | None = None, residual: np.ndarray | None = None,
+                         backend: str | None = None, threads: int | None = None, bits: str = FASTEST, **options: Any
+                         ) -> np.ndarray:
     """Compute attention with its four projections, and add a residual: [B,T,O].
 
     The result is output(attention(query(x), key(memory), value(memory))) + residual, where query, key, value and output
@@ -58,7 +49,7 @@ def multi_head_attention(
     Vaswani et al. (2017), section 3.2.2. Raises `InputError`, and the errors that `attention` raises.
     """
     _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS],
-                 [f"{name}.bias" for name in _PROJECTIONS])  # fmt: skip
+                 [f"{name}.bias" for name in _PROJECTIONS])
     H = integer("num_heads", num_heads, least=1)
     G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
     arguments = Arguments()
@@ -69,34 +60,23 @@ def multi_head_attention(
         w[f"{name}.weight"] = arguments.array(f"{name}.weight", weights[f"{name}.weight"], shape)
         w[f"{name}.bias"] = arguments.optional(f"{name}.bias", weights.get(f"{name}.bias"), shape.split()[0])
     residual = arguments.optional("residual", residual, "B T O")
-    _check_heads(arguments.sizes, H, G)
+    _check_head_counts(arguments.sizes, H, G)
     ops = arguments.ops(backend, threads, bits)
     q, k, v = (
-        apply_linear(ops, own, w[f"{name}.weight"], w[f"{name}.bias"])
-        .reshape(*own.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
+        apply_linear(ops, inputs, w[f"{name}.weight"], w[f"{name}.bias"])
+        .reshape(*inputs.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
         .transpose(0, 2, 1, 3)
-        for name, own, heads in (("query", x, H), ("key", source, G), ("value", source, G))
+        for name, inputs, heads in (("query", x, H), ("key", source, G), ("value", source, G))
     )
     heads = attention(q, k, v, backend=backend, threads=threads, bits=bits, **options).transpose(0, 2, 1, 3)
     joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])
     return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
 
 
-def encoder_layer(
-    x: np.ndarray,
-    weights: Mapping[str, np.ndarray],
-    *,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    pre_norm: bool = False,
-    norm: str = "layer_norm",
-    activation: str = "gelu",
-    eps: float = 1e-5,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-    **options: Any,
-) -> np.ndarray:
+def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads: int, num_kv_heads: int | None = None,
+                  pre_norm: bool = False, norm: str = "layer_norm", activation: str = "gelu", eps: float = 1e-5,
+                  backend: str | None = None, threads: int | None = None, bits: str = FASTEST, **options: Any
+                  ) -> np.ndarray:
     """Compute a transformer layer, x [B,T,D] -> [B,T,D]: attention and a feed-forward network, each with a residual.
 
     Post-norm, as in BERT: x = norm(x + attention(x)), then norm(x + ffn(x)); Vaswani et al. (2017), section 3.1.
@@ -124,15 +104,15 @@ def encoder_layer(
     x = arguments.array("x", x, "B T D")
     w = {name: arguments.array(name, weights[name], shape) for name, shape in _LAYER_SHAPES.items() if name in weights}
     sizes = arguments.sizes
-    _check_heads(sizes, H, G)
+    _check_head_counts(sizes, H, G)
     eps = number("eps", eps, least=0)
     config = ModelConfig("layer", hidden_size=sizes["D"], num_layers=1, num_heads=H, num_kv_heads=G,
                          head_width=sizes["H*d"] // H, ffn_size=sizes["F"], activation=activation,
                          gated="ffn.gate.weight" in w, norm=norm.removesuffix("_norm"),
-                         norm_place="pre" if flag("pre_norm", pre_norm) else "post")  # fmt: skip
+                         norm_place="pre" if flag("pre_norm", pre_norm) else "post")
     # The eps is set here and not in the ModelConfig, because a model needs an eps above 0 and a single layer does not.
     operations = [replace(operation, eps=eps) if isinstance(operation, Norm) else operation
-                  for operation in layer_of(config, 0)]  # fmt: skip
+                  for operation in layer_of(config, 0)]
     if x.size == 0:
         return np.empty_like(x)
 
@@ -141,22 +121,22 @@ def encoder_layer(
 
     ops = arguments.ops(backend, threads, bits)
     execution = Execution(ops, {f"layers.0.{name}": array for name, array in w.items()},
-                          attend=attend)  # fmt: skip
+                          attend=attend)
     buffers = {"x": x}
     execution.run(operations, buffers)
     return buffers["x"]
 
 
-def _check_heads(sizes: Mapping[str, int], H: int, G: int) -> None:
+def _check_head_counts(sizes: Mapping[str, int], H: int, G: int) -> None:
     """Raise unless the rows of the projections are whole heads, of one width for queries and keys."""
     if H % G:
         raise InputError(f"num_kv_heads={G} must divide num_heads={H}")
     for name, rows, count, heads in (("query", "H*d", H, "num_heads"), ("key", "G*d", G, "num_kv_heads"),
-                                     ("value", "G*e", G, "num_kv_heads")):  # fmt: skip
+                                     ("value", "G*e", G, "num_kv_heads")):
         if sizes[rows] == 0 or sizes[rows] % count:
             raise InputError(f"{name}.weight must have a multiple of {heads}={count} rows, not {sizes[rows]}")
     for first, second, a, b in (("query.weight rows", "key.weight rows", "H*d", "G*d"),
-                                ("output.weight columns", "value.weight rows", "H*e", "G*e")):  # fmt: skip
+                                ("output.weight columns", "value.weight rows", "H*e", "G*e")):
         if sizes[a] * G != sizes[b] * H:
             raise InputError(f"{first}, {sizes[a]}, and {second}, {sizes[b]}, must be {H} and {G} heads of one width")
 
@@ -166,7 +146,7 @@ def _check_layer_names(weights: Mapping[str, np.ndarray], norm: str) -> None:
     norms = ["attention.norm", "ffn.norm"]
     with_bias = [*maps, "ffn.gate", *(norms if norm == "layer_norm" else [])]
     _check_names(weights, [f"{name}.weight" for name in maps + norms],
-                 ["ffn.gate.weight", *(f"{name}.bias" for name in with_bias)])  # fmt: skip
+                 ["ffn.gate.weight", *(f"{name}.bias" for name in with_bias)])
     if "ffn.gate.bias" in weights and "ffn.gate.weight" not in weights:
         raise InputError("weights have ffn.gate.bias without ffn.gate.weight")
 

@@ -9,17 +9,9 @@ from ..model.bits import FASTEST
 from .arguments import Arguments, activation_name
 
 
-def linear(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    *,
-    activation: str | None = None,
-    residual: np.ndarray | None = None,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, activation: str | None = None,
+           residual: np.ndarray | None = None, backend: str | None = None, threads: int | None = None,
+           bits: str = FASTEST) -> np.ndarray:
     """Return activation(x weight^T + bias) + residual: [...,N].
 
     x [...,K], weight [N,K], bias [N], residual [...,N] with the leading axes of x. activation: None, "gelu",
@@ -34,21 +26,10 @@ def linear(
     return apply_linear(arguments.ops(backend, threads, bits), x, weight, bias, activation, residual)
 
 
-def ffn(
-    x: np.ndarray,
-    up: np.ndarray,
-    down: np.ndarray,
-    *,
-    up_bias: np.ndarray | None = None,
-    down_bias: np.ndarray | None = None,
-    gate: np.ndarray | None = None,
-    gate_bias: np.ndarray | None = None,
-    activation: str = "gelu",
-    residual: np.ndarray | None = None,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray | None = None,
+        down_bias: np.ndarray | None = None, gate: np.ndarray | None = None, gate_bias: np.ndarray | None = None,
+        activation: str = "gelu", residual: np.ndarray | None = None, backend: str | None = None,
+        threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Return a feed-forward network's output: down(activation(up(x))) + residual, or the gated form if `gate` is given.
 
     The gated form is down(activation(gate(x)) * up(x)) + residual: GEGLU with "gelu", SwiGLU with "silu". Each map is x
@@ -73,14 +54,8 @@ def ffn(
     return apply_linear(ops, hidden, down, down_bias, None, residual)
 
 
-def apply_linear(
-    ops: Ops,
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    activation: str | None = None,
-    residual: np.ndarray | None = None,
-) -> np.ndarray:
+def apply_linear(ops: Ops, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
+                 activation: str | None = None, residual: np.ndarray | None = None) -> np.ndarray:
     """Compute `linear` for arguments that have been checked."""
     N, K = weight.shape
     shape = (*x.shape[:-1], N)

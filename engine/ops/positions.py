@@ -18,19 +18,9 @@ _MOST_TOKENS = 2**20
 _FARTHEST = 2**31
 
 
-def rotary(
-    x: np.ndarray,
-    *,
-    positions: Any = None,
-    base: float = 10000.0,
-    width: int | None = None,
-    cos: np.ndarray | None = None,
-    sin: np.ndarray | None = None,
-    interleaved: bool = False,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width: int | None = None,
+           cos: np.ndarray | None = None, sin: np.ndarray | None = None, interleaved: bool = False,
+           backend: str | None = None, threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Apply the rotary position embedding to queries or keys x [B,H,T,d]: the same shape.
 
     Of the first r columns of each row, pair i (x, y) becomes (x cos - y sin, x sin + y cos), by the angle position *
@@ -79,15 +69,8 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     return formulas.alibi_slopes(H).astype(np.float32)
 
 
-def relative_position_bias(
-    table: np.ndarray,
-    T: int,
-    S: int | None = None,
-    *,
-    bidirectional: bool = True,
-    max_distance: int = 128,
-    query_offset: int = 0,
-) -> np.ndarray:
+def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, bidirectional: bool = True,
+                           max_distance: int = 128, query_offset: int = 0) -> np.ndarray:
     """Return T5's learned bias by distance, for `attention(bias=...)`: [1,H,T,S].
 
     table [buckets,H]: row i holds the biases of bucket i. The distance, which is the key's position minus the query's,
@@ -107,7 +90,7 @@ def relative_position_bias(
     buckets = len(table) // 2 if bidirectional else len(table)
     if buckets < 2 or (bidirectional and len(table) % 2):
         raise InputError(f"table must have {'an even number of 4 or more' if bidirectional else '2 or more'} rows, "
-                         f"not {len(table)}")  # fmt: skip
+                         f"not {len(table)}")
     max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1, most=_FARTHEST)
     # Entry j of `line` is the bias at distance j - (T-1) - offset. Row t of the result is the window of `line` that
     # starts at T-1-t.
@@ -138,7 +121,7 @@ def _angles(
 
 def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a view of the array with that shape, [B,T] or [B,T,r/2]; its axis B may be missing or 1."""
-    own = shape[1:]
-    if array.shape not in (shape, own, (1, *own)):
-        raise InputError(f"{name} must have the shape {list(own)} or {list(shape)}, not {list(array.shape)}")
+    of_sequence = shape[1:]
+    if array.shape not in (shape, of_sequence, (1, *of_sequence)):
+        raise InputError(f"{name} must have the shape {list(of_sequence)} or {list(shape)}, not {list(array.shape)}")
     return np.broadcast_to(array, shape)

@@ -12,16 +12,8 @@ from ..model.bits import FASTEST
 from .arguments import Arguments, number
 
 
-def layer_norm(
-    x: np.ndarray,
-    weight: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    *,
-    eps: float = 1e-5,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def layer_norm(x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray | None = None, *, eps: float = 1e-5,
+               backend: str | None = None, threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [...,D]: the same shape.
 
     weight, bias [D]; None for ones and zeros. Ba, Kiros and Hinton, arXiv:1607.06450, section 3. Raises `InputError`.
@@ -35,15 +27,8 @@ def layer_norm(
     return ops.layer_norm(_rows(x), weight, bias, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
-def rms_norm(
-    x: np.ndarray,
-    weight: np.ndarray | None = None,
-    *,
-    eps: float = 1e-6,
-    backend: str | None = None,
-    threads: int | None = None,
-    bits: str = FASTEST,
-) -> np.ndarray:
+def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, *, eps: float = 1e-6, backend: str | None = None,
+             threads: int | None = None, bits: str = FASTEST) -> np.ndarray:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last axis of x [...,D]: the same shape.
 
     weight [D]; None for ones. Zhang and Sennrich, arXiv:1910.07467, equation 4. Raises `InputError`.

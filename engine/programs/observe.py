@@ -10,7 +10,7 @@ import numpy as np
 from .operations import Attend, ObservedHead, Operation, Store, writes
 from .program import Program
 
-Head = tuple[int, int]
+AttentionHead = tuple[int, int]
 """(layer, head), both counted from 0."""
 
 
@@ -20,9 +20,9 @@ class Observed:
 
     hidden: tuple[int, ...] = ()
     """Layers from 0 to L-1: the hidden states [N,D] that the layer reads."""
-    weights: tuple[Head, ...] = ()
+    weights: tuple[AttentionHead, ...] = ()
     """The attention weights of each head: [T,T] of each sequence, one after the other in a flat array."""
-    entropy: tuple[Head, ...] = ()
+    entropy: tuple[AttentionHead, ...] = ()
     """The entropy in nats of each token's attention weights, for each head: [N]."""
 
     def arrays(self, cu_seqlens: np.ndarray, width: int, dtype: type[np.floating] = np.float32) -> list[np.ndarray]:

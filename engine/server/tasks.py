@@ -16,7 +16,7 @@ import numpy as np
 from ..base.arguments import flag, is_one_of, positive_int_or_none, refuse_unknown
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..encoding import ROLE_PROMPTS, Call, TextEncoder, role_prompt
 from ..heads import (
     NOTHING,
     HeadRunner,
@@ -138,23 +138,23 @@ class _Jobs:
 
     def pooled(self, encoder: TextEncoder) -> Job:
         def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
-            for members, rows in encoder.pooled(gathered(pieces), stop=stop):
+            for members, rows in encoder.pooled(gathered(pieces), Call(stop=stop)):
                 yield from zip(members, rows, strict=True)
 
         return self._one("pooled", encoder, compute)
 
     def vectors(self, encoder: TextEncoder) -> Job:
         def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
-            for members, rows in encoder.token_vectors(gathered(pieces), stop=stop):
+            for members, rows in encoder.token_vectors(gathered(pieces), Call(stop=stop)):
                 yield from zip(members, rows, strict=True)
 
         return self._one("vectors", encoder, compute)
 
     def logits(self, runner: HeadRunner) -> Job:
-        return self._one("logits", runner, lambda pieces, stop: runner.logits(gathered(pieces), stop=stop))
+        return self._one("logits", runner, lambda pieces, stop: runner.logits(gathered(pieces), Call(stop=stop)))
 
     def words(self, runner: HeadRunner) -> Job:
-        return self._one("words", runner, lambda pieces, stop: sparse_rows(runner, gathered(pieces), stop=stop))
+        return self._one("words", runner, lambda pieces, stop: sparse_rows(runner, gathered(pieces), Call(stop=stop)))
 
     def _one(self, name: str, owner: object, compute: Callable[[Sequence[Piece], Stop], Iterator[tuple[int, Any]]]
              ) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_argu
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
+from ..encoding import Call
 from ..heads import (
     Answering,
     HeadRunner,
@@ -50,7 +51,7 @@ LEAST = 20
 """The fewest labelled texts: half of them fit the temperature, and half say how good it is."""
 ENOUGH_FOR_BIAS = 30
 """How many of the texts that are fitted to must have each class, so that the default is to fit biases."""
-LOGITS = 2**25
+KEPT_LOGITS = 2**25
 """The most logits of next tokens that are kept to fit a temperature to: 128 MiB."""
 
 
@@ -128,8 +129,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
     if len(rows) < LEAST:
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
-    options = {"batch_size": batch_size, "stop": Stop.after(timeout)}
-    run = _Run(model, bias, int(seed), options, show_progress_bar, timeout)
+    run = _Run(model, bias, int(seed), Call(batch_size, Stop.after(timeout)), show_progress_bar, timeout)
     kinds = {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}
     return _said(kinds[task](rows, wanted))
 
@@ -169,7 +169,7 @@ class _Run:
     model: Any
     bias: bool | None
     seed: int
-    options: Mapping[str, Any]
+    call: Call
     show_progress_bar: Any
     timeout: Any
 
@@ -179,8 +179,8 @@ class _Run:
         names = runner.config.labels
         own, numbers = check_sentences(texts), label_numbers(labels, names)
         check_several(numbers, names)
-        with self._advancing(len(own)) as advance:
-            logits = _finite(text_logits(runner, own, advance=advance, **self.options))
+        with self._showing(own) as call:
+            logits = _finite(text_logits(runner, own, call))
         first, rest = halves(len(own), self.seed)
         fitted = self._fit(logits[first], numbers[first], names)
         before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
@@ -203,8 +203,8 @@ class _Run:
                                         timeout=self.timeout)[:, None]
         else:
             runner = self.model.runner_of("classify")
-            with self._advancing(len(own)) as advance:
-                logits = pair_logits(runner, own, advance=advance, **self.options)
+            with self._showing(own) as call:
+                logits = pair_logits(runner, own, call)
         logits = _finite(logits)
         first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
         fitted = self._fit(logits[first], numbers[first], RELEVANCES)
@@ -231,9 +231,8 @@ class _Run:
             numbers.append(label_numbers(own, names, f"text {i}, word"))
         check_several(np.concatenate(numbers), names)
         rows, right = [], []
-        with self._advancing(len(texts)) as advance:
-            for own, (places, logits) in zip(numbers, word_logits(runner, texts, advance=advance, **self.options),
-                                             strict=True):
+        with self._showing(texts) as call:
+            for own, (places, logits) in zip(numbers, word_logits(runner, texts, call), strict=True):
                 rows.append(_finite(logits))
                 right.append(own[places])
         first, rest = halves(len(texts), self.seed)
@@ -252,18 +251,15 @@ class _Run:
                 raise InputError(f'the right answer of question {i} must be a part of its text, or "" for no answer, '
                                  f"not {shown(label)}")
         impossible = any(not label.strip() for label in labels)
-        with self._advancing(len(own)) as advance:
-            losses = []
-            for found, label in zip(answer(runner, own, widened(Answering(impossible=impossible)), **self.options),
-                                    labels, strict=True):
-                losses.append(loss_of(found, label))
-                advance(1)
+        with self._showing(own) as call:
+            answers = answer(runner, own, widened(Answering(impossible=impossible)), call)
+            losses = [loss_of(found, label) for found, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}
         return CalibrationReport(Calibration("answer", arrays), 0, None, None)
 
-    def _advancing(self, count: int) -> AbstractContextManager[Any]:
-        return progress(count, self.show_progress_bar, "Calibration")
+    def _showing(self, texts: Sized) -> AbstractContextManager[Call]:
+        return self.call.showing(len(texts), self.show_progress_bar, "Calibration")
 
     def _fit(self, logits: np.ndarray, labels: NDArray[np.int64], names: Sequence[str]
              ) -> tuple[float, NDArray[np.float32] | None]:
@@ -321,7 +317,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
     usable = [i for i, own in enumerate(tokens) if own]
     first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
     kept: list[tuple[np.ndarray, np.ndarray]] = []
-    most = max(1, LOGITS // model.config.vocab_size)
+    most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
     def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
         room = most - sum(len(own) for _, own in kept)
@@ -330,7 +326,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     fitted_tokens = 0
     for i in first:
-        model.score_tokens([requests[i]], [tokens[i]], stop, keep)
+        model.score_tokens(requests[i], tokens[i], stop, keep, i)
         fitted_tokens = sum(len(own) for _, own in kept)
         if fitted_tokens >= most:
             break
@@ -346,7 +342,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     with progress(len(rest), show_progress_bar, "Calibration") as advance:
         for i in rest:
-            model.score_tokens([requests[i]], [tokens[i]], stop, summarise_both)
+            model.score_tokens(requests[i], tokens[i], stop, summarise_both, i)
             advance(1)
     before, after = (measure_summary(np.concatenate(found)) for found in summaries)
     calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})

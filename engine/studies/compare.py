@@ -65,17 +65,9 @@ def parse_data(lines: Sequence[str], source: str) -> Data:
     return Data(table, np.array(scores) if columns == 3 else None)
 
 
-def compare_precision(
-    path: str | os.PathLike[str],
-    precision: str,
-    data: Data,
-    *,
-    backend: str = "auto",
-    threads: int | None = None,
-    bits: str = FASTEST,
-    show_progress_bar: bool | None = None,
-    revision: str | None = None,
-) -> Comparison:
+def compare_precision(path: str | os.PathLike[str], precision: str, data: Data, *, backend: str = "auto",
+                      threads: int | None = None, bits: str = FASTEST, show_progress_bar: bool | None = None,
+                      revision: str | None = None) -> Comparison:
     """Encode the data in float32 and in `precision`, and compare the vectors.
 
     The second model is the result of `convert_model`, as `engine convert` writes it. Raises the errors of `Engine.load`

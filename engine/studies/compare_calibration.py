@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError
-from ..base.progress import progress
+from ..encoding import PLAIN
 from ..heads import text_logits
 from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
@@ -69,8 +69,8 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
             if not texts:
                 raise InputError(f"{name}: there are no labelled texts to compare on")
             right = label_numbers(labels, runner.config.labels, f"{name}, text")
-            with progress(len(texts), show_progress_bar, precision) as advance:
-                own = runner.probabilities(text_logits(runner, texts, advance=advance))
+            with PLAIN.showing(len(texts), show_progress_bar, precision) as call:
+                own = runner.probabilities(text_logits(runner, texts, call))
             inside = {score: SCORES[score](own) <= limit for score, limit in limits.items()}
             rows = np.arange(len(right))
             found.append(Calibrated(

@@ -18,7 +18,7 @@ from .growth import steps
 
 REPLACEMENT = "\ufffd"
 """What stands for bytes that are no character."""
-Part: TypeAlias = tuple[str, bool]
+TextPart: TypeAlias = tuple[str, bool]
 """A part of a token, and whether the token ends with it."""
 DecodeTokens: TypeAlias = Callable[[list[str]], str]
 """Returns the text that one decoder makes of a list of tokens."""
@@ -60,7 +60,7 @@ class IncrementalText:
         """Return whether `end` may return a text now."""
         return any(step.waits for step in self._steps)
 
-    def _through(self, parts: list[Part], ends: bool) -> str:
+    def _through(self, parts: list[TextPart], ends: bool) -> str:
         for step in self._steps:
             parts = [found for text, whole in parts for found in step.add(text, whole)]
             if ends:
@@ -77,10 +77,10 @@ class _Step(ABC):
         return False
 
     @abstractmethod
-    def add(self, text: str, whole: bool) -> Iterator[Part]:
+    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         """Take a part of a token, and whether the token ends with it; yield the parts that are certain now."""
 
-    def end(self) -> Iterator[Part]:
+    def end(self) -> Iterator[TextPart]:
         """Yield the rest, when no more tokens come."""
         yield from ()
 
@@ -91,7 +91,7 @@ class _Tokens(_Step):
     def __init__(self) -> None:
         self._parts: list[str] = []
 
-    def add(self, text: str, whole: bool) -> Iterator[Part]:
+    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         self._parts.append(text)
         if whole:
             token = "".join(self._parts)
@@ -99,7 +99,7 @@ class _Tokens(_Step):
             yield from self.token(token)
 
     @abstractmethod
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         """Take a whole token, and yield the parts that are certain now."""
 
     @property
@@ -112,7 +112,7 @@ class _Spaces(_Tokens):
 
     _space = ""
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         yield self._space + token, True
         self._space = " "
 
@@ -125,7 +125,7 @@ class _Each(_Tokens):
         super().__init__()
         self._decode, self._before, self._later = decode, list[str](), before
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         yield self._decode([*self._before, token]), True
         self._before = self._later
 
@@ -137,7 +137,7 @@ class _Ctc(_Tokens):
         super().__init__()
         self._decode, self._last = decode, ""
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         if token != self._last and (text := self._decode([token])):
             yield text, True
         self._last = token
@@ -152,18 +152,18 @@ class _Suffix(_Tokens):
         self._rest: str | None = None
         """The last token from its first suffix on."""
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         yield from self._passed(" ")
         start = token.find(self._suffix)
         start = len(token) if start < 0 else start
         self._rest = token[start:]
         yield token[:start], False
 
-    def _passed(self, replacement: str) -> Iterator[Part]:
+    def _passed(self, replacement: str) -> Iterator[TextPart]:
         if self._rest is not None:
             yield self._rest.replace(self._suffix, replacement), True
 
-    def end(self) -> Iterator[Part]:
+    def end(self) -> Iterator[TextPart]:
         return self._passed("")
 
     @property
@@ -178,12 +178,12 @@ class _Bytes(_Tokens):
         super().__init__()
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         known = [BYTES.get(character) for character in token]
         data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
         yield self._decoder.decode(data), False
 
-    def end(self) -> Iterator[Part]:
+    def end(self) -> Iterator[TextPart]:
         yield self._decoder.decode(b"", True), True
 
     @property
@@ -200,7 +200,7 @@ class _ByteTokens(_Tokens):
         self._run, self._wrong = bytearray(), False
         """The bytes that wait, and whether a byte of the row was wrong, so that none waits."""
 
-    def token(self, token: str) -> Iterator[Part]:
+    def token(self, token: str) -> Iterator[TextPart]:
         if (found := _BYTE.fullmatch(token)) is None:
             yield from self.end()
             yield token, True
@@ -214,12 +214,12 @@ class _ByteTokens(_Tokens):
         if self._wrong:
             yield from self._passed()
 
-    def _passed(self) -> Iterator[Part]:
+    def _passed(self) -> Iterator[TextPart]:
         run = bytes(self._run)
         self._run.clear()
         yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
 
-    def end(self) -> Iterator[Part]:
+    def end(self) -> Iterator[TextPart]:
         self._wrong = self._wrong or bool(self._checker.getstate()[0])
         if self._run:
             yield from self._passed()
@@ -234,10 +234,10 @@ class _ByteTokens(_Tokens):
 class _Fuse(_Step):
     """Fuse: all tokens are joined to one."""
 
-    def add(self, text: str, whole: bool) -> Iterator[Part]:
+    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         yield text, False
 
-    def end(self) -> Iterator[Part]:
+    def end(self) -> Iterator[TextPart]:
         yield "", True
 
 
@@ -249,7 +249,7 @@ class _Strip(_Step):
         self._left, self._held = self._start, 0
         """How many characters may be removed still at the start, and how many of the end may have to be removed."""
 
-    def add(self, text: str, whole: bool) -> Iterator[Part]:
+    def add(self, text: str, whole: bool) -> Iterator[TextPart]:
         removed = min(self._left, len(text) - len(text.lstrip(self._content)))
         text, self._left = text[removed:], self._left - removed
         if text:

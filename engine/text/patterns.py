@@ -61,7 +61,7 @@ def check_patterns(document: dict[str, Any]) -> bool:
     found = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
                    and may_go_back(pattern)]
              for key, inner in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"),
-                                ("decoder", "decoders"))}  # fmt: skip
+                                ("decoder", "decoders"))}
     if found["decoder"]:
         raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
                                f"{shown(found['decoder'][0])}, which may take minutes for one text; a plain text, or "

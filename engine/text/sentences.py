@@ -38,6 +38,18 @@ def check_texts(texts: Any, name: str = "texts") -> list[str]:
     return [str(check_sentence(i, text, name, pairs=False)) for i, text in enumerate(check_collection(texts, name))]
 
 
+def read_sentences(given: Any, name: str = "sentences") -> tuple[list[Sentence], bool]:
+    """Return what `check_sentences` returns, and whether the caller gave a single string, which is a list of one."""
+    single = isinstance(given, str)
+    return check_sentences([given] if single else given, name), single
+
+
+def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
+    """Return what `check_texts` returns, and whether the caller gave a single string, which is a list of one."""
+    single = isinstance(given, str)
+    return check_texts([given] if single else given, name), single
+
+
 def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
     """Return an object that may hold sentences, or raise an `InputError`; it is not read. name: as above."""
     kind, expected = type(sentences).__name__, f"{name} must be a string or a list of strings"

@@ -8,29 +8,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
-from ..base.install import require
 from ..base.stop import NEVER, Stop, beside
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .cuts import reported
-from .incremental import DecodeTokens, IncrementalText
+from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
+from .incremental import IncrementalText
 from .other_names import METHODS
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
+from .tokenizers_package import LARGEST_ID, failures, int32_ids, load_tokenizer, make_decoder
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
-
-_NO_LIMIT = 2**31 - 1
-"""A number of tokens that is no limit, and the largest token id."""
-
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
@@ -79,33 +75,13 @@ class Places:
 
 def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
     """Return the tokens of all windows of some texts, one window after the other."""
-    flat = [places for own in windows for places in own]
+    flat = [places for of_text in windows for places in of_text]
     return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
 
 
-START_CHARACTERS = 8
-"""How many characters of a long text are tokenized first, for each token that is kept."""
-MAX_CHARACTERS = 2**18
-"""Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
-_CUT_MARGIN = 64
-"""How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
-
-
-@dataclass(frozen=True)
-class _Excerpt:
-    """The start of a text, or its end where the tokenizer keeps the end, and how much is known of its tokens."""
-
-    text: str
-    tokens: int
-    """Number of its tokens."""
-    certain: int
-    """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
-    whole: bool
-
-
 class Tokenizer:
     """A model's tokenizer, which does not pad. Several threads may call it at once."""
 
@@ -120,21 +96,19 @@ class Tokenizer:
 
         self._text, self._threads = text, threads
         longest, self._goes_back = check_tokenizer(text.tokenizer_json)
-        self._margin = _CUT_MARGIN + longest
-        self._tokenizer = _load(text)
+        self._tokenizer = load_tokenizer(text)
         self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
-        limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        self._filled = min(limits, default=_NO_LIMIT)
+        limits = [min(limit, LARGEST_ID) for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        self._filled = min(limits, default=LARGEST_ID)
         self._truncates = truncates
         if not truncates:
             limits = []
-        self._limit = min(limits, default=_NO_LIMIT)
+        self._limit = min(limits, default=LARGEST_ID)
         self._check_room(is_pair=False)
-        with _failures("counts its special tokens"):
-            special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        special = _count_special(self._tokenizer, is_pair=True)
         direction = text.truncation_side or (self._tokenizer.truncation or {}).get("direction", "right")
         self._from_right = direction == "left"
-        self._even = (self._limit - special) % 2 == 0
+        self._excerpts = Excerpts(self._limit, self._from_right, (self._limit - special) % 2 == 0, CUT_MARGIN + longest)
         self._tokenizer.no_padding()
         if limits:
             self._tokenizer.enable_truncation(self._limit, direction=direction)
@@ -159,10 +133,7 @@ class Tokenizer:
             self._report(part, kept, found)
             encodings += found
         stop.check()
-        ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in encodings]
-        if (lengths := _LENGTHS.get()) is not None:
-            lengths += map(len, ids)
-        return Tokens(ids, self._types(encodings, ids))
+        return self._tokens(encodings)
 
     def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
@@ -178,14 +149,16 @@ class Tokenizer:
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
                   for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], stop), strict=True)]
         self._report(pairs, pairs, joined)
-        ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in joined]
-        return Tokens(ids, self._types(joined, ids))
+        return self._tokens(joined)
 
-    def _types(self, encodings: Sequence[Any], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the token types of encodings whose ids are finished; zeros for a model that gets none."""
+    def _tokens(self, encodings: Sequence[Any]) -> Tokens:
+        """Return the tokens of encodings as the model reads them; token types that it does not get are zeros."""
+        ids = [finish(self._text, self._known(int32_ids(e.ids)), self._filled) for e in encodings]
+        if (lengths := _LENGTHS.get()) is not None:
+            lengths += map(len, ids)
         if not self._text.feeds_token_types:
-            return [np.zeros(len(own), np.int32) for own in ids]
-        return [resized(_int32(e.type_ids), len(own), 0) for e, own in zip(encodings, ids, strict=True)]
+            return Tokens(ids, [np.zeros(len(row), np.int32) for row in ids])
+        return Tokens(ids, [resized(int32_ids(e.type_ids), len(row), 0) for e, row in zip(encodings, ids, strict=True)])
 
     def _alone(self, texts: Sequence[str], stop: Stop) -> list[Any]:
         """Return the encodings of texts without special tokens."""
@@ -236,15 +209,14 @@ class Tokenizer:
         try:
             tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
         except IndexError:
-            tokenizer = _load(self._text)
+            tokenizer = load_tokenizer(self._text)
             tokenizer.no_padding()
         limit = min(limit or self._limit, self._limit)
         found = []
         for text in texts:
             stop.check()
             is_pair = not isinstance(text, str) and not split
-            with _failures("counts its special tokens"):
-                special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+            special = _count_special(tokenizer, is_pair)
             first = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first
             if stride >= room:
@@ -257,7 +229,7 @@ class Tokenizer:
                                      f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
                                      "must be less than what is left")
                 stride = 0
-            with _failures("reads a text"):
+            with failures("reads a text"):
                 tokenizer.enable_truncation(limit, stride=stride, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
             [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split)
@@ -270,7 +242,7 @@ class Tokenizer:
         # encoding.tokens has a typed special token with the spaces around it that it takes, and for the special token
         # of a template, which may have several ids, one name.
         tokens = [self.token(number) for number in encoding.ids]
-        return Places(self._known(_int32(encoding.ids)), _int32(encoding.type_ids), tokens,
+        return Places(self._known(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
                       [(start + shift, end + shift) for start, end in encoding.offsets],
                       [bool(special) for special in encoding.special_tokens_mask], encoding.word_ids,
                       encoding.sequence_ids)
@@ -278,7 +250,7 @@ class Tokenizer:
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, given by their own texts."""
         decoder = self._tokenizer.decoder
-        with _failures("turns tokens into text"):
+        with failures("turns tokens into text"):
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
 
     def token(self, number: int) -> str:
@@ -312,16 +284,16 @@ class Tokenizer:
         if flag("add_special_tokens", add_special_tokens):
             return list(self([sentence], stop).input_ids[0].tolist())
         [encoding] = self._encodings([self._cut(sentence, stop)], stop, add_special_tokens=False)
-        return list(self._known(_int32(encoding.ids)).tolist())
+        return list(self._known(int32_ids(encoding.ids)).tolist())
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
-        with _failures("reads a text"):
+        with failures("reads a text"):
             normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
             text = text if normalizer is None else normalizer.normalize_str(text)
             words = [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
             ids = [token.id for word in words for token in self._tokenizer.model.tokenize(word)]
-        return list(self._known(_int32(ids)).tolist())
+        return list(self._known(int32_ids(ids)).tolist())
 
     @cached_property
     def added_tokens(self) -> dict[str, bool]:
@@ -331,10 +303,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
         known = ids_array("ids", ids)
-        if known.size and known.max() > _NO_LIMIT:
+        if known.size and known.max() > LARGEST_ID:
             raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
         skip = flag("skip_special_tokens", skip_special_tokens)
-        with _failures("turns ids into text"):
+        with failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
 
     def continuation(self, ids: Sequence[int]) -> str:
@@ -353,7 +325,7 @@ class Tokenizer:
         """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
         decoder = self._tokenizer.decoder
         stated = None if decoder is None else json.loads(decoder.__getstate__())
-        return IncrementalText(stated, self._token_with_text, _decoder, self._space_before)
+        return IncrementalText(stated, self._token_with_text, make_decoder, self._space_before)
 
     def _token_with_text(self, number: int) -> str | None:
         """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""
@@ -398,8 +370,7 @@ class Tokenizer:
 
     def _check_room(self, is_pair: bool) -> None:
         """Raise `WeightsError` if the length limit is below the number of special tokens."""
-        with _failures("counts its special tokens"):
-            special = self._tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+        special = _count_special(self._tokenizer, is_pair)
         if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"
             raise WeightsError(
@@ -410,8 +381,7 @@ class Tokenizer:
     def count(self, sentence: Sentence) -> str:
         """Return the number of tokens of a whole text or pair, with special tokens, for a message."""
         texts = (sentence,) if isinstance(sentence, str) else sentence
-        with _failures("counts its special tokens"):
-            special = self._tokenizer.num_special_tokens_to_add(is_pair=len(texts) == 2)
+        special = _count_special(self._tokenizer, is_pair=len(texts) == 2)
         tokens = sum(map(count_tokens, self._alone([text[:MAX_CHARACTERS] for text in texts], NEVER)))
         return f"{'more than ' * (max(map(len, texts)) > MAX_CHARACTERS)}{special + tokens:,}"
 
@@ -454,7 +424,7 @@ class Tokenizer:
         because only these run without the GIL.
         """
         tokenizer = tokenizer or self._tokenizer
-        with _failures("reads a text"):
+        with failures("reads a text"):
             if self._goes_back or batch or (self._threads > 1 and len(texts) > 1):
                 in_batch = tokenizer.encode_batch_fast if fast else tokenizer.encode_batch
                 call = partial(in_batch, list(texts), **options)
@@ -464,46 +434,22 @@ class Tokenizer:
 
     @cached_property
     def _frame(self) -> Frame | None:
-        tokenizer = _load(self._text)
+        tokenizer = load_tokenizer(self._text)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return find_frame(tokenizer)
 
     def _cut(self, sentence: Sentence, stop: Stop = NEVER) -> Sentence:
-        """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
-
-        `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
-        in its first `MAX_CHARACTERS`, and for a pair if its first characters do not show which text has more tokens.
-        """
+        """Return a sentence without text that truncation would remove; raises as `Excerpts.cut`."""
         if not self._truncates:
             return sentence
         if (most := self._text.max_characters) is not None:
             sentence = sentence[:most] if isinstance(sentence, str) else (sentence[0][:most], sentence[1][:most])
-        start = START_CHARACTERS * self._limit
-        texts = (sentence,) if isinstance(sentence, str) else sentence
-        if max(map(len, texts)) <= start:
-            return sentence
-        parts: list[list[_Excerpt]] = [[] for _ in texts]
-        size = start
-        while not self._suffice([found[-1] for found in parts if found]):
-            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
-                longest = max(texts, key=len)
-                if all(self._enough(found[-1]) for found in parts):
-                    raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
-                                     "each text we cannot tell which has more tokens; shorten one of them, such as "
-                                     f"{shown(longest[:100])} of {len(longest):,} characters")
-                raise _too_few(longest, size // 2)
-            for found, text in zip(parts, texts, strict=True):
-                if not (found and found[-1].whole):
-                    found.append(self._part(text, size, stop))
-            size *= 2
-        if len(texts) == 1:
-            return parts[0][-1].text
-        longer = parts[0][-1].tokens > parts[1][-1].tokens
-        pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
-        first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
-                             and (pair[0].tokens > pair[1].tokens) == longer)
-        return first.text, second.text
+        return self._excerpts.cut(sentence, self._encode_part(stop))
+
+    def _encode_part(self, stop: Stop) -> Encode:
+        """Return what encodes a part of a text without special tokens."""
+        return lambda text: self._encodings([text], stop, add_special_tokens=False)[0]
 
     def least_tokens(self, text: str, most: int | None, stop: Stop = NEVER) -> int:
         """Return how many tokens a text certainly has that is too long to be read whole; 0 for any other text.
@@ -512,122 +458,21 @@ class Tokenizer:
         read whole up to `MAX_CHARACTERS`, or 32 characters for each token of `most` if that is more. The result is
         above `most`, or 0. Raises `InputError` for a longer text that may have fewer tokens.
         """
-        if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
-            return 0
-        part = self._part(text, size, stop)
-        if part.certain <= most:
-            raise _too_few(text, size)
-        return part.certain
+        return self._excerpts.least_tokens(text, most, self._encode_part(stop))
 
-    def _suffice(self, parts: list[_Excerpt]) -> bool:
-        """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
-        if not parts or not all(self._enough(part) for part in parts):
-            return False
-        if len(parts) == 1 or self._even or all(part.whole for part in parts):
-            return True
-        # Of an odd number of tokens, the text that has more tokens gets one more: which has more must be certain.
-        one, other = parts
-        return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
-
-    def _enough(self, part: _Excerpt) -> bool:
-        return part.whole or part.certain >= self._limit
-
-    def _part(self, text: str, size: int, stop: Stop) -> _Excerpt:
-        """Tokenize `size` characters of a text, from the side that truncation keeps."""
-        part = text[-size:] if self._from_right else text[:size]
-        [encoding] = self._encodings([part], stop, add_special_tokens=False)
-        encodings = (encoding, *encoding.overflowing)
-        words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
-        places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)
-        if self._from_right:
-            certain = (words >= 2) & (places[:, 0] >= self._margin)
-        else:
-            certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)
-        return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
-
-
-def _too_few(text: str, size: int) -> InputError:
-    """Return the error for a long text whose first `size` characters have too few tokens to know how many are kept."""
-    return InputError(f"a text of {len(text):,} characters, {shown(text[:100])}, has too few tokens in its first "
-                      f"{size:,} characters, which is the limit; shorten it")
+def _count_special(tokenizer: Any, is_pair: bool) -> int:
+    """Return how many special tokens a tokenizer of `tokenizers` adds to a text, or to a pair."""
+    with failures("counts its special tokens"):
+        return int(tokenizer.num_special_tokens_to_add(is_pair=is_pair))
 
 
 def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
     """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
-    for i, own in enumerate(map(characters_of, sentences)):
-        size += own
+    for i, length in enumerate(map(characters_of, sentences)):
+        size += length
         if size >= characters:
             yield sentences[start : i + 1]
             start, size = i + 1, 0
     if start < len(sentences):
         yield sentences[start:]
-
-
-def _load(text: TextConfig) -> Any:
-    tokenizers = require("tokenizers")
-    try:
-        tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
-    except BaseException as error:
-        if not _is_failure(error):
-            raise
-        raise WeightsError(
-            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
-        ) from error
-    _check_added_tokens(tokenizer)
-    if text.lower_case:
-        steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
-        tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
-    if not text.special_tokens:
-        tokenizer.post_processor = None     # which also moves offsets, and these nobody reads of a model without heads
-    return tokenizer
-
-
-def _decoder(step: dict[str, Any]) -> DecodeTokens:
-    """Return one decoder of a tokenizer, which is given as a tokenizer.json has it."""
-    tokenizers = require("tokenizers")
-    document = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()) | {"decoder": step}
-    decoder = tokenizers.Tokenizer.from_str(json.dumps(document)).decoder
-
-    def decode(tokens: list[str]) -> str:
-        with _failures("turns tokens into text"):
-            return str(decoder.decode(tokens))
-
-    return decode
-
-
-def _check_added_tokens(tokenizer: Any) -> None:
-    """Refuse an added token of which the normalizer leaves nothing: `tokenizers` then searches for it without end."""
-    with _failures("normalizes its added tokens"):
-        for token in tokenizer.get_added_tokens_decoder().values() if tokenizer.normalizer else ():
-            if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
-                raise WeightsError(f"the normalizer of the model's tokenizer.json leaves nothing of the added token "
-                                   f"{shown(token.content)}; remove the token")
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Return whether an error comes from `tokenizers`, which documents none: a panic of Rust is a BaseException."""
-    return type(error) in (Exception, ValueError, TypeError, OverflowError) or type(error).__name__ == "PanicException"
-
-
-def _cut_message(error: BaseException) -> str:
-    text = str(error)
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
-@contextmanager
-def _failures(when: str) -> Iterator[None]:
-    """Convert the exceptions of `tokenizers` to `WeightsError`."""
-    try:
-        yield
-    except BaseException as error:
-        if not _is_failure(error):
-            raise
-        raise WeightsError(f"the model's tokenizer fails when it {when}: {_cut_message(error)}") from error
-
-
-def _int32(numbers: list[int]) -> np.ndarray:
-    array = np.array(numbers, np.int64)
-    if array.size and array.max() > _NO_LIMIT:
-        raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
-    return array.astype(np.int32)

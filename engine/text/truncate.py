@@ -49,8 +49,8 @@ class Frame:
             if token is not None:
                 part = [token]
             else:
-                own = encodings[text or 0].ids
-                part = own[len(own) - kept[text or 0] :] if from_right else own[: kept[text or 0]]
+                text_ids = encodings[text or 0].ids
+                part = text_ids[len(text_ids) - kept[text or 0] :] if from_right else text_ids[: kept[text or 0]]
             ids += part
             types += [kind] * len(part)
         return PairEncoding(ids, types, sum(kept) < sum(tokens))

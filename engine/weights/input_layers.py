@@ -121,11 +121,6 @@ def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
     return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
 
 
-def take_stem(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Remove the arrays of a stem, which are named stem.NAME, and return them by NAME."""
-    return {name.removeprefix("stem."): arrays.pop(name) for name in list(arrays) if name.startswith("stem.")}
-
-
 def stem_document(stem: Stem) -> dict[str, Any]:
     """Return all but the arrays of a stem as a plain dictionary, which `make_stem` reads."""
     return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})

@@ -186,3 +186,8 @@ def _all_finite(array: np.ndarray) -> bool:
     if array.dtype == np.uint16:
         return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
     return all(bool(np.isfinite(slab).all()) for slab in slabs)
+
+
+def take_arrays(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Remove the arrays whose names begin with a prefix, and return them by the rest of their names."""
+    return {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}

@@ -21,10 +21,11 @@ from engine.families import bert, fields, get_family, heads
 from engine.families.parts import Part
 from engine.files.folder import ModelFolder, read_shards
 from engine.files.safetensors import read_safetensors
-from engine.loading import sentence_transformers
+from engine.loading import module_list, sentence_transformers
+from engine.loading.module_list import Modules, SparseStatic, Static
 from engine.loading.modules import read_modules
 from engine.loading.router import find_routes
-from engine.loading.sentence_transformers import SPARSE_STATIC, STATIC, Modules, read_text
+from engine.loading.sentence_transformers import read_text
 from engine.model import config as model_config
 from engine.model import head
 from engine.model.config import ModelConfig
@@ -57,12 +58,12 @@ def _words(name: str, files: Files) -> tuple[str, ...]:
         return (*ModelConfig.__dataclass_fields__, *words_of(model_config))
     path = next(path for path in ("config.json", "0_Transformer/config.json") if path in files)
     family = import_module(f"engine.families.{module_of(get_family(json.loads(files[path])))}")
-    extra = (sentence_transformers,) if "sentence" in name else (heads, head) if "head" in name else ()
+    extra = (module_list, sentence_transformers) if "sentence" in name else (heads, head) if "head" in name else ()
     return words_of(family, bert, fields, families, *extra)
 
 
 MODULES = [import_module(f"engine.families.{name}") for name in dict.fromkeys(map(module_of, ENCODERS.values()))]
-WORDS_OF_FAMILIES = words_of(*MODULES, fields, families, sentence_transformers)
+WORDS_OF_FAMILIES = words_of(*MODULES, fields, families, module_list, sentence_transformers)
 
 
 class Cases:
@@ -268,9 +269,9 @@ def _read_parts(folder: Path, changes: Changes) -> None:
 def _read_modules(modules: Modules, changes: Changes) -> None:
     read_modules(modules.before, TOKENS, "map")
     read_modules(modules.after, SENTENCE, "map")
-    if modules.first in (STATIC, SPARSE_STATIC):
+    if isinstance(modules, Static | SparseStatic):
         return
-    values = modules.transformer.read_object("config.json")
+    values = modules.home.read_object("config.json")
     config = encoder_of(values).config
     text = read_text(modules, config)
     if text is not None and any("tokenizer.json" in name for name in changes):

@@ -13,7 +13,7 @@ from engine import Calibration, Transformer, load_model, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.families import FAMILIES, get_family
-from engine.families.heads import CLASSES
+from engine.families.heads import TASK_OF_CLASS
 from engine.families.parts import Part
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
@@ -115,7 +115,7 @@ def head_folder(model_type: str, task: str, labels: int = 3, **values: Any) -> F
         size = last if layer is names.layers[-1] else width
         tensors |= {f"{layer.file}.weight": array_of(rng, (size,) if layer.norm else (size, width)),
                     f"{layer.file}.bias": array_of(rng, (size,))}
-    end = next(end for end, own in CLASSES.items() if own == task)
+    end = next(end for end, own in TASK_OF_CLASS.items() if own == task)
     config |= {"architectures": [f"Any{end}"], "id2label": {str(i): f"B-{i}" for i in range(labels)},
                "problem_type": None, "tie_word_embeddings": False} | values
     settings = _SETTINGS | {"mask_token": "[CLS]", "unk_token": {"content": "[UNK]"}}

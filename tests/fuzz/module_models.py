@@ -16,7 +16,7 @@ import numpy as np
 from engine import Engine, Model, load_model, save
 from engine.base.errors import EngineError
 from engine.families import bart, heads
-from engine.loading import bge_m3, colbert, late, modules, npz_model, router, sentence_transformers, static
+from engine.loading import bge_m3, colbert, late, module_list, modules, npz_model, router, sentence_transformers, static
 from engine.model import config, head, late_config, text_config
 from engine.weights import modules as weights_of_modules
 from tests.fuzz.corpus import HEADS, NPZ, Files, head_folder, pair_folder, sparse_folder
@@ -37,8 +37,9 @@ OLDER = ("pylate", "pylate bare", "stanford")
 READING = ("bart_classify", "bart_answer")
 """The models whose head reads a decoder that are mutated."""
 _TASKS: tuple[Any, ...] = ("query", "document", "x", 3, None)
-_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3, colbert, bart),
-          "module folders": words_of(modules, router, static, sentence_transformers, weights_of_modules),
+_WORDS = {"head folders": words_of(heads, head, module_list, sentence_transformers, late, late_config, bge_m3, colbert,
+                                  bart),
+          "module folders": words_of(modules, router, static, module_list, sentence_transformers, weights_of_modules),
           "files of modules": words_of(npz_model, head, config, text_config, weights_of_modules)}
 
 

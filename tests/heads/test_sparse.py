@@ -91,12 +91,12 @@ def test_few_logits_at_a_time_change_no_bit(tmp_path, monkeypatch, pooling, one_
     some = [texts.TEXTS[0], "", texts.TEXTS[38], "a"]
     whole = engine.encode_sparse(some)
     for logits in (1, 3 * 320, 7 * 320):
-        monkeypatch.setattr(sparse_module, "LOGITS", logits)
-        monkeypatch.setattr(runner_module, "MAXIMA", logits)
+        monkeypatch.setattr(sparse_module, "LOGITS_AT_A_TIME", logits)
+        monkeypatch.setattr(runner_module, "MAXIMA_AT_A_TIME", logits)
         found = engine.encode_sparse(some)
         assert found.values.tobytes() == whole.values.tobytes()
         assert found.indptr.tolist() == whole.indptr.tolist()
-    assert runner_module.LOGITS == 2**24
+    assert runner_module.LOGITS_AT_A_TIME == 2**24
 
 
 def test_maxima_without_logits_have_the_bits_of_those_of_logits(tmp_path, monkeypatch, one_backend):

@@ -23,7 +23,7 @@ from engine import (
 )
 from engine.interface.load import SERVES
 from engine.loading import load as loading
-from engine.loading.source import CLASSES
+from engine.loading.source import CLASS_OF_KIND
 
 from ..tools.encoders import TRANSLATES
 from ..tools.module_folders import write_modules
@@ -66,6 +66,30 @@ def test_the_files_decide(name, served):
 ])  # fmt: skip
 def test_the_caller_decides(name, kind, served):
     assert type(engine.load(found(name), kind=kind, **OPTIONS)) is served
+
+
+@pytest.mark.parametrize(("name", "architecture", "words"), [
+    ("generating/qwen2", "Qwen2ForSequenceClassification", r"config.json names 'Qwen2ForSequenceClassification', whose "
+     r"head would be lost; load it with Engine \(on the command line, engine classify\)"),
+    ("generating/bart", "BartForQuestionAnswering", r"load it with Engine \(on the command line, engine answer\)"),
+    ("generating/gemma2", "Gemma2ForTokenClassification", "the engine reads no such head of 'gemma2' models"),
+    ("generating/qwen3", "", r"modules.json makes it an embedding model; load it with Engine \(.*, engine encode\)"),
+    ("reranker", None, r"modules.json makes it a reranker; load it with Reranker \(on the command line, engine rank\)"),
+])
+def test_a_folder_of_another_use_does_not_generate_in_silence(tmp_path, name, architecture, words):
+    """A caller who says kind="generate" has the language model without its head, in another process too."""
+    folder = tmp_path / "model"
+    if architecture:
+        with_architectures(name, folder, [architecture])
+    else:
+        shutil.copytree(found(name), folder)
+    if architecture == "":
+        write_modules(folder, [("Transformer", ""), ("Pooling", "1_Pooling")])
+    with pytest.raises(UnsupportedError, match=words) as error:
+        Generator.load(folder, **OPTIONS)
+    assert 'engine.load(path, kind="generate"), or engine convert --kind generate' in str(error.value)
+    asked = engine.load(folder, kind="generate", **OPTIONS)
+    assert type(pickle.loads(pickle.dumps(asked))) is type(asked) is Generator
 
 
 def with_modules(folder):
@@ -197,7 +221,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_options_that_a_class_lacks(tmp_path):
-    assert {kind: served.__name__ for kind, served in SERVES.items()} == CLASSES
+    assert {kind: served.__name__ for kind, served in SERVES.items()} == CLASS_OF_KIND
     with pytest.raises(InputError, match=r"Generator\.load has no option least_cosine; it has backend"):
         engine.load(DECODERS / "bart", least_cosine=0.9)
     with pytest.raises(InputError, match=r"Engine\.load has no option max_rows"):

@@ -93,6 +93,6 @@ def test_figures():
 
 def test_a_backend_without_weights(monkeypatch):
     engine = load()
-    monkeypatch.setattr("engine.interface.engine.ObservingPlan", int)
+    monkeypatch.setattr("engine.interface.vector_methods.ObservingPlan", int)
     with pytest.raises(UnsupportedError, match="gives no hidden states"):
         engine.look(TEXT)

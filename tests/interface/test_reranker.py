@@ -178,6 +178,11 @@ def test_bad_pairs(pairs, words):
         load().predict(pairs)
 
 
+def test_a_wrong_progress_bar():
+    with pytest.raises(InputError, match="show_progress_bar must be True or False, not 'yes'"):
+        load().predict(PAIRS, show_progress_bar="yes")
+
+
 def test_no_room_for_the_end_of_the_template():
     with pytest.raises(InputError, match=r"max_length=5 leaves no room beside the .* tokens of the end"):
         load(max_length=5).predict(PAIRS)

@@ -11,7 +11,7 @@ from engine import EngineError, WeightsError, load_model
 from engine.files.folder import ModelFolder
 from engine.loading.load import open_source
 from engine.loading.model_files import checksum, files_read
-from engine.loading.source import CLASSES
+from engine.loading.source import CLASS_OF_KIND
 
 from ..tools.chats import tokenizer_json
 from ..tools.head_models import write_folder
@@ -103,7 +103,7 @@ def touched(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", noting(os.open))
         patch.setattr(os, "stat", noting(os.stat))
-        for kind in CLASSES:
+        for kind in CLASS_OF_KIND:
             try:
                 source = open_source(folder)
                 source.answers()

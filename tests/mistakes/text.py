@@ -30,8 +30,8 @@ MISTAKES = (
         name="larger-limit",
         what="The larger of the two limits of a text's length counts.",
         file="engine/text/tokenizer.py",
-        right="self._limit = min(limits, default=_NO_LIMIT)",
-        wrong="self._limit = max(limits, default=_NO_LIMIT)",
+        right="self._limit = min(limits, default=LARGEST_ID)",
+        wrong="self._limit = max(limits, default=LARGEST_ID)",
         tests="tests/text/test_tokenizer.py tests/text/test_long_texts.py",
         caught_by=(
             "tests/text/test_tokenizer.py::test_truncation",
@@ -62,8 +62,8 @@ MISTAKES = (
     Mistake(
         name="certain-words",
         what="The last two words of a text that is cut count as certain, although the first of them may go on.",
-        file="engine/text/tokenizer.py",
-        right="certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)",
+        file="engine/text/excerpts.py",
+        right="certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self.margin)",
         wrong="certain = words <= words.max(initial=0)",
         tests="tests/text/test_long_texts.py",
         caught_by=(
@@ -86,7 +86,7 @@ MISTAKES = (
     Mistake(
         name="lower-case-too-late",
         what="The model's own normalizer runs before the letters are made small.",
-        file="engine/text/tokenizer.py",
+        file="engine/text/tokenizers_package.py",
         right="tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)",
         wrong="tokenizer.normalizer = tokenizers.normalizers.Sequence(steps[1:])",
         tests="tests/text/test_tokenizer.py",
@@ -198,5 +198,14 @@ MISTAKES = (
         wrong="if batch and (tokens > max_tokens or len(batch) == batch_size):",
         tests="tests/text/test_tokenizer.py",
         caught_by=("tests/text/test_tokenizer.py::test_batches",),
+    ),
+    Mistake(
+        name="space-behind-the-tokens-of-phi-3",
+        what="White space behind a control token of Phi-3 in a GGUF file becomes tokens of its own.",
+        file="engine/text/vocabularies/gguf.py",
+        right='"rstrip": token["content"] not in _KEEPS_SPACE_OF_PHI3',
+        wrong='"rstrip": False',
+        tests="tests/text/test_gguf_tokenizer.py -k transformers",
+        caught_by=("tests/text/test_gguf_tokenizer.py::test_the_ids_of_transformers",),
     ),
 )

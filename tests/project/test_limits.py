@@ -391,7 +391,7 @@ PROBES: dict[str, Probe] = {
         lambda n, place: part_paths(place / f"m-00001-of-{n:05}.gguf", {"split.count": n})),
     "files/ctranslate2.py: _MAX_VARIABLES": Probe(lambda n, place: converted(place, *[ones(1)] * n), 2),
     "files/ctranslate2.py: _MAX_DIMENSIONS": Probe(lambda n, place: converted(place, ones(n))),
-    "weights/modules.py: MOST_MODULES": Probe(modules, where=("loading/sentence_transformers.py",)),
+    "weights/modules.py: MOST_MODULES": Probe(modules, where=("loading/module_list.py",)),
     "loading/modules.py: _LONGEST_NAME": Probe(named_module),
     "loading/router.py: _MOST_ROUTES": Probe(routes),
     "loading/npz_model.py: _MOST_PARTS": Probe(parts, 3),
@@ -460,7 +460,7 @@ PROBES: dict[str, Probe] = {
     "model/generation_config.py: _LARGEST": Probe(lambda n, place: GenerationConfig(bos_token_id=n)),
     "model/generation_config.py: MOST_IDS": Probe(lambda n, place: GenerationConfig(bad_words_ids=[[1, 2]] * (n // 2),
                                                                                     suppress_tokens=[1] * n)),
-    "text/tokenizer.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
+    "text/excerpts.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
     "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
     "backends/cpu/packer.py: MOST_POSITION_BYTES": Probe(
         lambda n, place: Packer(None, {}).angles(Rotary(1e4, 2, -(-n // 8))), 8_000_000),    # type: ignore[arg-type]

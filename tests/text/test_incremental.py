@@ -163,7 +163,7 @@ def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     """Each token is looked up once, and decoded once with at most one token beside it; `decode` is not called."""
     monkeypatch.delattr(Tokenizer, "decode")
     looked, decoded = [0], [0]
-    look, make = Tokenizer._token_with_text, module._decoder
+    look, make = Tokenizer._token_with_text, module.make_decoder
 
     def counting_look(self: Tokenizer, number: int) -> str | None:
         looked[0] += 1
@@ -179,7 +179,7 @@ def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
         return counted
 
     monkeypatch.setattr(Tokenizer, "_token_with_text", counting_look)
-    monkeypatch.setattr(module, "_decoder", counting_decoder)
+    monkeypatch.setattr(module, "make_decoder", counting_decoder)
     for name, ids in (("llama", [300, 301]), ("t5", [300, 301]), ("bert_uncased", [100, 200]), ("Metaspace", [0, 2]),
                       ("gpt2", [byte_ids("gpt2")[0xFF]])):
         found, looked[0], decoded[0] = tokenizer_of(name).incremental(), 0, 0

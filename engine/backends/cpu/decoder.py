@@ -15,12 +15,12 @@ from ...model.config import ModelConfig
 from ...model.precision import CACHED
 from ...model.run_config import RunConfig
 from ...programs import cross_program, program_of, step_program
-from ...programs.observe import Head, cross_queries_program
+from ...programs.observe import AttentionHead, cross_queries_program
 from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import capped, check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
+from ..step_checks import capped, check_attention_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import CELL, Cache, CellTable
 from .lowering import lower
@@ -174,17 +174,17 @@ class CpuDecoder(Requests[CellTable]):
         top = top_of(lines[~written], max(row.best or 0 for row in rows))
         return Scores(self._add(new), finite_rows(rows, lines[written], top), lines[written], top)
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:
         """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes.
 
         The plan keeps the instructions and the workspace of the last layers that were asked for.
         """
-        check_heads(heads, None if self._cross is None else self._config)
+        check_attention_heads(heads, None if self._cross is None else self._config)
         row = Row(request, None, tokens)
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
-    def _attention_weights(self, row: Row, heads: Sequence[Head], stop: Stop) -> np.ndarray:
+    def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))

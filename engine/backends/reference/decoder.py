@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...programs import cross_program, program_of, step_program
-from ...programs.observe import Head
+from ...programs.observe import AttentionHead
 from ...programs.operations import Attend, Embed, Operation, Pick, Store
 from ...programs.program import Program
 from ...weights.parameters import parameters_of
@@ -20,7 +20,7 @@ from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import capped, check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
+from ..step_checks import capped, check_attention_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions
@@ -36,9 +36,9 @@ class _Pass:
 
     before: list[list[Heads]]
     own: list[Heads]
-    heads: tuple[Head, ...] = ()
+    heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
-    weights: dict[Head, np.ndarray] = field(default_factory=dict)
+    weights: dict[AttentionHead, np.ndarray] = field(default_factory=dict)
     """The weights [n,S] of each of them."""
 
 
@@ -109,18 +109,18 @@ class ReferenceDecoder(Requests[list[Heads]]):
                       for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:
         """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
         return self.attention_weights_unrounded(request, tokens, heads, stop).astype(np.float32)
 
-    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                                     stop: Stop = NEVER) -> np.ndarray:
         """Return the result of `attention_weights` in the decoder's own dtype."""
-        check_heads(heads, self._config if self._cross is not None else None)
+        check_attention_heads(heads, self._config if self._cross is not None else None)
         return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads, stop))
 
-    def _attention_weights(self, row: Row, heads: Sequence[Head], stop: Stop) -> np.ndarray:
+    def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
         state = _Pass([], [], tuple(heads))

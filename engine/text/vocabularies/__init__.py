@@ -16,7 +16,7 @@ from .gguf import read_gguf_tokenizer as read_gguf_tokenizer
 from .recipes import FILES, RECIPES
 from .tokenizer_json import Components, document
 from .tokenizer_settings import FILES as SETTINGS_FILES
-from .tokenizer_settings import Settings
+from .tokenizer_settings import TokenizerSettings
 
 LOG = logging.getLogger("engine")
 SETTINGS = SETTINGS_FILES[0]
@@ -76,7 +76,7 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
     present = [name for name in FILES if folder.has(name)]
     if not present and not folder.has(SETTINGS):
         return None
-    settings = Settings(folder)
+    settings = TokenizerSettings(folder)
     kind = _class_of(settings)
     recipe = RECIPES.get(kind)
     if not present and (recipe is None or recipe.needs):
@@ -99,7 +99,7 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
         return None
 
 
-def _class_of(settings: Settings) -> str:
+def _class_of(settings: TokenizerSettings) -> str:
     if (settings.values.get("auto_map") or {}) != {}:
         return "of remote code"
     named = settings.values.get("tokenizer_class", settings.config.get("tokenizer_class"))
@@ -109,7 +109,7 @@ def _class_of(settings: Settings) -> str:
     return named.removesuffix("Fast") if isinstance(named, str) else ""
 
 
-def _roles(components: Components, settings: Settings) -> dict[str, str]:
+def _roles(components: Components, settings: TokenizerSettings) -> dict[str, str]:
     """Return the special tokens that templates may name, by their roles."""
     return {name: settings.token(f"{name}_token", components.tokens[f"{name}_token"]["content"])["content"]
             for name in ("bos", "eos", "cls", "sep", "lang") if f"{name}_token" in components.tokens}

@@ -17,7 +17,7 @@ from .language_codes import M2M100, MBART, MBART50, NLLB, WMT21
 from .sentencepiece import BPE, MAX_MODEL, UNIGRAM, Pieces, parse_model
 from .sentencepiece_tables import check_mapped, mapped_components, read_ids
 from .tokenizer_json import Components, document
-from .tokenizer_settings import Settings, added_token, plain_tokens
+from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 """fairseq's special tokens, which take the places of the first three pieces."""
@@ -30,17 +30,17 @@ FILES = ("vocab.json", "sentencepiece.bpe.model")
 _M2M_CODES = {"m2m100": M2M100, "wmt21": WMT21}
 
 
-def mbart(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def mbart(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of mBART's tokenizer."""
     return _components(folder, files[0], settings, MBART, "en_XX", _AFTER)
 
 
-def mbart50(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def mbart50(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of the tokenizer of mBART with 50 languages."""
     return _components(folder, files[0], settings, MBART50, "en_XX", _BEFORE)
 
 
-def nllb(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def nllb(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of NLLB's tokenizer."""
     template = _AFTER if settings.boolean("legacy_behaviour", False) else _BEFORE
     return _components(folder, files[0], settings, NLLB, "eng_Latn", template)
@@ -54,7 +54,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
     """
     if not all(folder.has(name) for name in FILES):
         return None
-    settings = Settings(folder)
+    settings = TokenizerSettings(folder)
     name = settings.values.get("language_codes", "m2m100")
     if not isinstance(name, str) or name not in _M2M_CODES:
         raise UnsupportedError(f"{settings.source}: language_codes {shown(name)} is not supported; supported are "
@@ -81,7 +81,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
                       unknown_id=ids[unknown] if missing_pieces else 0)
 
 
-def _components(folder: ModelFolder, name: str, settings: Settings, languages: Sequence[str], usual: str,
+def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, languages: Sequence[str], usual: str,
                 template: tuple[str, str]) -> Components:
     pieces = _pieces(folder, name)
     tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]
@@ -102,7 +102,7 @@ def _pieces(folder: ModelFolder, name: str) -> Pieces:
     return pieces
 
 
-def _language(settings: Settings, tokens: dict[str, str], usual: str) -> dict[str, dict[str, object]]:
+def _language(settings: TokenizerSettings, tokens: dict[str, str], usual: str) -> dict[str, dict[str, object]]:
     """Return the token of the settings' source language, under the name of its role; tokens: by codes."""
     code = settings.values.get("src_lang")
     code = usual if code is None else code

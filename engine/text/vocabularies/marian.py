@@ -15,7 +15,7 @@ from ...model.text_config import TextConfig
 from .sentencepiece import MAX_MODEL, parse_model
 from .sentencepiece_tables import check_mapped, mapped_components, read_ids
 from .tokenizer_json import document
-from .tokenizer_settings import Settings, added_token, plain_tokens
+from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
 
 FILES = ("source.spm", "target.spm", "vocab.json")
 """The SentencePiece models of both sides, and the ids of their pieces."""
@@ -41,14 +41,14 @@ def read_marian(folder: ModelFolder) -> Sides | None:
     """
     if not all(folder.has(name) for name in FILES):
         return None
-    settings = Settings(folder)
-    own = settings.boolean("separate_vocabs", False)
+    settings = TokenizerSettings(folder)
+    separate = settings.boolean("separate_vocabs", False)
     spoken, written, words = FILES
     source = _side(folder, spoken, words, settings)
-    return Sides(source, _side(folder, written, OWN_VOCABULARY if own else words, settings))
+    return Sides(source, _side(folder, written, OWN_VOCABULARY if separate else words, settings))
 
 
-def _side(folder: ModelFolder, model: str, vocabulary: str, settings: Settings) -> TextConfig:
+def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:
     with folder.naming(vocabulary):
         ids = read_ids(folder, vocabulary)
         names = {role: settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()}

@@ -15,7 +15,7 @@ from .fairseq import mbart, mbart50, nllb
 from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
 from .sentencepiece_tables import precompiled, replace
 from .tokenizer_json import Components
-from .tokenizer_settings import MAX_ADDED, Settings, Token, added_token, plain_tokens
+from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token, plain_tokens
 
 MAX_LINES = 8_000_000
 """Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
@@ -52,12 +52,12 @@ _BYT5_TOKENS = {name: token | {"lstrip": True, "rstrip": True}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TokenizerRecipe:
     """How a class of tokenizer is made."""
 
     needs: tuple[str, ...]
     """The files that it needs; for SentencePiece, one of them. A tokenizer of bytes needs none."""
-    build: Callable[[ModelFolder, Sequence[str], Settings], Components]
+    build: Callable[[ModelFolder, Sequence[str], TokenizerSettings], Components]
 
     def files(self, present: Sequence[str]) -> list[str] | None:
         """Return the files to read, or None if one is missing."""
@@ -67,8 +67,8 @@ class Recipe:
         return found if len(found) == len(self.needs) else None
 
 
-def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
-    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
+    def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         lines = _lines(folder, files[0])
         ids = {line: i for i, line in enumerate(lines) if line}
         unknown = settings.token("unk_token", tokens["unk_token"]["content"])["content"]
@@ -82,18 +82,18 @@ def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
         decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
         return Components(model, ids, normalizer, {"type": "BertPreTokenizer"}, tokens, *template, decoder=decoder)
 
-    return Recipe(("vocab.txt",), build)
+    return TokenizerRecipe(("vocab.txt",), build)
 
 
-def _strip_accents(settings: Settings) -> bool | None:
+def _strip_accents(settings: TokenizerSettings) -> bool | None:
     """Return None, which means the value of lowercase, if the file lacks the flag."""
     stated = settings.values.get("strip_accents") is not None
     return settings.boolean("strip_accents", False) if stated else None
 
 
-def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
+def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
     """Return the recipe of a BPE over bytes."""
-    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+    def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         ids = parse_object(folder.read_bytes(files[0], MAX_JSON))
         if not all(type(number) is int and 0 <= number < 2**31 for number in ids.values()):
             raise FormatError("expected an object from tokens to their ids")
@@ -108,10 +108,10 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
         return Components(model, ids, None, splitter, tokens, single, pair,
                           decoder={**splitter, "add_prefix_space": True})
 
-    return Recipe(("vocab.json", "merges.txt"), build)
+    return TokenizerRecipe(("vocab.json", "merges.txt"), build)
 
 
-def _llama(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of the SentencePiece BPE of Llama 1 and 2."""
     pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL), BPE)
     start = "bos " if settings.boolean("add_bos_token", True) else ""
@@ -121,7 +121,7 @@ def _llama(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Com
                              legacy=settings.boolean("legacy", True), single=one, pair=f"{one} {two}")
 
 
-def _esm(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of ESM's tokenizer, which finds every token of the vocabulary wherever it stands."""
     ids = {line: i for i, line in enumerate(_lines(folder, files[0])) if line}
     unknown = settings.token("unk_token", "<unk>")["content"]
@@ -133,7 +133,7 @@ def _esm(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Compo
     return Components(model, ids, None, {"type": "WhitespaceSplit"}, _ESM_TOKENS, "cls A eos", "cls A eos B eos", found)
 
 
-def _byt5(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of ByT5's tokenizer: the bytes of UTF-8 after three special tokens, and no merges."""
     extra = _extra(settings, "extra_ids", 125)
     named = [settings.token(name, token["content"])["content"] for name, token in _BYT5_TOKENS.items()]
@@ -151,10 +151,11 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Comp
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
-             vocabulary: Callable[[Pieces, Settings], tuple[list[tuple[str, float]], int]],
-             normalizers: Callable[[Pieces, Settings], list[dict[str, Any]]], *, splits_spaces: bool = False) -> Recipe:
+             vocabulary: Callable[[Pieces, TokenizerSettings], tuple[list[tuple[str, float]], int]],
+             normalizers: Callable[[Pieces, TokenizerSettings], list[dict[str, Any]]], *, splits_spaces: bool = False
+             ) -> TokenizerRecipe:
     """Return the recipe of a Unigram model; splits_spaces: whether white space splits a text, and none of it stays."""
-    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+    def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
         scores, unknown = vocabulary(pieces, settings)
         ids = {text: i for i, (text, _) in enumerate(scores)}
@@ -175,34 +176,34 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
         steps = {"type": "Sequence", "normalizers": normalizers(pieces, settings)}
         return Components(model, ids, steps, splitter, tokens, *template, found, spaces_decoder(adds_space))
 
-    return Recipe(_SENTENCEPIECE, build)
+    return TokenizerRecipe(_SENTENCEPIECE, build)
 
 
-def _plain_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _plain_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     return list(zip(pieces.texts, pieces.scores, strict=True)), pieces.unknown
 
 
-def _xlm_roberta_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _xlm_roberta_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put fairseq's four special tokens in place of the first three pieces, so that ids grow by one."""
     scores, _ = _plain_vocabulary(pieces, settings)
     return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3
 
 
-def _camembert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _camembert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put fairseq's five special tokens in place of the first piece."""
     scores, _ = _plain_vocabulary(pieces, settings)
     special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
     return [*special, *scores[1:], ("<mask>", 0.0)], 3
 
 
-def _t5_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _t5_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Append T5's sentinel tokens, the last one first."""
     scores, unknown = _plain_vocabulary(pieces, settings)
     extra = _extra(settings, "extra_ids", 100)
     return scores + [(f"<extra_id_{i}>", 0.0) for i in range(extra - 1, -1, -1)], unknown
 
 
-def _pegasus_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _pegasus_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put Pegasus' masks and unknown tokens in place of the first two pieces, so that ids grow by `offset`."""
     scores, unknown = _plain_vocabulary(pieces, settings)
     offset = _extra(settings, "offset", 103)
@@ -216,7 +217,7 @@ def _pegasus_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[
     return [*first, *scores[2:]], unknown - 2 + len(first)
 
 
-def _extra(settings: Settings, name: str, default: int) -> int:
+def _extra(settings: TokenizerSettings, name: str, default: int) -> int:
     """Return a number of tokens that the settings add to a vocabulary."""
     extra = settings.values.get(name, default)
     if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA:
@@ -224,7 +225,7 @@ def _extra(settings: Settings, name: str, default: int) -> int:
     return extra
 
 
-def _albert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+def _albert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Make pieces of a digit and a comma unlikely: ALBERT splits the comma off."""
     scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
               for text, score in zip(pieces.texts, pieces.scores, strict=True)]
@@ -235,21 +236,21 @@ def _strip(left: bool) -> dict[str, Any]:
     return {"type": "Strip", "strip_left": left, "strip_right": True}
 
 
-def _lowercase(settings: Settings, default: bool) -> list[dict[str, Any]]:
+def _lowercase(settings: TokenizerSettings, default: bool) -> list[dict[str, Any]]:
     return [{"type": "Lowercase"}] if settings.boolean("do_lower_case", default) else []
 
 
-def _plain_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+def _plain_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
     return [*precompiled(pieces), _strip(left=False), replace(" {2,}", "▁")]
 
 
-def _albert_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+def _albert_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
     return [*quotes, *accents, *_lowercase(settings, True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
-def _deberta_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+def _deberta_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
     return [*_lowercase(settings, False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
@@ -268,13 +269,13 @@ def _check_has(ids: dict[str, int], token: str) -> None:
 
 
 _BERT = _wordpiece(_BERT_TOKENS, BERT)
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, TokenizerRecipe] = {
     "AlbertTokenizer": _unigram(_ALBERT_TOKENS, BERT, _albert_vocabulary, _albert_normalizers),
     "BartTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "BertTokenizer": _BERT,
     "BigBirdTokenizer": _unigram(_BIG_BIRD_TOKENS, BERT, _plain_vocabulary, _plain_normalizers),
     "BlenderbotTokenizer": _byte_level(_ROBERTA_TOKENS, EOS_AFTER_ONE),
-    "ByT5Tokenizer": Recipe((), _byt5),
+    "ByT5Tokenizer": TokenizerRecipe((), _byt5),
     "CamembertTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _camembert_vocabulary, _plain_normalizers),
     "DPRContextEncoderTokenizer": _BERT,
     "DPRQuestionEncoderTokenizer": _BERT,
@@ -282,13 +283,13 @@ RECIPES: dict[str, Recipe] = {
     "DebertaV2Tokenizer": _unigram(_DEBERTA_TOKENS, BERT, _plain_vocabulary, _deberta_normalizers),
     "DistilBertTokenizer": _BERT,
     "ElectraTokenizer": _BERT,
-    "EsmTokenizer": Recipe(("vocab.txt",), _esm),
+    "EsmTokenizer": TokenizerRecipe(("vocab.txt",), _esm),
     "GPT2Tokenizer": _byte_level(plain_tokens(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), PLAIN),
-    "LlamaTokenizer": Recipe(_SENTENCEPIECE, _llama),
-    "MBart50Tokenizer": Recipe(_SENTENCEPIECE, mbart50),
-    "MBartTokenizer": Recipe(_SENTENCEPIECE, mbart),
+    "LlamaTokenizer": TokenizerRecipe(_SENTENCEPIECE, _llama),
+    "MBart50Tokenizer": TokenizerRecipe(_SENTENCEPIECE, mbart50),
+    "MBartTokenizer": TokenizerRecipe(_SENTENCEPIECE, mbart),
     "MPNetTokenizer": _wordpiece(_MPNET_TOKENS, ROBERTA),
-    "NllbTokenizer": Recipe(_SENTENCEPIECE, nllb),
+    "NllbTokenizer": TokenizerRecipe(_SENTENCEPIECE, nllb),
     "PegasusTokenizer": _unigram(_PEGASUS_TOKENS, ONE_EOS, _pegasus_vocabulary, _plain_normalizers, splits_spaces=True),
     "RobertaTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "T5Tokenizer": _unigram(plain_tokens(eos="</s>", unk="<unk>", pad="<pad>"), T5, _t5_vocabulary, _plain_normalizers),

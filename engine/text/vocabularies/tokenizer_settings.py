@@ -33,7 +33,7 @@ def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -
 
     settings: the contents of tokenizer_config.json. Where both agree, or nothing is stated, the bytes stay the same.
     """
-    stated = {own: settings[name] for name, own in _NORMALIZES.items() if type(settings.get(name)) is bool}
+    stated = {key: settings[name] for name, key in _NORMALIZES.items() if type(settings.get(name)) is bool}
     if not stated or settings.get("tokenizer_class") in _GENERAL or b'"BertNormalizer"' not in tokenizer_json:
         return tokenizer_json
     values = json.loads(tokenizer_json)
@@ -47,7 +47,7 @@ def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -
     return json.dumps(changed, ensure_ascii=False).encode(errors="backslashreplace")
 
 
-class Settings:
+class TokenizerSettings:
     """The contents of tokenizer_config.json, and of the older files beside it."""
 
     def __init__(self, folder: ModelFolder):

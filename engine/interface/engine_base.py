@@ -1,0 +1,180 @@
+"""`EngineBase`: what an `Engine` holds, which all its methods work on: plans, heads, routes and text settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..backends import check_layout, get_backend
+from ..backends.ops_interface import Ops
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.lazy import lazy
+from ..encoding import TextEncoder
+from ..model.bits import PORTABLE
+from ..model.late_config import LateConfig
+from ..model.run_config import RunConfig
+from ..model.text_config import TextConfig
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
+from .loaded import Loaded
+from .reading_decoder import ReadingPlan
+from .token_dropout import with_token_dropout
+
+if TYPE_CHECKING:
+    from ..backends.interfaces import Backend, Plan
+    from ..weights.model import Transformer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AnyEngine = TypeVar("AnyEngine", bound="EngineBase")
+
+
+def on_route(method: Callable[P, R]) -> Callable[P, R]:
+    """Make a method run on the engine that serves its argument `task`, as `engine_of` finds it."""
+
+    @wraps(method)
+    def routed(*args: P.args, **options: P.kwargs) -> R:
+        engine: Any = args[0]
+        run: Any = method
+        result: R = run(engine.engine_of(options.pop("task", None)), *args[1:], **options)
+        return result
+
+    return routed
+
+
+class EngineBase(Loaded):
+    """One encoder on a backend, or of a model with routes the first one, which knows the others."""
+
+    _routes: dict[str, Any]
+    """The engines of all tasks."""
+    _needs_task: bool
+    """Whether there is no default task."""
+    _reading: ReadingPlan | None = None
+    """What gives the vectors that the heads read where these are a decoder's."""
+
+    def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None) -> None:
+        """Hold an encoder; plan: that of another engine with the same weights, None to prepare one."""
+        check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
+        self.config, self._configs = encoder.config, [encoder.config]
+        self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
+        self._calibrations = {one.task: one for one in encoder.calibrations}
+        self._modules, self._token_modules = encoder.modules, encoder.token_modules
+        self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
+        self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
+        self.max_batch_tokens, self.bits = run.max_tokens, run.bits
+        self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
+        if plan is None and encoder.config.dropped_id is not None:
+            self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
+        self._routes, self._needs_task = {}, False
+
+    @property
+    def heads(self) -> dict[str, Any]:
+        """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
+        vectors of whole texts a `LateConfig`."""
+        found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
+        return found if self._late is None else found | {"encode_tokens": self._late}
+
+    @property
+    def _late(self) -> LateConfig | None:
+        """How a model that has vectors of tokens alone reads texts; None for other models."""
+        return None if self.text is None else self.text.late
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, which truncates to `max_seq_length`: encode, decode and special_tokens.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._encoder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The most tokens of a sentence, with special tokens; `encode` truncates to it. None for no limit."""
+        limits = [self.text.max_seq_length if self.text else None, self.config.longest_sequence]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by name, as a copy."""
+        return dict(self.text.prompts) if self.text else {}
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The name of the prompt that `encode` uses when the call names none, or None."""
+        return self.text.default_prompt_name if self.text else None
+
+    def get_embedding_dimension(self) -> int:
+        """Return the number of dimensions of the vectors that `encode` returns."""
+        return self._encoder.width
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
+        return self.get_embedding_dimension()
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """How the model compares its vectors: "cosine", "dot", "euclidean" or "manhattan"; or texts with a vector for
+        each token: "maxsim" or "meanmaxsim"."""
+        return self.text.similarity if self.text else "cosine"
+
+    def engine_of(self: AnyEngine, task: str | None) -> AnyEngine:
+        """Return the engine that serves a task; raises `InputError` for a task that the model has not."""
+        if task is None and not self._needs_task:
+            return self
+        known = ", ".join(map(repr, self._routes))
+        if not self._routes:
+            raise InputError(f"this model has no routes, so task={shown(task)} chooses nothing; for a prompt, call "
+                             "encode_query or encode_document; for an adapter, Engine.load(path, task=...)")
+        if task is None or not isinstance(task, str) or task not in self._routes:
+            raise InputError(f"task must be one of {known}, the routes of this model, not {shown(task)}")
+        found: AnyEngine = self._routes[task]
+        return found
+
+    @property
+    def _text(self) -> TextConfig:
+        if self.text is None:
+            raise UnsupportedError(f"{NO_TOKENIZER}, so it cannot encode text; pass token ids to forward, or add a "
+                                   "tokenizer.json to its folder")
+        return self.text
+
+    @property
+    def text_encoder(self) -> TextEncoder:
+        """What `encode` runs, in three steps: texts to tokens, tokens to pooled vectors, and these to results.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._encoder
+
+    def _ops(self, part: str) -> Ops:
+        """Return the single operations of the backend, which compute a part of the model."""
+        try:
+            return get_backend(self.backend).ops(self.threads, self.bits == PORTABLE)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
+                                   "Engine.load(..., backend=...)") from error
+
+    @lazy
+    def _head_encoder(self) -> TextEncoder:
+        """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
+        if self._reading is None:
+            return self._encoder
+        return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens)
+
+    @lazy
+    def _encoder(self) -> TextEncoder:
+        ops = None
+        if self._modules or self._token_modules:
+            ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._modules,
+                           self._token_modules, ops)
+
+    @lazy
+    def _word_table(self) -> np.ndarray:
+        """The word table in float32 [V, E], which maps that are tied to it read."""
+        from ..weights.parameters import parameters_of
+        from ..weights.quantize import widen
+
+        name = "embeddings.word"
+        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))

@@ -1,0 +1,241 @@
+"""`VectorMethods`: the methods of an `Engine` that turn token ids and texts into vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..backends.batch import Batch
+from ..backends.interfaces import ObservingPlan
+from ..base.arguments import flag, positive_int_or_none, renamed_arguments
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.stop import Stop
+from ..encoding import ROLE_PROMPTS, calling, check_options, quantize_vectors, role_prompt
+from ..encoding.outputs import Asked, read_asked
+from ..encoding.packing import pack
+from ..encoding.stream import encode_stream
+from ..model.precision import canonical_name
+from ..text.cuts import truncating
+from ..text.sentences import check_sentences, choose_prompt, read_sentences
+from ..weights.input_layers import embed
+from .engine_base import on_route
+from .head_methods import HeadMethods
+from .look import Look, make_look
+
+
+class VectorMethods(HeadMethods):
+    """What an `Engine` can do with every encoder: a vector for each token, or one for each text."""
+
+    @renamed_arguments
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None,
+                position_ids: Any = None, *, inputs_embeds: Any = None, pixel_values: Any = None,
+                input_features: Any = None, output_hidden_states: Any = None, output_attentions: Any = None,
+                output_entropies: Any = None, timeout: float | None = None) -> Any:
+        """Return the vectors of all tokens after the last layer.
+
+        Arrays give an array. B sequences, T tokens, D model width:
+            input_ids       integers [B,T]
+            attention_mask  0/1 or bool [B,T], 1 for a real token, in any pattern; None when all are real
+            token_type_ids  integers [B,T]; None for zeros
+            position_ids    integers [B,T]; None to count as the model's family does
+            inputs_embeds   floats [B,T,D], instead of input_ids: word embeddings, as wide as the rows of the word table
+            pixel_values    floats [B,C,H,W], instead of input_ids, for a model of images: pixels that the model's image
+                            processor resized and normalised
+            input_features  floats [B,C,T], instead of input_ids, for Whisper: log-mel spectrograms of C frequencies
+            returns         float32 [B,T,D], zeros at padding
+        Padding costs nothing.
+
+        Lists give a list, and the sequences may have any lengths. input_ids, token_type_ids, position_ids and
+        attention_mask are then lists of [T_i], or inputs_embeds is a list of [T_i,D]; the result is a list of float32
+        [T_i,D], which are views of one array. You can pass the lists of a transformers tokenizer as
+        `forward(**tokenizer(texts))`.
+
+        With one of these arguments, the call returns a `ForwardOutput`, which also has the token vectors:
+            output_hidden_states  True for all, or a layer or layers from 0 to L: 0 for the embeddings, l for the
+                                  result of layer l
+            output_attentions     True for all, or pairs (layer, head) from (0, 0): the attention weights [T,T]
+            output_entropies      True for all, or pairs (layer, head): the entropy in nats of each token's weights
+        Negative numbers count from the end. These arguments do not change a bit of the token vectors.
+
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit. Ctrl-C stops a call, too.
+
+        Raises `InputError` for a wrong shape, type or range, and `UnsupportedError` for an argument that the backend
+        does not support.
+        """
+        stop = Stop.after(timeout)
+        asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
+        stemmed = {"pixel_values": pixel_values, "input_features": input_features}
+        inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
+                                    inputs_embeds)
+        batch, form = pack(self.config, input_ids, attention_mask, token_type_ids, position_ids,
+                           inputs_embeds=inputs_embeds)
+        if asked is None:
+            return form.unpack(self._plan.forward(batch, stop))
+        return asked.output(form, self._observe(batch, asked, stop))
+
+    def _embed(self, given: dict[str, Any], inputs_embeds: Any) -> Any:
+        """Return `inputs_embeds`, or the token vectors of images or audio; raises `InputError`."""
+        for name, value in given.items():
+            if self._stem is None or self._stem.given != name or inputs_embeds is not None:
+                takes = "input_ids" if self._stem is None else self._stem.given
+                raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
+            inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
+        return inputs_embeds
+
+    def _observe(self, batch: Batch, asked: Asked, stop: Stop) -> list[np.ndarray]:
+        """Return the token vectors of a batch, and the arrays that were asked for."""
+        if not isinstance(self._plan, ObservingPlan):
+            raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
+                                   "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
+        return self._plan.observe(batch, asked.observed, stop)
+
+    @renamed_arguments
+    def look(self, text: Any, *, timeout: float | None = None) -> Look:
+        """Return what attention does with one text: the entropy of each head, its share of the maximum, and rollout.
+
+        text: a string or a pair of strings, which is truncated to `max_seq_length`. timeout: as in `forward`.
+
+        The `Look` has arrays and two pictures. It takes T * T numbers of memory for each head, T being the tokens.
+        Raises `InputError`, and `UnsupportedError` for a model without layers, or a backend that gives no weights.
+        """
+        stop = Stop.after(timeout)
+        with truncating():
+            tokens = self._encoder.tokenizer(check_sentences([text]), stop)
+        names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
+        if not names:
+            raise InputError(f"the text {shown(text)} has no tokens to look at")
+        if not self.config.num_layers:
+            raise UnsupportedError("a static model has no layers, and so no attention to look at")
+        uses_types = self.config.token_types > 1 and self._text.feeds_token_types
+        batch, form = pack(self.config, [tokens.input_ids[0]], None, [tokens.token_type_ids[0]] if uses_types else None)
+        asked = read_asked(self.config, None, True, True)
+        assert asked is not None
+        output = asked.output(form, self._observe(batch, asked, stop))
+        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))
+
+    @renamed_arguments
+    @on_route
+    def encode(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
+               batch_size: int | None = None, show_progress_bar: bool | None = None,
+               output_value: str | None = "sentence_embedding", precision: str | None = "float32",
+               convert_to_numpy: bool = True, convert_to_tensor: bool = False, device: Any = None,
+               normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: None = None,
+               chunk_size: None = None, ranges: Any = None, task: str | None = None, truncation: bool | None = None,
+               timeout: float | None = None) -> Any:
+        """Return the vectors of sentences, as `SentenceTransformer.encode` does.
+
+        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
+        batch_size: the most sentences that are computed at a time, besides the limit `max_batch_tokens`; it does not
+            change the result.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
+            terminal.
+        output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
+        convert_to_numpy: False gives a list of n vectors in place of one array.
+        normalize_embeddings: scale to length 1, even when the model does not.
+        truncate_dim: keep this many of the first dimensions; None for what the model's files say, usually all. A number
+            above the width of the vectors keeps all, as in sentence-transformers.
+        precision: "float32", or "int8", "uint8", "binary" or "ubinary" for vectors in fewer bits, as
+            `quantize_embeddings` of sentence-transformers makes them: int8 [n, D'] or one bit a dimension [n, D'/8].
+        ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the
+            vectors of this call, with a warning, because a vector then depends on the others.
+        task: one of `routes`, such as "query"; None for the model's default, if it has routes.
+        truncation: what becomes of a sentence with more than `max_seq_length` tokens: None cuts it, and the call warns
+            once with the number of such sentences; True cuts it without a word; False raises `InputError`.
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit.
+        convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
+            effect, as the defaults; every other value is an error.
+
+        Returns float32 [n, D'], or [D'] for a single string. D' is the model's width times the number of its pooling
+        modes, or what its modules after pooling make of it. Token embeddings are a list of n arrays [T_i, D], or one
+        array. output_value=None gives a list of n dictionaries, or one dictionary, with input_ids, attention_mask,
+        token_type_ids if the model has them, token_embeddings and sentence_embedding.
+        Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
+        """
+        self._check_vectors()
+        check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
+                      convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)
+        convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
+        inputs, single = read_sentences(sentences)
+        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+            rows = self._encoder.encode(
+                inputs, choose_prompt(self._text, prompt, prompt_name), call, output_value=output_value,
+                normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
+                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim))
+        precision = "float32" if precision is None else canonical_name(precision)
+        if precision != "float32":
+            rows = quantize_vectors(rows, precision, ranges)
+        return rows[0] if single else rows if convert_to_numpy else list(rows)
+
+    def _check_vectors(self) -> None:
+        """Raise `UnsupportedError` for a model that has no vectors of whole texts."""
+        if self._late is not None:
+            raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
+                                   "encode_document and encode_tokens return the vectors of tokens (on the command "
+                                   "line, engine embed --result tokens)")
+        if (sparse := self.heads.get("encode_sparse")) is not None and sparse.reads_numbers:
+            raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
+                                   "sparse vectors")
+
+    @renamed_arguments
+    def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
+                      **options: Any) -> Iterator[Any]:
+        """Return an iterator over the results of sentences, `rows` of them at a time, in their order.
+
+        It reads `rows` sentences, encodes them, yields the result and forgets both, so that the memory does not grow
+        with the number of sentences. Row i has the bits of row i of the call for all sentences at once.
+
+        sentences: an iterable of strings, such as a generator; a pair of strings in it is one input. It is read only
+            as far as results are asked for.
+        result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
+            `classify`.
+        options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each
+            array. Only the first array with sentences that were cut gives a warning. precision="int8" and "uint8" need
+            ranges.
+
+        Raises `InputError` and `UnsupportedError` as the method does; an error of the iterable passes through, after
+        the arrays before it.
+        """
+        return encode_stream(self, sentences, rows, result, options)
+
+    @renamed_arguments
+    def encode_query(self, sentences: Any, **options: Any) -> Any:
+        """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.
+
+        If the model has no prompt "query", no prompt is used, even if the model has a default prompt. A model with
+        `routes` runs the one called "query".
+        """
+        return self._encode_as("query", sentences, options)
+
+    @renamed_arguments
+    def encode_document(self, sentences: Any, **options: Any) -> Any:
+        """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
+
+        If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt. A
+        model with `routes` runs the one called "document".
+        """
+        return self._encode_as("document", sentences, options)
+
+    def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
+        if self._late is not None:
+            return self.encode_tokens(sentences, **{"task": role} | options)
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options = options | {"prompt": role_prompt(self._text, ROLE_PROMPTS[role])}
+        if self._routes and options.get("task") is None:
+            options = options | {"task": role}
+        return self.encode(sentences, **options)
+
+    @renamed_arguments
+    def tokenize(self, sentences: Any, *, truncation: bool | None = None) -> dict[str, np.ndarray]:
+        """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
+
+        Returns input_ids, attention_mask and, if the model has them, token_type_ids: int64 [n,T], padded on the right.
+        No prompt is added. truncation: None and True cut sentences as `encode` does, and False leaves them whole, so
+        that you can count their tokens. Raises the errors of `encode`.
+        """
+        inputs, _ = read_sentences(sentences)
+        whole = truncation is not None and not flag("truncation", truncation)
+        with truncating(True if whole else truncation):
+            return self._encoder.tokenize(inputs, whole=whole)

@@ -1,0 +1,126 @@
+"""Cut long texts before they are tokenized, in such a way that the tokens that truncation keeps stay the same.
+
+`tokenizers` reads the whole of a text before it truncates. Here the start of a long text is tokenized, or its end, and
+twice as much again and again, until the tokens that are kept are certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+from .sentences import Sentence
+
+Encode: TypeAlias = Callable[[str], Any]
+"""Returns the encoding of a text without special tokens."""
+
+START_CHARACTERS = 8
+"""How many characters of a long text are tokenized first, for each token that is kept."""
+MAX_CHARACTERS = 2**18
+"""Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
+CUT_MARGIN = 64
+"""How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
+
+
+@dataclass(frozen=True)
+class _Excerpt:
+    """The start of a text, or its end where the tokenizer keeps the end, and how much is known of its tokens."""
+
+    text: str
+    tokens: int
+    """Number of its tokens."""
+    certain: int
+    """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """The part of a long text that is tokenized in place of the whole."""
+
+    limit: int
+    """The most tokens of a sentence."""
+    from_right: bool
+    """Whether truncation keeps the end of a text."""
+    even: bool
+    """Whether the tokens of a pair that are kept, special ones not counted, are an even number."""
+    margin: int
+    """How many characters beside a cut are uncertain."""
+
+    def cut(self, sentence: Sentence, encode: Encode) -> Sentence:
+        """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
+
+        Raises `InputError` for a text with too few tokens in its first `MAX_CHARACTERS`, and for a pair if its first
+        characters do not show which text has more tokens.
+        """
+        start = START_CHARACTERS * self.limit
+        texts = (sentence,) if isinstance(sentence, str) else sentence
+        if max(map(len, texts)) <= start:
+            return sentence
+        parts: list[list[_Excerpt]] = [[] for _ in texts]
+        size = start
+        while not self._suffice([found[-1] for found in parts if found]):
+            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
+                longest = max(texts, key=len)
+                if all(self._enough(found[-1]) for found in parts):
+                    raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
+                                     "each text we cannot tell which has more tokens; shorten one of them, such as "
+                                     f"{shown(longest[:100])} of {len(longest):,} characters")
+                raise _too_few(longest, size // 2)
+            for found, text in zip(parts, texts, strict=True):
+                if not (found and found[-1].whole):
+                    found.append(self._excerpt(text, size, encode))
+            size *= 2
+        if len(texts) == 1:
+            return parts[0][-1].text
+        longer = parts[0][-1].tokens > parts[1][-1].tokens
+        pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
+        first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
+                             and (pair[0].tokens > pair[1].tokens) == longer)
+        return first.text, second.text
+
+    def least_tokens(self, text: str, most: int | None, encode: Encode) -> int:
+        """Return the result of `Tokenizer.least_tokens`."""
+        if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
+            return 0
+        part = self._excerpt(text, size, encode)
+        if part.certain <= most:
+            raise _too_few(text, size)
+        return part.certain
+
+    def _suffice(self, parts: list[_Excerpt]) -> bool:
+        """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
+        if not parts or not all(self._enough(part) for part in parts):
+            return False
+        if len(parts) == 1 or self.even or all(part.whole for part in parts):
+            return True
+        # Of an odd number of tokens, the text that has more tokens gets one more: which has more must be certain.
+        one, other = parts
+        return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
+
+    def _enough(self, part: _Excerpt) -> bool:
+        return part.whole or part.certain >= self.limit
+
+    def _excerpt(self, text: str, size: int, encode: Encode) -> _Excerpt:
+        """Tokenize `size` characters of a text, from the side that truncation keeps."""
+        part = text[-size:] if self.from_right else text[:size]
+        encoding = encode(part)
+        encodings = (encoding, *encoding.overflowing)
+        words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
+        places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)
+        if self.from_right:
+            certain = (words >= 2) & (places[:, 0] >= self.margin)
+        else:
+            certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self.margin)
+        return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
+
+
+def _too_few(text: str, size: int) -> InputError:
+    """Return the error for a long text whose first `size` characters have too few tokens to know how many are kept."""
+    return InputError(f"a text of {len(text):,} characters, {shown(text[:100])}, has too few tokens in its first "
+                      f"{size:,} characters, which is the limit; shorten it")

@@ -1,0 +1,89 @@
+"""Load a tokenizer of the package `tokenizers`, and turn its exceptions into errors of the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import WeightsError, shown
+from ..base.install import require
+from ..model.text_config import TextConfig
+from .incremental import DecodeTokens
+
+LARGEST_ID = 2**31 - 1
+"""The largest token id, and a number of tokens that is no limit."""
+
+
+def load_tokenizer(text: TextConfig) -> Any:
+    """Return the tokenizer of text settings, an object of `tokenizers`; raises `WeightsError`."""
+    tokenizers = require("tokenizers")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        raise WeightsError(
+            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
+        ) from error
+    _check_added_tokens(tokenizer)
+    if text.lower_case:
+        steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
+    if not text.special_tokens:
+        tokenizer.post_processor = None     # which also moves offsets, and these nobody reads of a model without heads
+    return tokenizer
+
+
+def make_decoder(step: dict[str, Any]) -> DecodeTokens:
+    """Return one decoder of a tokenizer, which is given as a tokenizer.json has it."""
+    tokenizers = require("tokenizers")
+    document = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()) | {"decoder": step}
+    decoder = tokenizers.Tokenizer.from_str(json.dumps(document)).decoder
+
+    def decode(tokens: list[str]) -> str:
+        with failures("turns tokens into text"):
+            return str(decoder.decode(tokens))
+
+    return decode
+
+
+def _check_added_tokens(tokenizer: Any) -> None:
+    """Refuse an added token of which the normalizer leaves nothing: `tokenizers` then searches for it without end."""
+    with failures("normalizes its added tokens"):
+        for token in tokenizer.get_added_tokens_decoder().values() if tokenizer.normalizer else ():
+            if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
+                raise WeightsError(f"the normalizer of the model's tokenizer.json leaves nothing of the added token "
+                                   f"{shown(token.content)}; remove the token")
+
+
+@contextmanager
+def failures(when: str) -> Iterator[None]:
+    """Convert the exceptions of `tokenizers` to `WeightsError`."""
+    try:
+        yield
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        raise WeightsError(f"the model's tokenizer fails when it {when}: {_cut_message(error)}") from error
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error comes from `tokenizers`, which documents none: a panic of Rust is a BaseException."""
+    return type(error) in (Exception, ValueError, TypeError, OverflowError) or type(error).__name__ == "PanicException"
+
+
+def _cut_message(error: BaseException) -> str:
+    text = str(error)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def int32_ids(numbers: list[int]) -> np.ndarray:
+    """Return token ids, or token types, as int32 [T]; raises `WeightsError` for larger numbers."""
+    array = np.array(numbers, np.int64)
+    if array.size and array.max() > LARGEST_ID:
+        raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
+    return array.astype(np.int32)

@@ -1,0 +1,29 @@
+"""What every method over texts shares: its limit, its deadline, its progress, and its warning of cut texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.base.errors import InputError
+from engine.encoding import Call, calling
+
+
+def test_results_are_counted_one_by_one():
+    done = []
+    call = Call(advance=done.append)
+    results = call.counted("abc")
+    assert (next(results), done) == ("a", [])
+    assert (list(results), done) == (["b", "c"], [1, 1, 1])
+
+
+def test_what_a_user_gives_becomes_the_call():
+    with calling(["a"], 3, False, True, 60) as call:
+        assert (call.batch_size, call.stop.deadline > 0) == (3, True)
+    with calling(["a"]) as call:
+        assert (call.batch_size, call.stop.deadline) == (None, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"show_progress_bar": "yes"}, {"truncation": 2}, {"timeout": -1}])
+def test_a_wrong_argument_is_named_before_anything_is_computed(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))), calling(["a"], **wrong):
+        pytest.fail("the block ran")
