@@ -91,15 +91,14 @@ def test_files_in_half_precision(tmp_path, dtype):
 
 
 def test_old_dialects_give_the_same_model(tmp_path):
-    """Files of transformers 4: rope_theta beside the rest, tables of positions, causal masks, and copies of tables."""
+    """Files of transformers 4: rope_theta beside the rest, causal masks, and copies of tables."""
     for name, changes, more in [
         ("llama", {"rope_parameters": None, "rope_theta": 10000.0}, {"lm_head.weight": "model.embed_tokens.weight"}),
         ("gpt2", {}, {"lm_head.weight": "transformer.wte.weight", "transformer.h.0.attn.bias": "transformer.ln_f.bias",
                       "transformer.h.1.attn.masked_bias": "transformer.ln_f.bias"}),
         ("marian", {"add_bias_logits": False, "static_position_embeddings": True, "normalize_before": False},
          {"model.encoder.version": "final_logits_bias", "model.decoder.version": "final_logits_bias",
-          "model.encoder.embed_positions.weight": "model.shared.weight", "lm_head.weight": "model.shared.weight",
-          "model.decoder.embed_tokens.weight": "model.shared.weight"}),
+          "lm_head.weight": "model.shared.weight", "model.decoder.embed_tokens.weight": "model.shared.weight"}),
         ("bloom", {"n_layer": None, "n_head": None, "num_hidden_layers": 2, "num_attention_heads": 3},
          {"lm_head.weight": "transformer.word_embeddings.weight"}),
         ("gpt_neox", {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 500},
