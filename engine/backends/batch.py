@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,6 +44,15 @@ class Batch:
     def tokens(self) -> int:
         """Return N, the number of real tokens."""
         return int(self.cu_seqlens[-1])
+
+
+def apart(batch: Batch) -> list[Batch]:
+    """Return each sequence of a batch as a batch of its own, of views; the sequences have ids and read all tokens."""
+    assert batch.input_ids is not None
+    assert batch.keys is None
+    return [Batch(np.array([0, end - start], np.int32), batch.input_ids[start:end], None, batch.position_ids[start:end],
+                  batch.token_type_ids[start:end])
+            for start, end in pairwise(batch.cu_seqlens.tolist())]
 
 
 def joined(batches: Sequence[Batch]) -> Batch:

@@ -18,8 +18,9 @@ kernels."""
 
 def bench(args: argparse.Namespace) -> None:
     """Print the speed of a model for several shapes, beside the measured limits of this machine."""
+    options: dict[str, Any] = {"long_context": True} if args.long_context else {}
     loaded = load(args.model, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
-                  revision=args.revision)
+                  revision=args.revision, **options)
     if type(loaded) not in MEASURING:
         raise UnsupportedError("engine bench measures encoders and models that generate, not a "
                                f"{type(loaded).__name__}")

@@ -15,8 +15,10 @@ from .convert import write
 
 def fetch(args: argparse.Namespace) -> None:
     """Download a model of the hub and print its path; with --packed, write one packed .npz and print the path of it."""
-    if not args.packed and (args.output is not None or args.precision is not None or args.bits == PORTABLE):
-        raise InputError("--output, --precision and --bits say how --packed writes the model; add --packed")
+    stated = args.output is not None or args.precision is not None or args.bits == PORTABLE or args.long_context
+    if stated and not args.packed:
+        raise InputError("--output, --precision, --bits and --long-context say how --packed writes the model; add "
+                         "--packed")
     if args.output is not None:
         if not args.output.endswith(".npz"):
             raise InputError(f"the output must be named *.npz, not {args.output!r}")
@@ -29,17 +31,17 @@ def fetch(args: argparse.Namespace) -> None:
     if not args.packed:
         print(found.path)
         return
-    out = args.output or str(_beside(found.path, name, args.precision, args.bits))
+    out = args.output or str(_beside(found.path, name, args.precision, args.bits, args.long_context))
     write(open_source(found.path), out, kind=args.kind, task=args.task, precision=args.precision, packed=True,
-          bits=args.bits)
+          bits=args.bits, long_context=args.long_context)
     print(out)
 
 
-def _beside(path: Path, name: hub.HubName, precision: str | None, bits: str) -> Path:
+def _beside(path: Path, name: hub.HubName, precision: str | None, bits: str, long_context: bool) -> Path:
     """Return where a packed file goes: into the folder of the commit, with which the cache removes it."""
     from ..backends.cython_cpu import isa
 
     stem = name.repository.partition("/")[2] if path.is_dir() else path.stem
     folder = path if path.is_dir() else path.parent
-    parts = (stem, isa.chosen().isa, precision, None if bits == FASTEST else bits)
+    parts = (stem, isa.chosen().isa, precision, None if bits == FASTEST else bits, "long" * long_context)
     return folder / f"{'-'.join(filter(None, parts))}.npz"

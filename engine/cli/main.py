@@ -211,6 +211,7 @@ def _add_fetch(commands: Any) -> None:
     _add_bits(command)
     _add_task(command)
     _add_kind(command)
+    _add_long_context(command)
     command.set_defaults(run=fetch)
 
 
@@ -227,6 +228,7 @@ def _add_measurements(commands: Any) -> None:
     add_model(command)
     _add_run_options(command)
     _add_precision(command)
+    _add_long_context(command)
     command.set_defaults(run=bench)
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")

@@ -19,6 +19,7 @@ from ..base.errors import UnsupportedError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.positions import halved_sinusoids
+from ..weights.bfloat16 import widened
 from . import heads
 from .fields import (
     GATE_ACTIVATIONS,
@@ -91,7 +92,7 @@ class _Variant:
     offset: int = 2
     """The position of the first token."""
     sinusoids: Callable[[int, int], np.ndarray] | None = None
-    """Makes the table of positions [rows, D], which the files then do not hold; None for a learned table."""
+    """Makes the table of positions [rows, D], with which that of a file is compared; None for a learned table."""
 
 
 def _m2m_sinusoids(rows: int, width: int) -> np.ndarray:
@@ -118,7 +119,8 @@ _VARIANTS = {
                         embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
-_TABLES = ("encoder.embed_positions.", "decoder.embed_positions.")
+_BUFFERS = ("encoder.embed_positions.weights", "decoder.embed_positions.weights")
+"""The tables that old files of M2M100 hold, and that transformers makes anew."""
 
 
 def read_encoder(values: Values) -> Part:
@@ -130,7 +132,8 @@ def read_encoder(values: Values) -> Part:
     values = kind.defaults | values
     if not boolean(values, "share_encoder_decoder_embeddings", True) and family != "marian":
         raise UnsupportedError("share_encoder_decoder_embeddings = False is supported for Marian only")
-    return Part(_config(values, kind, "encoder", family), _without_tables(ENCODER, kind), partial(_finish, kind))
+    return Part(_config(values, kind, "encoder", family), _without_buffers(ENCODER, kind),
+                partial(_finish, kind, "encoder"))
 
 
 def read_generator(values: Values) -> Parts:
@@ -144,7 +147,8 @@ def read_generator(values: Values) -> Parts:
     decoder = _config(values, kind, "decoder", family, vocab_size=words or encoder.vocab_size,
                       memory_size=encoder.hidden_size, attention_kinds=(AttentionKind(causal=True),),
                       logits="tied" if tied else "own", logits_bias=kind.logits_bias)
-    return Parts(part, Part(decoder, _without_tables(DECODER if tied else _OWN_LOGITS, kind), part.finish))
+    names = _without_buffers(DECODER if tied else _OWN_LOGITS, kind)
+    return Parts(part, Part(decoder, names, partial(_finish, kind, "decoder")))
 
 
 def read_reader(values: Values) -> Parts | None:
@@ -193,19 +197,32 @@ def _config(values: dict[str, Any], kind: _Variant, part: str, family: str, **op
     })
 
 
-def _without_tables(names: Names, kind: _Variant) -> Names:
-    """Return the names without position tables, if this kind of model computes the tables."""
-    if kind.sinusoids is None:
-        return names
-    kept = {name: own for name, own in names.embeddings.items() if own != "embeddings.position"}
-    return Names(names.prefix, kept, names.layers, names.layer, (*names.left_out, *_TABLES), copies=names.copies)
+def _without_buffers(names: Names, kind: _Variant) -> Names:
+    """Return the names without the buffers of position tables, if this kind of model computes the tables."""
+    return names if kind.sinusoids is None else replace(names, left_out=(*names.left_out, *_BUFFERS))
 
 
-def _finish(kind: _Variant, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def _finish(kind: _Variant, part: str, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     if kind.sinusoids is not None:
-        weights["embeddings.position"] = kind.sinusoids(config.max_positions, config.hidden_size)
+        table = kind.sinusoids(config.max_positions, config.hidden_size)
+        if (stored := weights.get("embeddings.position")) is not None:
+            _compare(f"{part}.embed_positions.weight", stored, table, config.family)
+        weights["embeddings.position"] = table
     if config.logits_bias:
         # Some files lack the bias, which then is zero in transformers, too.
         bias = weights.get("logits.bias", np.zeros((1, config.vocab_size), np.float32))
         weights["logits.bias"] = bias.reshape(-1)
     return config, weights
+
+
+def _compare(name: str, stored: np.ndarray, table: np.ndarray, family: str) -> None:
+    """Raise `UnsupportedError` for a table of positions in a file that is not the one which the engine computes."""
+    rounding = 1e-4 if stored.dtype == np.float32 else 5e-3     # of angles in float32, and of values in bfloat16
+    if stored.shape != table.shape:
+        other = f"has the shape {list(stored.shape)} in place of {list(table.shape)}"
+    elif not (distance := float(np.abs(widened(stored) - table).max())) <= rounding:
+        other = f"differs from it by up to {distance:.2g}"
+    else:
+        return
+    raise UnsupportedError(f"the engine computes the table of positions of {family} models, which are sinusoids, and "
+                           f"{name} {other}; it does not run a model with a table of its own")

@@ -10,13 +10,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.batch import Batch
 from ..base.errors import EngineError, located
 from ..base.stop import NEVER, Stop
 from .encoder_decoder import SourceStepper
 from .handles import Handle, Tokens
+from .lengths import Lengths
 from .results import Done, Failed, Generated, Request, Token
 from .schedule import Budget
-from .scoring import LastLogits, Scoring, Seen
+from .scoring import AllLogits, LastLogits, Scoring, Seen
 from .session import Session
 from .traffic import Traffic
 from .works import Work
@@ -69,16 +71,18 @@ def stream(
 def score(
     stepper: SourceStepper, requests: Iterable[Request], continuations: Iterable[Sequence[int]], *,
     budget: Budget | None = None, stop: Stop = NEVER, traffic: Traffic | None = None, temperature: float = 1.0,
-    seen: Seen | None = None,
+    seen: Seen | None = None, lengths: Lengths | None = None, places: Sequence[str] | None = None,
 ) -> list[list[float]]:  # fmt: skip
     """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
 
-    temperature, seen: as in `Scoring`. The others are those of `generate`. All requests are checked before the first
-    one is computed. Raises `InputError` for wrong ids.
+    temperature, seen, lengths: as in `Scoring`. The others are those of `generate`. All requests are checked before the
+    first one is computed. Raises `InputError` for wrong ids.
     """
-    works = [Scoring(stepper, request, ids, temperature, seen)
-             for request, ids in zip(requests, continuations, strict=True)]
-    found: list[Any] = generate(stepper, works, budget=budget, stop=stop, traffic=traffic)
+    works = []
+    for i, (request, ids) in enumerate(zip(requests, continuations, strict=True)):
+        with located(_place(places, i)):
+            works.append(Scoring(stepper, request, ids, temperature, seen, lengths))
+    found: list[Any] = generate(stepper, works, budget=budget, stop=stop, traffic=traffic, places=places)
     return found
 
 
@@ -98,6 +102,19 @@ def last_logits(
 
     works = [LastLogits(prompts, [*ids], advance=advance, place=place_in(group))
              for group, prompts in enumerate(groups)]
+    return _run(stepper, works, budget, stop, None, _results_of)
+
+
+def all_logits(
+    stepper: SourceStepper, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], *,
+    budget: Budget | None = None, stop: Stop = NEVER,
+) -> list[NDArray[np.float32]]:  # fmt: skip
+    """Return the logits after each token of each text, one at least in each: float32 [n, V].
+
+    sources: that of each text, as `SourceStepper.open` takes it. budget and stop are those of `generate`.
+    """
+    works = [AllLogits(ids, stepper.vocab_size, source, source.tokens)
+             for source, ids in zip(sources, texts, strict=True)]
     return _run(stepper, works, budget, stop, None, _results_of)
 
 
@@ -146,8 +163,13 @@ def _resumed(task: Task, handle: Handle) -> Work:
 
 def _succeeded(places: Sequence[str] | None, end: Done | Failed) -> Any:
     """Return the results of a request that did not fail; raises the error of one that did, with its place."""
-    with located(f"input {end.request}" if places is None else places[end.request]):
+    with located(_place(places, end.request)):
         return _results_of(end)
+
+
+def _place(places: Sequence[str] | None, request: int) -> str:
+    """Return what a message calls a request; places: as in `generate`."""
+    return f"input {request}" if places is None else places[request]
 
 
 def _results_of(end: Done | Failed) -> Any:

@@ -34,7 +34,7 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
     source, prompt = decoder_ids(request)
     if lengths is not None:
         lengths.check(source, prompt, config)
-    limit = config.limit(len(prompt), stepper.longest)
+    limit = config.limit(len(prompt), stepper.longest, "" if lengths is None else lengths.advice)
     rows = config.num_return_sequences if config.do_sample else config.num_beams
     if rows > (most := max(budget.rows, MOST_ROWS)):
         raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..model.config import ModelConfig
-from ..model.generation_config import GenerationConfig, check_length
-from .results import Request, decoder_ids, forced_first
-from .scoring import check_continuation
+from ..model.generation_config import GenerationConfig, check_length, ids_array
+from .results import forced_first
 
 _PADS_HAVE_NO_POSITION = ("m2m_100",)
 """Families whose decoder numbers the tokens that are no padding."""
@@ -30,6 +29,8 @@ class Bound:
     """max_batch_tokens, for a part of which the model has to see all tokens in one step; None for any other one."""
     verb: str = "reads"
     """What the model does with the part."""
+    advice: str = ""
+    """What else to do about a part with more tokens than the model has positions, for the end of a message."""
 
     @property
     def most(self) -> int | None:
@@ -38,7 +39,7 @@ class Bound:
 
     def check(self, tokens: int, at_least: bool = False) -> None:
         """Raise `InputError` for too many tokens. at_least: whether the part may have more than these."""
-        check_length(self.part, tokens, self.positions, self.verb, at_least)
+        check_length(self.part, tokens, self.positions, self.verb, at_least, self.advice)
         if self.together is not None and tokens > self.together:
             raise InputError(f"{self.part} has {'at least ' * at_least}{tokens:,} tokens, but max_batch_tokens="
                              f"{self.together} bounds it; shorten it, or load the model with a larger "
@@ -60,18 +61,30 @@ class Lengths:
         self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
         self._pad = decoder.pad_token_id if decoder.family in _PADS_HAVE_NO_POSITION else None
 
+    @property
+    def advice(self) -> str:
+        """Return what else to do about a text with more tokens than the model has positions, for a message's end."""
+        return self.prompt.advice
+
+    def name_long_context(self, longest: int) -> None:
+        """Let messages name the option of the load with which the model reads up to this number of tokens."""
+        advice = f", or load the model with long_context=True (--long-context), with which it reads {longest:,} tokens"
+        self.prompt, self.scored, self.target = (replace(bound, advice=advice)
+                                                 for bound in (self.prompt, self.scored, self.target))
+
     def check(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], config: GenerationConfig) -> None:
         """Raise `InputError` for the source or the prompt of a request to generate that is too long."""
         self._check_source(source, prompt)
         self.prompt.check(len(prompt) + len(forced_first(config, len(prompt))))
 
-    def check_scored(self, request: Request, continuation: Sequence[int]) -> None:
-        """Raise `InputError` for a request whose continuation cannot be scored."""
-        source, prompt = decoder_ids(request)
+    def check_scored(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], continuation: Sequence[int]
+                     ) -> NDArray[np.int64]:
+        """Return the ids of a continuation; raises `InputError` for a request that cannot be scored."""
         self._check_source(source, prompt)
         self.prompt.check(len(prompt))
-        ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest)
+        ids = check_continuation(len(prompt), continuation, self._vocab_size, self._longest, self.advice)
         self._check_pads("a target", ids[:-1])      # the model does not read the last token
+        return ids
 
     def _check_source(self, source: NDArray[np.int64] | None, prompt: NDArray[np.int64]) -> None:
         """Check the source of a request, and whether its prompt has a token without a position."""
@@ -87,3 +100,18 @@ class Lengths:
         if self._pad is not None and (ids == self._pad).any():
             raise InputError(f"{what} has the id {self._pad} of the pad token, to which this family of models gives no "
                              "position; leave it out")
+
+
+def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest: int | None, advice: str = ""
+                       ) -> NDArray[np.int64]:
+    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
+
+    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
+    advice: as in `check_length`.
+    """
+    found = ids_array("a continuation", ids)
+    if found.size and found.max() >= vocab_size:
+        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
+    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
+                 "scores", advice=advice)
+    return found

@@ -97,7 +97,7 @@ class PreparedModel:
               ) -> list[list[float]]:
         """Return the log probabilities of the continuation of each request; options: more of `score`."""
         return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic,
-                     **options)
+                     lengths=self.lengths, **options)
 
     def run_tasks(self, tasks: Iterable[Task], stop: Stop, stepper: SourceStepper) -> None:
         """Run tasks side by side, whose requests read the sources of a stepper."""

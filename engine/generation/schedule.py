@@ -17,8 +17,8 @@ from ..base.errors import InputError, shown
 from .sequences import Sequence
 from .works import Entry, Work
 
-BLOCK = 16
-"""The fewest tokens of a part: a cell of the cache."""
+FEWEST = 16
+"""The fewest tokens of a part, so that a prompt always goes on. 8 cost two thirds of 16 behind a long prompt."""
 CHUNK = 64
 """The most tokens of a continuation whose scores are wanted in one step. It changes no bit."""
 LOGITS = 2**24
@@ -73,7 +73,7 @@ class Schedule:
         self._entered: set[Work] = set()
         self._read_for: set[str] = set()
         """The owners of the prompts of which the last plan left something."""
-        self._size = BLOCK
+        self._size = FEWEST
         self._cost: float | None = None
         """Seconds for a token of a prompt."""
         self._bases: dict[int, tuple[float, int]] = {}
@@ -141,7 +141,7 @@ class Schedule:
             if source and sources and (waits or source >= size):
                 continue
             before = max(0, sequence.scored - sequence.read)        # tokens without scores
-            n = min(sequence.unread, size, before + min(CHUNK, lines))
+            n = min(sequence.unread, size, before + min(sequence.work.most_scored or CHUNK, lines))
             if n <= 0 or not rows:
                 continue
             found.append((sequence, n))
@@ -159,9 +159,9 @@ class Schedule:
         if decoding and self._base(decoding) is None:
             return 0        # this step shows how long the others take
         if self._cost is None:
-            return BLOCK
+            return FEWEST
         seconds = self.pace.step_seconds if decoding else self.pace.idle_seconds
-        return max(BLOCK, min(self._size, int(seconds / self._cost)) // BLOCK * BLOCK)
+        return max(FEWEST, min(self._size, int(seconds / self._cost)))
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
         """Take the time of a step. read: its tokens of prompts and sources, beside those of the rows that decode."""

@@ -1,6 +1,6 @@
-"""Requests for scores: log probabilities of given continuations, and the last logits of prompts.
+"""Requests for scores: log probabilities of given continuations, the last logits of prompts, and all logits of texts.
 
-Both are those of the model itself, which no setting changes.
+They are those of the model itself, which no setting changes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
-from ..base.errors import EngineError, InputError, located
-from ..model.generation_config import check_length, ids_array
+from ..base.errors import EngineError, located
 from .encoder_decoder import SourceStepper
+from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
 from .sequences import Sequence
 from .top_k import log_sum_exp
@@ -30,15 +30,18 @@ class Scoring(Work):
     """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
-                 seen: Seen | None = None):
+                 seen: Seen | None = None, lengths: Lengths | None = None):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that.
+        seen: gets the logits before that. lengths: as in `checked`.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
-        ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        if lengths is None:
+            ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        else:
+            ids = lengths.check_scored(source, prompt, continuation)
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
@@ -91,19 +94,6 @@ class _Scorings(Group):
                 work.seen(logits, targets)
             if not sequence.unread:
                 outcome.done[work] = work.found
-
-
-def check_continuation(prompt: int, ids: List[int], vocab_size: int, longest: int | None) -> NDArray[np.int64]:
-    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
-
-    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
-    """
-    found = ids_array("a continuation", ids)
-    if found.size and found.max() >= vocab_size:
-        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
-    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
-                 "scores")
-    return found
 
 
 @dataclass(eq=False, slots=True)
@@ -200,3 +190,47 @@ def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
     most = min(map(len, prompts)) - 1
     differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts[1:]], axis=0)
     return int(differs.argmax()) if differs.any() else most
+
+
+class AllLogits(Work):
+    """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
+
+    takes_nan = True
+
+    def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
+        """ids: of the text. packed, source: the source of the text, and its tokens."""
+        super().__init__()
+        self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
+        self.most_scored = len(ids)
+        self.found = np.empty((len(ids), vocab_size), np.float32)
+
+    @property
+    def rows(self) -> int:
+        """Return 1."""
+        return 1
+
+    @property
+    def key(self) -> Hashable:
+        """Return one key: all texts are one group."""
+        return "all logits"
+
+    def group(self, vocab_size: int) -> Group:
+        """Return a new group."""
+        return _AllLogits()
+
+    def begin(self) -> list[Sequence]:
+        """Return the text, after each of whose tokens scores are wanted."""
+        return [Sequence(self, self.tokens, len(self.tokens), 0)]
+
+
+class _AllLogits(Group):
+    """Texts whose logits are all wanted."""
+
+    def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
+        """Keep the logits of the tokens that were read."""
+        line = 0
+        for sequence, row in zip(sequences, rows, strict=True):
+            work, n = cast(AllLogits, sequence.work), row.scored
+            work.found[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n
+            if not sequence.unread:
+                outcome.done[work] = work.found

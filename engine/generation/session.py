@@ -341,7 +341,7 @@ class Session:
         sequences = [sequence for part in parts for sequence in part.sequences]
         rows = [row for part in parts for row in part.rows]
         for sequence, finite in zip(sequences, scores.finite.tolist(), strict=True):
-            if not finite and not sequence.work.ended:
+            if not (finite or sequence.work.ended or sequence.work.takes_nan):
                 self._finish(sequence.work, error=sequence.work.failure(sequence))
         stays = [not sequence.work.ended for sequence in sequences]
         for part in parts:

@@ -201,7 +201,7 @@ def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunCo
         raise UnsupportedError(f"the {backend.name} backend does not run decoders, and the head of this model reads "
                                "one; cython, numba and reference do")
     check_layout(backend, decoder.layout, decodes=True, portable=run.portable)
-    return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start)
+    return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start, run.max_tokens)
 
 
 def _reload_with_text(reload: partial[Engine], changes: dict[str, Any]) -> Engine:

@@ -295,11 +295,10 @@ class Generator(ChatMethods, Loaded):
             if len(items) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
             wanted = []
-            for i, (request, item) in enumerate(zip(requests, items, strict=True)):
+            for i, item in enumerate(items):
                 with located(place_of(i, None)):
                     ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
                     wanted.append(ids.tolist())
-                    self._model.lengths.check_scored(request, wanted[-1])
         own = self._calibrations.get("score")
         found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
         scored = [Scored(np.array(own, np.float32)) for own in found]
@@ -313,14 +312,14 @@ class Generator(ChatMethods, Loaded):
         whole = self._requests(inputs, None, self.generation, stop, None, special, self._model.lengths.scored)
         tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
         requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
-        for i, (request, ids) in enumerate(zip(requests, tokens, strict=True)):
-            with located(place_of(i, None)):
-                self._model.lengths.check_scored(request, ids[1:])
         return requests, [ids[1:] for ids in tokens]
 
-    def score_tokens(self, requests: list[Request], tokens: list[list[int]], stop: Stop, seen: Any) -> None:
-        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n]."""
-        self._model.score(requests, tokens, stop, seen=seen)
+    def score_tokens(self, request: Request, tokens: list[int], stop: Stop, seen: Any, place: int) -> None:
+        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n].
+
+        place: of the request among the inputs of the caller, for messages.
+        """
+        self._model.score([request], [tokens], stop, seen=seen, places=[place_of(place, None)])
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:

@@ -41,6 +41,16 @@ def _advice(name: str, cls: type) -> str:
     return f"{nearest(name, public)}; help({cls.__name__}) lists what there is"
 
 
+def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: str, options: dict[str, Any],
+                memory: str, reading: dict[str, Any]) -> AnyLoaded:
+    """Load an object again, in another process. address, commit: as in `Source.address`; the others as in `_load`."""
+    from ..loading.load import open_source  # here, because `import engine` shall stay light
+
+    source = open_source(address, memory, commit)
+    source.kind_given = True        # whoever loaded it had the choice
+    return cls._load(source, kind, options, memory, **reading)
+
+
 class _Named(type):
     """A class that says what to do in place of a method that the classes of other libraries have."""
 
@@ -100,14 +110,18 @@ class Loaded(metaclass=_Named):
         from ..files.reading import release_freed
         from ..loading.load import load_model  # here, because `import engine` shall stay light
 
+        if kind == "generate" and not source.kind_given:
+            source.refuse_generator()
         model = load_model(source, kind=kind, precision=options["precision"], **reading)
         if kind != "rank" and model.kind != kind:
             raise source.refuse_kind(kind, model.kind)
         made: Any = cls
         loaded: AnyLoaded = made(model, **options)
+        if kind == "generate" and source.longest is not None and not source.long_context:
+            loaded._model.lengths.name_long_context(source.longest)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         address, commit = source.address
-        loaded._reload = partial(made.load, address, **options, **reading, memory=memory, revision=commit)
+        loaded._reload = partial(_load_again, cls, address, commit, kind, options, memory, reading)
         loaded._read_model = partial(load_model, address, kind=kind, precision=options["precision"], memory=memory,
                                      revision=commit, **reading)
         return loaded

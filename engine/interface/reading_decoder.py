@@ -6,23 +6,23 @@ its last vector stands for the whole text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import numpy as np
 
-from ..backends.batch import Batch
+from ..backends.batch import Batch, apart
 from ..backends.interfaces import Decoder, Plan
-from ..backends.steps import Row
 from ..base.stop import NEVER, Stop
+from ..generation.calls import all_logits
+from ..generation.encoder_decoder import SourceStepper
+from ..generation.schedule import Budget
 
 
 class ReadingPlan:
     """A plan over the plans of an encoder and of a decoder, whose logits are its vectors. Any thread may call it."""
 
-    def __init__(self, encoder: Plan, decoder: Decoder, start_id: int):
-        """start_id: the first token of the decoder."""
+    def __init__(self, encoder: Plan, decoder: Decoder, start_id: int, max_tokens: int):
+        """start_id: the first token of the decoder. max_tokens: the most tokens that are read in one step."""
         self._encoder, self._decoder, self._start = encoder, decoder, start_id
+        self._budget = Budget(max_tokens, max_tokens)
 
     @property
     def longest(self) -> int | None:
@@ -32,38 +32,13 @@ class ReadingPlan:
 
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the vectors of the decoder for the tokens of a batch of ids, as `Plan.forward`."""
-        assert batch.input_ids is not None
-        read = self._encoder.forward(batch, stop)
-        found = np.empty((batch.tokens, self._decoder.vocab_size), np.float32)
-        starts = [(first, last) for first, last in pairwise(batch.cu_seqlens.tolist()) if first < last]
-        for group in self._opened(starts, stop):
-            try:
-                places = np.concatenate([np.arange(*place) for _, place in group])
-                ends = np.cumsum([0, *(last - first for _, (first, last) in group)]).astype(np.int32)
-                self._decoder.cache_sources([number for number, _ in group], read[places], ends, stop)
-                rows = [Row(number, None, self._shifted(batch.input_ids[first:last]), last - first)
-                        for number, (first, last) in group]
-                found[places] = self._decoder.step(rows, stop).logits
-            finally:
-                for number, _ in group:
-                    self._decoder.close(number)
-        return found
+        texts = [text for text in apart(batch) if text.tokens]
+        stepper = SourceStepper(self._decoder, self._encoder, stop=stop)
+        found = all_logits(stepper, texts, [self._shifted(text.input_ids) for text in texts], budget=self._budget,
+                           stop=stop)
+        return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *found])
 
-    def _opened(self, places: list[tuple[int, int]], stop: Stop) -> Iterator[list[tuple[int, tuple[int, int]]]]:
-        """Yield groups of sequences with the numbers of their requests, as many as there is room for."""
-        group: list[tuple[int, tuple[int, int]]] = []
-        for place in places:
-            size = place[1] - place[0]
-            number = self._decoder.open(self, size, None if group else stop)
-            if number is None:      # a call that has requests open must not wait, since other calls wait for these
-                yield group
-                group = []
-                number = self._decoder.open(self, size, stop)
-                assert number is not None
-            group.append((number, place))
-        if group:
-            yield group
-
-    def _shifted(self, ids: np.ndarray) -> np.ndarray:
+    def _shifted(self, ids: np.ndarray | None) -> np.ndarray:
         """Return the ids that the decoder reads: the start token, then all but the last."""
+        assert ids is not None
         return np.append(self._start, ids[:-1]).astype(np.int64)

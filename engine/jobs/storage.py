@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import glob
 import os
 import re
@@ -19,6 +17,7 @@ from typing import Any, Protocol
 
 from ..base.errors import InputError, listed, shown, without_credentials
 from ..base.install import require_files
+from ..files.claims import claim
 from ..files.writing import replacing
 
 CLAIMS = ".claims"
@@ -124,31 +123,10 @@ class LocalFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """See `Folder`. The system gives a lock up when its process dies, so that no claim outlives its owner."""
+        """See `Folder`. On a disk without locks, two processes may do the same work, and write the same bytes."""
         path = self._path / CLAIMS / name
         path.parent.mkdir(exist_ok=True)
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
-            except OSError as error:
-                # A disk without locks: two processes may then do the same work, and write the same bytes.
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    os.close(descriptor)
-                    raise
-            with suppress(FileNotFoundError):
-                if os.fstat(descriptor).st_ino == path.stat().st_ino:     # else its owner deleted it meanwhile
-                    break
-            os.close(descriptor)
-
-        def give_up() -> None:
-            path.unlink(missing_ok=True)
-            os.close(descriptor)
-
-        return give_up
+        return claim(path, without_locks=True)
 
 
 class ArrowFolder:

@@ -30,7 +30,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import Dense
 from ..weights.parameters import parameters_of, precision_of
 from .chat import read_gguf_chat
-from .gguf_architectures import DIVISORS, Architecture, describe, pooled
+from .gguf_architectures import ARCHITECTURES, DIVISORS, Architecture, describe, pooled
 from .hugging_face import assemble, assemble_part
 from .source import Source
 
@@ -56,6 +56,12 @@ class GgufSource(Source):
         """Return as `Source.kind`: an embedder's file names its pooling."""
         with naming(self.path, _AGAIN), within(self.path):
             return "encode" if pooled(self._file.settings) else "generate"
+
+    def refuse_generator(self) -> None:
+        """Refuse as `Source.refuse_generator` a language model whose file names the pooling of an embedder."""
+        name = str(self._file.settings.get("general.architecture"))
+        if self.kind == "encode" and name in ARCHITECTURES and not ARCHITECTURES[name].encodes:
+            raise self.refuse_use(f"{name}.pooling_type makes it an embedding model", "encode", "encode")
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return as `Source.read`."""

@@ -42,7 +42,7 @@ from .sentence_transformers import (
     tokenizer_settings,
     with_settings,
 )
-from .source import Source
+from .source import ALONE, Source
 from .static import is_static, read_sparse_static, read_static
 
 CONFIG = "config.json"
@@ -58,8 +58,9 @@ Export its numbers where you trust the file,
 and move it out of the folder. The logits of texts are then engine.encode(texts) @ coef.T + intercept"""
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
 """How the names of the classes of transformers end that generate tokens."""
-_WITH_HEAD = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-"""How the names of those end whose heads only encoders have here."""
+_WITH_HEAD = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
+              "ForQuestionAnswering": "answer"}
+"""How the names of those end whose heads only encoders have here, and the commands that run them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class FolderSource(Source):
         if family.read_generator is None:
             return "encode"
         if family.read_encoder is None:
-            self._refuse_head(values)
+            self._refuse_head(family, values)
             return family.generates
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -111,15 +112,29 @@ class FolderSource(Source):
                              f'kind="encode" or kind="{family.generates}"')
         return family.generates if any(name.endswith(_GENERATES) for name in names) else "encode"
 
-    def _refuse_head(self, values: Values) -> None:
-        """Raise `UnsupportedError` for a family that generates alone, and a class with a head that would be lost."""
+    def _refuse_head(self, family: Family, values: Values) -> None:
+        """Raise `UnsupportedError` for a class with a head, which would be lost in a model that generates."""
         names = values.get("architectures")
         for name in names if isinstance(names, list) else []:
-            if isinstance(name, str) and name.endswith(_WITH_HEAD):
+            command = next((own for end, own in _WITH_HEAD.items() if str(name).endswith(end)), None)
+            if command is not None and family.read_encoder is None:
                 raise UnsupportedError(
                     f"{self.folder.label(CONFIG)}: it names {shown(name)}, and the engine reads no such head of "
-                    f"{shown(values.get('model_type'))} models; kind=\"generate\" (engine generate) loads the language "
-                    "model without it")
+                    f"{shown(values.get('model_type'))} models. {ALONE}")
+            if command is not None:
+                raise self.refuse_use(f"{CONFIG} names {shown(name)}, whose head would be lost", "encode", command)
+
+    def refuse_generator(self) -> None:
+        """Refuse as `Source.refuse_generator` a folder with modules.json, or with the class of a head."""
+        if not self.folder.has(CONFIG):
+            return
+        family, values = _family(self.folder, "AutoModelForCausalLM")
+        if family.read_generator is None:
+            return
+        if self.folder.has(MODULES):
+            kind, what = ("rank", "a reranker") if has_logit_score(self.folder) else ("encode", "an embedding model")
+            raise self.refuse_use(f"{MODULES} makes it {what}", kind, kind)
+        self._refuse_head(family, values)
 
     def answers(self) -> tuple[int, ...] | None:
         """Return as `Source.answers`, from the module LogitScore of sentence-transformers."""
@@ -204,7 +219,7 @@ class FolderSource(Source):
             return _Read((read_static if isinstance(modules, Static) else read_sparse_static)(home, self._memory))
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
-            self._refuse_head(values)
+            self._refuse_head(family, values)
             raise self.refuse_kind("encode", family.generates)
         with home.within(CONFIG):
             part = family.read_encoder(values)

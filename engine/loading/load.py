@@ -87,6 +87,7 @@ def choose_kind(source: Source, kind: str | None) -> str:
     """Return the kind of use that the caller asks for, or for None that of the files; raises `InputError`."""
     if kind is not None and (not isinstance(kind, str) or kind not in CLASS_OF_KIND):
         raise InputError(f"kind must be None or one of {', '.join(CLASS_OF_KIND)}, not {shown(kind)}")
+    source.kind_given = source.kind_given or kind is not None
     return source.kind if kind is None else kind
 
 

@@ -13,6 +13,9 @@ from ..weights.model import Model
 
 CLASS_OF_KIND = {"encode": "Engine", "generate": "Generator", "rank": "Reranker", "transcribe": "Transcriber"}
 """The class that serves each kind of use."""
+ALONE = ('engine.load(path, kind="generate"), or engine convert --kind generate on the command line, takes the '
+         "language model alone")
+"""What a message says of files of another use."""
 _HOLDS = {
     "encode": "an encoder, which generates no tokens",
     "generate": "a model that generates tokens",
@@ -43,6 +46,8 @@ class Source(ABC):
     """The precision in which the model will run, by its name; None for that of its weights."""
     long_context: bool = False
     """Whether to take the rotary positions beyond the length of the training, of a model with two tables of them."""
+    kind_given: bool = False
+    """Whether the caller said the kind of use, as with the argument `kind` of `engine.load`."""
     longest: int | None = None
     """After `read`: the tokens of a sequence with `long_context`, of a model with two tables; None for other models."""
 
@@ -93,6 +98,14 @@ class Source(ABC):
         return UnsupportedError(f"{self.path}: this is {_HOLDS[holds]}, so it cannot {kind}; load it with "
                                 f"{CLASS_OF_KIND[holds]}{command}, or with engine.load, which finds the class by "
                                 "itself")
+
+    def refuse_generator(self) -> None:  # noqa: B027, because most formats say their kind of use, which `read` compares
+        """Raise `UnsupportedError` for files of another use whose language model would generate without being asked."""
+
+    def refuse_use(self, found: str, kind: str, command: str) -> UnsupportedError:
+        """Return that error. found: what the files are. kind, command: of use, and of the command line."""
+        return UnsupportedError(f"{self.path}: {found}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
+                                f"engine {command}), or with engine.load, which finds the class by itself. {ALONE}")
 
     def refuse_task(self, task: str | None, reason: str) -> None:
         """Raise `InputError` unless the task is None."""

@@ -169,20 +169,20 @@ class GenerationConfig:
             raise InputError("a prompt must have at least one token")
         return tokens
 
-    def limit(self, prompt: int, longest: int | None) -> int:
+    def limit(self, prompt: int, longest: int | None, advice: str = "") -> int:
         """Return the most tokens, prompt included, of a request whose prompt has this number of tokens.
 
         longest: the most tokens that the model reads. The last token of a result is not read any more, so that
-        longest + 1 tokens are possible.
+        longest + 1 tokens are possible. advice: as in `check_length`.
         """
-        check_length("the prompt", prompt, longest)
+        check_length("the prompt", prompt, longest, advice=advice)
         most = math.inf if longest is None else longest + 1
         if self.max_new_tokens is not None:
             limit = prompt + self.max_new_tokens
             if limit > most:
                 raise InputError(
                     f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than the model "
-                    f"has positions for; give at most {most - prompt}"
+                    f"has positions for; give at most {most - prompt}{advice}"
                 )
         else:
             limit = prompt + NEW_TOKENS if self.max_length is None else self.max_length
@@ -194,15 +194,16 @@ class GenerationConfig:
         return limit
 
 
-def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads", at_least: bool = False) -> None:
+def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads", at_least: bool = False,
+                 advice: str = "") -> None:
     """Raise `InputError` for a part of a request with more tokens than the model's positions allow.
 
     part: what the message calls it. longest: the most tokens; None for any number. verb: what the model does with the
-    part. at_least: whether the part may have more than these tokens.
+    part. at_least: whether the part may have more than these tokens. advice: what else to do, for the message's end.
     """
     if longest is not None and tokens > longest:
         raise InputError(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
-                         f"{longest:,}; shorten it")
+                         f"{longest:,}; shorten it{advice}")
 
 
 def ids_array(name: str, ids: Any, check: Callable[[int], object] | None = None) -> NDArray[np.int64]:

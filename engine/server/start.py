@@ -12,12 +12,14 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
 from ..base.errors import InputError
+from ..files.claims import claim
 from . import logs
 from .app import Served, make_app
 from .protocol import Protocol
@@ -27,46 +29,78 @@ BACKLOG = 2048
 """Connections that wait to be taken."""
 
 
-def bind(settings: Settings) -> socket.socket:
-    """Return a socket that is bound to the address of a server, and does not listen yet; raises `InputError`.
+@contextlib.contextmanager
+def bind(settings: Settings) -> Iterator[socket.socket]:
+    """Give a socket that is bound to the address of a server, and does not listen yet; raises `InputError`.
 
-    A server binds before it loads its model, so that an address in use is known at once.
+    A server binds before it loads its model, so that an address in use is known at once. The server of a Unix socket
+    locks a file PATH.lock beside it, since a socket that does not listen yet looks like that of a server that died.
+    Both files are deleted at the end of the block.
     """
-    try:
-        if settings.uds is not None:
-            return _bound(socket.AF_UNIX, settings.uds)
+    with contextlib.ExitStack() as stack:
+        try:
+            found = stack.enter_context(_opened(settings, stack))
+        except OSError as error:
+            raise _refusal(settings, error) from error
+        yield found
+
+
+def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
+    """Return the bound socket of a server; stack: gets what is to do when the server ends."""
+    path = settings.uds
+    if path is None:
         [family, _, protocol, _, address], *_ = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return _bound(family, address, protocol)    # asyncio sets TCP_NODELAY where it is TCP's, and not 0
-    except OSError as error:
-        own = f"--host {settings.host} --port {settings.port}"
-        asked = own if settings.uds is None else f"--uds {settings.uds}"
-        raise InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port"
-                         ) from error
+    if not path:
+        raise InputError("--uds is empty; give the path of a socket, or leave it out")
+    give_up = claim(Path(f"{path}.lock"), 0o600)
+    if give_up is None:
+        raise InputError(f"--uds {path}: another server has it; choose another path")
+    stack.callback(give_up)
+    _remove_old(path)
+    mask = os.umask(0o177)      # this user alone may open it
+    try:
+        found = _bound(socket.AF_UNIX, path)
+    finally:
+        os.umask(mask)
+    stack.callback(_delete, path)
+    return found
 
 
 def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
-    """Return a socket that is bound to an address; a Unix socket at which no server listens is replaced."""
+    """Return a socket that is bound to an address."""
     with contextlib.ExitStack() as stack:
         found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
-        if family == socket.AF_UNIX:
-            _remove_old(address)
-            mask = os.umask(0o177)      # this user alone may open it
-            try:
-                found.bind(address)
-            finally:
-                os.umask(mask)
-        else:
+        if family != socket.AF_UNIX:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
+        found.bind(address)
         stack.pop_all()
         return found
 
 
+def _delete(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _refusal(settings: Settings, error: OSError) -> InputError:
+    """Return the error for an address at which no server can listen."""
+    own = f"--host {settings.host} --port {settings.port}"
+    asked = own if settings.uds is None else f"--uds {settings.uds}"
+    return InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port")
+
+
+def listen(listener: socket.socket, settings: Settings) -> None:
+    """Let a socket of `bind` listen; raises `InputError` if another one, bound at the same time, does so already."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise _refusal(settings, error) from error
+
+
 def _remove_old(path: str) -> None:
     """Remove a Unix socket at which no server listens; raises `InputError` for anything else at its path."""
-    if not path:
-        raise InputError("--uds is empty; give the path of a socket, or leave it out")
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
@@ -101,7 +135,7 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
     logs.log_as_json()
     descriptors = raise_descriptors()
     address = address_of(listener)
-    listener.listen(BACKLOG)
+    listen(listener, served.settings)
 
     def begin() -> None:
         logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
@@ -114,9 +148,6 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
         asyncio.run(Server(served, begin).serve(sockets=[listener]))
     finally:
         served.close()
-        if served.settings.uds is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(served.settings.uds)
     logs.write("stop", address=address)
 
 

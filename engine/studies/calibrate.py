@@ -326,7 +326,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     fitted_tokens = 0
     for i in first:
-        model.score_tokens([requests[i]], [tokens[i]], stop, keep)
+        model.score_tokens(requests[i], tokens[i], stop, keep, i)
         fitted_tokens = sum(len(own) for _, own in kept)
         if fitted_tokens >= most:
             break
@@ -342,7 +342,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     with progress(len(rest), show_progress_bar, "Calibration") as advance:
         for i in rest:
-            model.score_tokens([requests[i]], [tokens[i]], stop, summarise_both)
+            model.score_tokens(requests[i], tokens[i], stop, summarise_both, i)
             advance(1)
     before, after = (measure_summary(np.concatenate(found)) for found in summaries)
     calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})

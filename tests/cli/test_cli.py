@@ -16,6 +16,7 @@ from engine.weights.quantize import is_bounded
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.generators import language_model, translator
+from ..tools.paths import DECODERS
 from ..tools.tiny_models import D, hf_folder, hf_tensors, random_model
 from ..tools.tiny_text import tiny_text
 
@@ -396,6 +397,18 @@ def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
     assert [line[:4] for line in lines[2:6]] == [["1", "step", "after", "32"], ["8", "step", "after", "32"],
                                                  ["32", "step", "after", "32"], ["1", "prompt", "of", "20"]]
     assert all("%" in line[-1] for line in lines[2:6])
+
+
+def test_bench_of_two_tables_of_positions(tmp_path, capsys, monkeypatch):
+    bench = pytest.importorskip("engine.studies.bench_generation", reason="the compiled kernels are not built")
+    measured = []
+    monkeypatch.setattr(bench, "measure", lambda model: measured.append(model) or [])
+    for options, longest in (([], 32), (["--long-context"], 64)):
+        assert main(["bench", str(DECODERS / "phi3_long"), "--backend", "reference", *options]) == 0
+        assert measured[-1].config.longest_sequence == longest
+    save(language_model(), tmp_path / "model.npz")
+    assert main(["bench", str(tmp_path / "model.npz"), "--long-context"]) == 1
+    assert "engine convert FOLDER OUT.npz --long-context" in capsys.readouterr().err
 
 
 def test_info_prints_each_kind_of_layer_once(model, capsys):

@@ -320,8 +320,17 @@ def test_two_tables_of_positions(tmp_path, of_file):
     assert np.abs(Exact(long).logits(None, ids) - expected).max() <= 1e-6 * np.abs(expected).max()
     _, ids, expected, _ = Expected("phi3_long").sequences[2]
     assert np.abs(Exact(long).logits(None, ids) - expected).max() > 1e-3 * np.abs(expected).max()
-    with pytest.raises(InputError, match="32"):
-        Generator.load(path, backend="reference").generate([[3] * 33], max_new_tokens=1)
+    generator = Generator.load(path, backend="reference")
+    for call, least in ((lambda: generator.generate([[3] * 33], max_new_tokens=1), "at most 32; shorten it"),
+                        (lambda: generator.generate([[3] * 30], max_new_tokens=4), "give at most 3"),
+                        (lambda: generator.score([[3] * 34]), "at most 33; shorten it"),
+                        (lambda: generator.score([[3]], [[3] * 33]), "shorten it"),
+                        (lambda: generator.stream([3] * 33), "at most 32; shorten it")):
+        with pytest.raises(InputError, match=rf"{least}, or load the model with long_context=True \(--long-context\), "
+                                             "with which it reads 64 tokens"):
+            call()
+    with pytest.raises(InputError, match=r"at most 64; shorten it$"):
+        Generator.load(path, backend="reference", long_context=True).generate([[3] * 65], max_new_tokens=1)
 
 
 @pytest.mark.parametrize("name", ["phi3", "bart"])

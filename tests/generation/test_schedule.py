@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError
-from engine.generation.schedule import BLOCK, CHUNK, FRESH, Budget, Pace, Schedule
+from engine.generation.schedule import CHUNK, FEWEST, FRESH, Budget, Pace, Schedule
 from engine.generation.sequences import Sequence
 from engine.generation.works import Entry
 
@@ -63,7 +63,7 @@ def test_something_is_always_read():
     paced.measured(5, 0, 1.0)
     for _ in range(3):
         paced.measured(5, 16, 100.0)
-    assert paced.size(5) == BLOCK
+    assert paced.size(5) == FEWEST
 
 
 def test_priority_comes_before_arrival():
@@ -109,7 +109,7 @@ def test_a_clock_that_says_nonsense_stops_no_prompt(seconds, decoding):
         if sequences[0].unread:
             chosen = read(schedule, decoding, sequences)
             schedule.measured(decoding, sum(n for _, n in chosen), seconds)
-    assert sequences[0].read >= 18 * BLOCK
+    assert sequences[0].read >= 18 * FEWEST
 
 
 def test_requests_enter_in_the_same_order():
@@ -139,15 +139,14 @@ def test_a_step_takes_no_longer_than_the_pace_allows(cost, decoding):
     for step in range(400):
         token = cost * (1 if step < 200 else 4)
         n = sum(n for _, n in read(schedule, decoding, sequences))
-        assert n >= BLOCK or (decoding and not n)
-        assert n % BLOCK == 0
-        if step > 30 and not 200 <= step < 220 and n > BLOCK:
+        assert n >= FEWEST or (decoding and not n)
+        if step > 30 and not 200 <= step < 220 and n > FEWEST:
             assert n * token < allowed * 1.25
         sizes.append(n)
         schedule.measured(decoding, n, (base + n * token) * rng.uniform(0.95, 1.05))
     for tokens, sized in ((cost, sizes[100:200]), (4 * cost, sizes[300:])):
         most = allowed / tokens
-        assert sorted(sized)[len(sized) // 2] > min(0.7 * most - BLOCK, 4000)
+        assert sorted(sized)[len(sized) // 2] > min(0.7 * most - FEWEST, 4000)
 
 
 def test_steps_without_a_prompt_are_measured_anew():
@@ -162,7 +161,7 @@ def test_steps_without_a_prompt_are_measured_anew():
         schedule.measured(20, n, base + n * 1e-3)
     assert sizes.count(0) == 6
     for part in (sizes[2 * FRESH : 3 * FRESH], sizes[-FRESH:]):
-        assert sorted(part)[FRESH // 2] == 48, "the others take longer, and a token takes no longer"
+        assert sorted(part)[FRESH // 2] in (49, 50), "the others take longer, and a token takes no longer"
 
 
 def test_one_source_starts_in_a_step_while_others_wait_for_a_token():

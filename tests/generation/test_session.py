@@ -21,11 +21,12 @@ from engine.backends.steps import Scores
 from engine.base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
 from engine.generation.calls import generate, last_logits, score
 from engine.generation.results import Request
-from engine.generation.schedule import BLOCK, Budget, Pace
-from engine.generation.scoring import LastLogits, Scoring
+from engine.generation.schedule import FEWEST, Budget, Pace
+from engine.generation.scoring import AllLogits, LastLogits, Scoring
 from engine.generation.session import Session
 from engine.model.generation_config import GenerationConfig
 
+from ..golden.table_model import table_logits
 from ..tools.sessions import finish, shared_session
 from .table_stepper import TableStepper
 
@@ -127,7 +128,7 @@ def test_parts_of_prompts_ask_for_no_scores():
     assert parts[0].tokens.tolist() == long.prompt[: len(parts[0].tokens)]
     assert [row.scored for row in parts] == [0] * (len(parts) - 1) + [1]
     assert all(any(len(row.tokens) == 1 for row in step) for step in stepper.steps[3:50]), "the other one goes on"
-    assert {len(row.tokens) % BLOCK for row in parts[:-1]} == {0}
+    assert min(len(row.tokens) for row in parts[:-1]) >= FEWEST
     assert second.result() == alone(long)
     assert first.end is not None
 
@@ -140,10 +141,13 @@ def test_scores_and_last_logits_beside_generations():
     scored = [(Request(None, [5] * n, CONFIGS[0]), [*range(3, 3 + m)]) for n, m in ((1, 0), (3, 19), (30, 5))]
     generated = [session.submit(request_of(i, config)) for i, config in enumerate(CONFIGS)]
     ranks = session.submit(LastLogits(prompts, [4, 9]))
+    text = np.arange(3, 18)
+    logits = session.submit(AllLogits(text, 23))
     scores = [session.submit(Scoring(stepper, *each)) for each in scored]
     finish(session)
     stepper.assert_clean()
     assert np.array_equal(ranks.result(), last_logits(TableStepper(bias=BIAS), [prompts], [4, 9])[0])
+    assert np.array_equal(logits.result(), [table_logits(text[: i + 1], 23, BIAS) for i in range(len(text))])
     for handle, (request, ids) in zip(scores, scored, strict=True):
         assert handle.result() == score(TableStepper(bias=BIAS), [request], [ids])[0]
     assert [handle.result() for handle in generated] == [alone(request_of(i, own)) for i, own in enumerate(CONFIGS)]
@@ -162,6 +166,17 @@ class Damaged(TableStepper):
         logits[np.array(lines[True], bool)], total[np.array(lines[False], bool)] = np.nan, np.nan
         top = replace(scores.top, log_sum_exp=total)
         return Scores(scores.hypotheses, finite_rows(rows, logits, top), logits, top)
+
+
+def test_all_logits_may_be_nan_and_come_in_large_parts():
+    stepper = Damaged(bias=BIAS)
+    session = Session(stepper, Budget(64, 100))
+    handle = session.submit(AllLogits(np.array([20, *range(3, 19)] * 10), 23))
+    finish(session)
+    stepper.assert_clean()
+    assert [len(row.tokens) for [row] in stepper.steps] == [100, 70]
+    assert handle.result().shape == (170, 23)
+    assert np.isnan(handle.result()).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -423,10 +438,22 @@ def test_a_session_does_not_go_on_in_a_forked_child():
     assert handle.result() == alone(request_of(0))
 
 
+class Counting(Session):
+    """Counts how often each request ends."""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self.ends = []
+
+    def _end_one(self, work, end):
+        self.ends.append(work.entry.number)
+        super()._end_one(work, end)
+
+
 def test_threads_submit_cancel_and_wait_while_another_steps():
     """Nothing is lost and nothing comes twice."""
     stepper = TableStepper(bias=BIAS)
-    session = Session(stepper, Budget(64), pace=Pace())
+    session = Counting(stepper, Budget(64), pace=Pace())
     requests = [request_of(i, config) for i, config in enumerate(CONFIGS * 2)]
     expected = [[result.ids for result in alone(request)] for request in requests]
     wrong, leaves = [], threading.Event()
@@ -474,6 +501,7 @@ def test_threads_submit_cancel_and_wait_while_another_steps():
     finish(session)
     assert not wrong
     stepper.assert_clean()
+    assert sorted(session.ends) == [*range(OPERATIONS // 8 * 8)]
     assert not session._works
     assert not session._reading
 
@@ -487,7 +515,7 @@ def test_statistics():
     session.step()
     statistics = session.statistics()
     assert (statistics.waiting, statistics.rows) == (3, 0)
-    assert statistics.prompt_tokens == 200 - BLOCK + 2
+    assert statistics.prompt_tokens == 200 - FEWEST + 2
     assert statistics.step_seconds > 0
     session.close()
     assert session.statistics().waiting == 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from engine import GenerationConfig, Generator, InputError, Model, Transformer, calibrate
+from engine.generation import lengths, scoring
 from engine.generation.lengths import Lengths
 from engine.text.tokenizer import Tokenizer
 
@@ -113,6 +114,21 @@ def test_long_texts_to_score(as_item):
         "input 1: the target has 91 tokens, but the model scores at most 90; shorten it")
     assert refusal(lambda: language.score([[4], words(50)], [words(4), as_item(42)])).startswith(
         "input 1: the prompt with its continuation has 92 tokens, but the model scores")
+
+
+@pytest.mark.parametrize("reads", [language_model, translator])
+def test_a_continuation_is_checked_once(reads, monkeypatch):
+    checked, check = [], lengths.check_continuation
+    for module in (lengths, scoring):
+        monkeypatch.setattr(module, "check_continuation", lambda *given: (checked.append(given), check(*given))[1])
+    model = Generator(reads(TEXT), threads=1)
+    model.score([words(9), [4, 5]], *([] if reads is language_model else [[[5, 6], words(4)]]))
+    assert len(checked) == 2
+
+
+def test_ids_to_calibrate_with_are_named_by_their_place():
+    found = refusal(lambda: calibrate(generator(language_model), [[4, 90 + i] for i in range(4)]))
+    assert re.match(r"input (\d): a continuation has the id 9\1, but the model has 50 tokens", found)
 
 
 def test_the_longest_that_fit_are_read_whole():

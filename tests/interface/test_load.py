@@ -68,6 +68,30 @@ def test_the_caller_decides(name, kind, served):
     assert type(engine.load(found(name), kind=kind, **OPTIONS)) is served
 
 
+@pytest.mark.parametrize(("name", "architecture", "words"), [
+    ("generating/qwen2", "Qwen2ForSequenceClassification", r"config.json names 'Qwen2ForSequenceClassification', whose "
+     r"head would be lost; load it with Engine \(on the command line, engine classify\)"),
+    ("generating/bart", "BartForQuestionAnswering", r"load it with Engine \(on the command line, engine answer\)"),
+    ("generating/gemma2", "Gemma2ForTokenClassification", "the engine reads no such head of 'gemma2' models"),
+    ("generating/qwen3", "", r"modules.json makes it an embedding model; load it with Engine \(.*, engine encode\)"),
+    ("reranker", None, r"modules.json makes it a reranker; load it with Reranker \(on the command line, engine rank\)"),
+])
+def test_a_folder_of_another_use_does_not_generate_in_silence(tmp_path, name, architecture, words):
+    """A caller who says kind="generate" has the language model without its head, in another process too."""
+    folder = tmp_path / "model"
+    if architecture:
+        with_architectures(name, folder, [architecture])
+    else:
+        shutil.copytree(found(name), folder)
+    if architecture == "":
+        write_modules(folder, [("Transformer", ""), ("Pooling", "1_Pooling")])
+    with pytest.raises(UnsupportedError, match=words) as error:
+        Generator.load(folder, **OPTIONS)
+    assert 'engine.load(path, kind="generate"), or engine convert --kind generate' in str(error.value)
+    asked = engine.load(folder, kind="generate", **OPTIONS)
+    assert type(pickle.loads(pickle.dumps(asked))) is type(asked) is Generator
+
+
 def with_modules(folder):
     """Write an encoder with the modules of sentence-transformers."""
     shutil.copytree(found("bert"), folder)

@@ -82,10 +82,12 @@ def test_bad_embedders(tmp_path, changes, words):
         engine.load(path)
 
 
-def test_the_other_class_is_refused(tmp_path):
+@pytest.mark.parametrize(("name", "words"), [
+    ("bert", "'bert' is an encoder"), ("qwen3_old", "qwen3.pooling_type makes it an embedding model")])
+def test_the_other_class_is_refused(tmp_path, name, words):
     path = tmp_path / "m.gguf"
-    path.write_bytes(file_of("bert")[0])
-    with pytest.raises(UnsupportedError, match="load it with Engine"):
+    path.write_bytes(file_of(name)[0])
+    with pytest.raises(UnsupportedError, match=f"{words}; load it with Engine"):
         Generator.load(path)
 
 

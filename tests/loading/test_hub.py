@@ -438,6 +438,8 @@ def test_the_command_line(hub, tmp_path, capsys):
     assert "has no revision 'v9'" in capsys.readouterr().err
     for wrong, words in ((["fetch", "tiny"], "'tiny' is no name of a model on the hub; expected org/name"),
                          (["fetch", NAME, "-o", "m.npz"], "add --packed"),
+                         (["fetch", NAME, "--long-context"], "add --packed"),
+                         (["fetch", NAME, "--packed", "--long-context"], "long_context=True is for language models"),
                          (["fetch", NAME, "--packed", "-o", "m.bin"], "must be named *.npz")):
         assert main(wrong) == 1
         assert words in capsys.readouterr().err

@@ -83,6 +83,29 @@ def test_a_tensor_that_a_model_may_compute_with_is_never_left_out(tmp_path, sour
         Engine.load(path, **OPTIONS) if source.parent == ENCODERS else Generator.load(path, **OPTIONS)
 
 
+@pytest.mark.parametrize("name", ["pegasus", "marian"])
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_table_of_positions_is_compared_with_the_sinusoids(tmp_path, name, part):
+    """A file may hold the table that the engine computes, also rounded to float16."""
+    key = f"model.{part}.embed_positions.weight"
+    right = getattr(load_model(DECODERS / name), part).weights["embeddings.position"]
+    path = changed(tmp_path / "right", DECODERS / name, {key: right.astype(np.float16)})
+    found = getattr(load_model(path), part).weights["embeddings.position"]
+    assert found.tobytes() == right.tobytes()
+    wrong = right.copy()
+    wrong[3, 4] += 0.01
+    nan = right.copy()
+    nan[0, 0] = np.nan
+    for number, (table, words) in enumerate((
+        (wrong, r"differs from it by up to 0\.01;"), (nan, "differs from it by up to nan"),
+        (right[:-1], rf"has the shape \[{len(right) - 1}, 12\] in place of \[{len(right)}, 12\]"),
+    )):
+        path = changed(tmp_path / str(number), DECODERS / name, {key: table})
+        with pytest.raises(UnsupportedError, match=rf"of {name} models, which are sinusoids, and "
+                                                   rf"{part}\.embed_positions\.weight {words}"):
+            load_model(path)
+
+
 def test_language_models_that_encode(tmp_path):
     """Without its class in config.json, a folder generates, as before; the class of the encoder, or modules, encode."""
     path = changed(tmp_path / "a", DECODERS / "qwen2", architectures=None)
@@ -99,7 +122,7 @@ def test_language_models_that_encode(tmp_path):
     ("bloom", "BloomForTokenClassification"), ("gpt2", "GPT2ForSequenceClassification"),
 ])
 def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
-    """The caller who says that the model shall generate has it without the head."""
+    """The caller who says kind="generate" has the model without the head."""
     path = changed(tmp_path / "model", DECODERS / name, architectures=[architecture])
     for load in (load_model, Engine.load):
         with pytest.raises(UnsupportedError, match=f"it names '{architecture}', and the engine reads no such head of"):

@@ -74,7 +74,7 @@ MISTAKES = (
         file="engine/weights/parameters.py",
         right="slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))",
         wrong="slabs = (flat[i : i + SLAB] for i in range(0, flat.size // SLAB * SLAB, SLAB))",
-        tests="tests/loading/test_load_and_save.py tests/weights/test_checked_models.py",
+        tests="tests/loading/test_load_and_save.py tests/weights/test_model.py",
         caught_by=("tests/loading/test_load_and_save.py::test_all_that_is_wrong_with_the_weights_is_in_one_error",),
     ),
     Mistake(
@@ -206,8 +206,8 @@ MISTAKES = (
         file="engine/files/folder.py",
         right="if twice := sorted(arrays.keys() & found.keys()):",
         wrong="if twice := sorted(arrays.keys() & {shard}):",
-        tests="tests/files/test_folders.py",
-        caught_by=("tests/files/test_folders.py::test_a_tensor_in_two_shards_is_refused",),
+        tests="tests/files/test_folder.py",
+        caught_by=("tests/files/test_folder.py::test_a_tensor_in_two_shards_is_refused",),
     ),
     Mistake(
         name="colbert-not-normalized",

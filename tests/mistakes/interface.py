@@ -85,8 +85,8 @@ MISTAKES = (
         file="engine/interface/auto_precision.py",
         right='return float(np.min((a * b).sum(axis=1)))',
         wrong='return float(np.mean((a * b).sum(axis=1)))',
-        tests="tests/encoding/test_auto_precision.py",
-        caught_by=("tests/encoding/test_auto_precision.py::test_the_worst_vector_decides",),
+        tests="tests/interface/test_auto_precision.py",
+        caught_by=("tests/interface/test_auto_precision.py::test_the_worst_vector_decides",),
     ),
     Mistake(
         name="start-of-a-known-prompt-too-long",
@@ -96,5 +96,14 @@ MISTAKES = (
         wrong="limit = self.max_length - len(self._end)",
         tests="tests/interface/test_reranker.py",
         caught_by=("tests/interface/test_reranker.py::test_the_prompt_of_a_known_model",),
+    ),
+    Mistake(
+        name="classifier-generates",
+        what="The folder of a classifier, of an embedding model or of a reranker generates in silence.",
+        file="engine/interface/loaded.py",
+        right='        if kind == "generate" and not source.kind_given:\n',
+        wrong='        if kind == "other":\n',
+        tests="tests/interface/test_load.py -k silence",
+        caught_by=("tests/interface/test_load.py::test_a_folder_of_another_use_does_not_generate_in_silence",),
     ),
 )

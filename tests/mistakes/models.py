@@ -400,6 +400,15 @@ MISTAKES = (
         caught_by=("tests/families/test_masks_and_limits.py::test_texts_beyond_the_limit_of_big_bird",),
     ),
     Mistake(
+        name="table-of-positions-not-compared",
+        what="A table of positions in a file that is none of sinusoids is passed over.",
+        file="engine/families/bart.py",
+        right="<= rounding:",
+        wrong=">= 0:",
+        tests="tests/loading/test_left_out.py -k sinusoids",
+        caught_by=("tests/loading/test_left_out.py::test_a_table_of_positions_is_compared_with_the_sinusoids",),
+    ),
+    Mistake(
         name="decoder-reads-the-text-unshifted",
         what="The decoder that BART's heads read gets the text itself, and not the text one token later.",
         file="engine/interface/reading_decoder.py",

@@ -71,6 +71,15 @@ MISTAKES = (
         caught_by=("tests/backends/cpu/test_decoder.py::test_the_cache_changes_no_bit",),
     ),
     _native(
+        name="sums-of-parts-in-one-place",
+        what="The sums of the ranges of several parts of prompts lie in one place.",
+        file="engine/backends/cpu/native/state.pxi",
+        right="        if sequences[s].by_ranges:\n            sums += floats",
+        wrong="        if sequences[s].T <= FEW_ROWS:\n            sums += floats",
+        tests="tests/backends/cpu/test_decoder.py -k parts",
+        caught_by=("tests/backends/cpu/test_decoder.py::test_parts_of_many_prompts_have_the_bits_of_one",),
+    ),
+    _native(
         name="band-of-earlier-passes",
         what="The window of a query does not move with the tokens of earlier passes.",
         file="engine/backends/cpu/native/state.pxi",

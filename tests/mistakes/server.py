@@ -97,4 +97,13 @@ MISTAKES = (
         tests="tests/server/test_service.py -k 'gone or submit_cancel'",
         caught_by=("tests/server/test_service.py::test_a_client_that_has_gone_leaves_the_queue",),
     ),
+    Mistake(
+        name="socket-of-a-server-that-loads",
+        what="A server takes the Unix socket of another one that does not listen yet.",
+        file="engine/server/start.py",
+        right="    stack.callback(give_up)\n",
+        wrong="    give_up()\n",
+        tests=f"{HTTP} -k at_once",
+        caught_by=(f"{HTTP}::test_servers_that_start_at_once_on_one_socket",),
+    ),
 )

@@ -199,4 +199,13 @@ MISTAKES = (
         tests="tests/text/test_tokenizer.py",
         caught_by=("tests/text/test_tokenizer.py::test_batches",),
     ),
+    Mistake(
+        name="space-behind-the-tokens-of-phi-3",
+        what="White space behind a control token of Phi-3 in a GGUF file becomes tokens of its own.",
+        file="engine/text/vocabularies/gguf.py",
+        right='"rstrip": token["content"] not in _KEEPS_SPACE_OF_PHI3',
+        wrong='"rstrip": False',
+        tests="tests/text/test_gguf_tokenizer.py -k transformers",
+        caught_by=("tests/text/test_gguf_tokenizer.py::test_the_ids_of_transformers",),
+    ),
 )

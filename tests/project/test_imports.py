@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -57,25 +59,42 @@ def listed_packages():
     return found
 
 
-def imported_names(path, root, for_types=True):
-    """Yield each import of a file, at its top or inside a function, as the list of the parts of a dotted name.
+@dataclass(frozen=True)
+class Source:
+    """What a file imports, at its top or inside a function, and which attributes of names it reads."""
 
-    root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], even if c is not a module.
-    for_types: whether imports under `if TYPE_CHECKING:` count, which no program runs.
+    imports: list[tuple[tuple[str, ...], bool]]
+    """The parts of each dotted name, and whether the import is under `if TYPE_CHECKING:`, which no program runs."""
+    attributes: list[tuple[str, str]]
+    """The name and the attribute of each `name.attribute`."""
+
+
+@cache
+def read(path, root):
+    """Return the `Source` of a file of a package, whose folder is root; each file is parsed once, and no tree is kept.
+
+    `from a.b import c` gives (a, b, c), even if c is not a module.
     """
     package = [root.name, *path.relative_to(root).parent.parts]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typed = {inner for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-             for statement in node.body for inner in ast.walk(statement)}
-    for node in ast.walk(tree):
-        if not for_types and node in typed:
-            continue
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    typed = {inner for node in nodes if isinstance(node, ast.If) and isinstance(node.test, ast.Name)
+             and node.test.id == "TYPE_CHECKING" for statement in node.body for inner in ast.walk(statement)}
+    imports, attributes = [], []
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = [*base, *(node.module.split(".") if node.module else [])]
-            yield from ([*base, alias.name] for alias in node.names)
+            imports += [((*base, alias.name), node in typed) for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".") for alias in node.names)
+            imports += [(tuple(alias.name.split(".")), node in typed) for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            attributes.append((node.value.id, node.attr))
+    return Source(imports, attributes)
+
+
+def imported_names(path, root, for_types=True):
+    """Yield each import of a file as the parts of a dotted name. for_types: whether those for types alone count."""
+    return (name for name, typed in read(path, root).imports if for_types or not typed)
 
 
 def modules_in(folder):
@@ -83,6 +102,7 @@ def modules_in(folder):
     return {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
 
 
+@cache
 def module_of(name):
     """Return the file of the module that a dotted name is in or is, or None outside of the engine."""
     if name[0] != PACKAGE.name:
@@ -98,7 +118,7 @@ def module_of(name):
 
 def backend_of(name):
     """Return the backend that contains a dotted name, or None."""
-    return name[2] if name[:2] == ["engine", "backends"] and len(name) > 2 and name[2] in BACKEND_IMPORTS else None
+    return name[2] if name[:2] == ("engine", "backends") and len(name) > 2 and name[2] in BACKEND_IMPORTS else None
 
 
 def imports_between_backends():
@@ -172,16 +192,14 @@ def test_no_private_name_crosses_a_package():
     """Neither `from other import _name` nor `module._name` of a module that lies in another folder."""
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         for name in imported_names(path, PACKAGE):
             home = module_of(name)
             if home and home.parent != path.parent and any(re.match(r"_(?!_)", part) for part in name[1:]):
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {'.'.join(name)}")
         modules = {name[-1] for name in imported_names(path, PACKAGE) if (home := module_of(name))
                    and home.parent != path.parent and name[-1] in (home.stem, home.parent.name)}
-        wrong += [f"{path.relative_to(PACKAGE)} uses {node.value.id}.{node.attr}" for node in ast.walk(tree)
-                  if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr)
-                  and isinstance(node.value, ast.Name) and node.value.id in modules]
+        wrong += [f"{path.relative_to(PACKAGE)} uses {owner}.{name}" for owner, name in read(path, PACKAGE).attributes
+                  if re.match(r"_(?!_)", name) and owner in modules]
     assert not wrong
 
 

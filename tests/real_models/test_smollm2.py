@@ -1,6 +1,8 @@
 """The real SmolLM2-135M-Instruct, from its GGUF file: the logits and the texts of transformers with the same weights.
 
-tests/golden/make/smollm2.py made the golden file.
+tests/golden/make/smollm2.py made the golden file. Many mixed requests:
+
+    ENGINE_MIXED_REQUESTS=200 python -m pytest tests/real_models/test_smollm2.py -k alone
 """
 
 from __future__ import annotations
@@ -14,14 +16,11 @@ import pytest
 from engine import load_model
 from engine.backends import get_backend
 from engine.backends.steps import Row
-from engine.base.stop import NEVER
-from engine.generation.calls import generate
-from engine.generation.results import Request
 from engine.interface.generator import Generator
 from engine.model.run_config import RunConfig
 
+from ..tools.mixed_requests import check_mixed_requests, configs_of
 from ..tools.paths import DECODERS
-from ..tools.sessions import finish, shared_session
 from ..tools.smollm2 import FILE, MISSING
 
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason=MISSING)
@@ -57,19 +56,8 @@ def test_the_texts_of_transformers(model):
 
 def test_requests_of_a_session_have_the_bits_of_each_alone():
     """Prompts come in parts of random sizes, and settings differ: ENGINE_MIXED_REQUESTS says how many requests come."""
-    rng = random.Random(5)
     generator = Generator.load(FILE, precision="int8")
-    stepper = generator._model.stepper(NEVER)
-    session = shared_session(stepper, rng)
-    options = ({}, {"do_sample": True, "seed": 3, "top_k": 40, "top_p": 0.9}, {"repetition_penalty": 1.2},
-               {"num_beams": 2}, {"do_sample": True, "top_k": 0})
-    requests, handles = [], []
-    for i in range(int(os.environ.get("ENGINE_MIXED_REQUESTS", "7"))):
-        prompt = [rng.randrange(100, 49000) for _ in range(rng.randint(1, 60))]
-        requests.append(Request(None, prompt, generator.generation.changed(**options[i % 5], max_new_tokens=4)))
-        handles.append(session.submit(requests[-1]))
-        for _ in range(rng.randrange(3)):
-            session.step()
-    finish(session)
-    for request, handle in zip(requests, handles, strict=True):
-        assert handle.result() == generate(generator._model.stepper(NEVER), [request])[0]
+    count = int(os.environ.get("ENGINE_MIXED_REQUESTS", "7"))
+    check_mixed_requests(generator, generator, random.Random(5), count,
+                         configs_of(generator.generation.changed(max_new_tokens=4)), tokens=range(100, 49000),
+                         longest=400 if count > 100 else 60)

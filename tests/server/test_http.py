@@ -8,7 +8,7 @@ import stat
 import time
 from concurrent.futures import Future
 from http.client import HTTPConnection
-from threading import Thread
+from threading import Barrier, Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +26,7 @@ from engine.server import app
 from engine.server.keys import Keys
 from engine.server.service import Answer, Service, Times
 from engine.server.settings import MAX_HEADER, Settings
-from engine.server.start import address_of, bind
+from engine.server.start import address_of, bind, listen
 
 from ..tools.serving import Client, raw, serving, wait_for
 
@@ -404,21 +404,65 @@ def test_sockets(tmp_path):
         one.listen()
         assert address_of(one) == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        with pytest.raises(InputError, match="another server"):
-            bind(Settings(uds=str(path)))
-    with bind(Settings(uds=str(path))) as again:        # nobody listens there any more
-        assert again.fileno() > 0
+        assert "another server has it" in refused(uds=str(path))
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="no socket"):
-        bind(Settings(uds=str(tmp_path / "file")))
-    with pytest.raises(InputError, match="empty"):
-        bind(Settings(uds=""))
+    assert "no socket" in refused(uds=str(tmp_path / "file"))
+    assert "empty" in refused(uds="")
+    with socket.socket(socket.AF_UNIX) as other:        # of a program that locks no file
+        other.bind(str(path))
+        other.listen()
+        assert "another server listens there" in refused(uds=str(path))
     with bind(Settings(port=0)) as one:
         one.listen()
-        with pytest.raises(InputError, match="--port"):
-            bind(Settings(port=one.getsockname()[1]))
-    with pytest.raises(InputError, match="--host"):
-        bind(Settings(host="no such host.invalid"))
+        assert "--port" in refused(port=one.getsockname()[1])
+    assert "--host" in refused(host="no such host.invalid")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "socket"]
+
+
+def refused(**settings):
+    with pytest.raises(InputError) as error, bind(Settings(**settings)):
+        pass
+    return str(error.value)
+
+
+def test_servers_that_start_at_once_on_one_socket(tmp_path):
+    """One of them has it, although there is the socket of a server that died; the others end with an error."""
+    path, count = tmp_path / "socket", 8
+    for _ in range(10):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+        begin, end, bound, errors = Barrier(count), Barrier(count), [], []
+
+        def start(begin=begin, end=end, bound=bound, errors=errors):
+            begin.wait()
+            try:
+                with bind(Settings(uds=str(path))) as one:
+                    one.listen()
+                    bound.append(path.stat().st_ino)
+                    end.wait()
+            except InputError as error:
+                errors.append(str(error))
+                end.wait()
+
+        threads = [Thread(target=start) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(bound) == 1
+        assert errors == [f"--uds {path}: another server has it; choose another path"] * (count - 1)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_servers_that_start_at_once_on_one_port():
+    """Both may bind it until one of them listens."""
+    with bind(Settings(port=0)) as one:
+        own = Settings(port=one.getsockname()[1])
+        with bind(own) as two:
+            listen(two, own)
+            with pytest.raises(InputError, match=r"--port \d+ cannot be bound: .*in use"):
+                listen(one, own)
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"timeout": 0}, {"max_wait": float("nan")},

@@ -1,12 +1,17 @@
 """`engine serve` in a process of its own: it starts, stops in full flow, and says what is wrong with its options."""
 
+import os
 import signal
 import socket
+import subprocess
+import sys
+from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("uvicorn")
 
+from ..tools.paths import ROOT
 from ..tools.serving import Client, wait_for
 from .stopping import Process, once, write_model
 
@@ -49,3 +54,28 @@ def test_options(model, tmp_path):
     assert lines[0]["descriptors"] == 64
     assert [line["event"] for line in lines if line["event"] != "log"] == ["start", *["request"] * 4, "stop"]
     assert "secret" not in str(lines)
+
+
+def test_two_servers_that_start_at_once_on_one_socket(model, tmp_path):
+    """The socket of a dead server lies there. One of them serves, and the other one ends with an error."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with ExitStack() as stack:
+        both = [stack.enter_context(subprocess.Popen(
+            [sys.executable, "-m", "engine", "serve", str(model), "--uds", str(path)], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})) for _ in range(2)]
+        for one in both:
+            stack.callback(one.kill)
+        wait_for(lambda: any(one.poll() is not None for one in both))
+        loser, winner = sorted(both, key=lambda one: one.poll() is None)
+        assert (loser.returncode, loser.stdout.read()) == (1, "")
+        assert f"--uds {path}: another server has it; choose another path" in loser.stderr.read()
+        assert winner.stdout.readline() == f"{model} is served at unix:{path}\n"
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert client.recv(2**16).startswith(b"HTTP/1.1 200 ")
+        winner.send_signal(signal.SIGTERM)
+        assert winner.wait(60) == 0
+    assert list(tmp_path.iterdir()) == []

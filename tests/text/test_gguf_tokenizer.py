@@ -22,7 +22,7 @@ from engine.text.vocabularies.gguf import gguf_ends, gguf_keeps_space, read_gguf
 from engine.text.vocabularies.sentencepiece import BPE, parse_model
 
 from ..tools.gguf_files import gguf
-from ..tools.paths import SMOLLM2_IDS, TOKENIZERS
+from ..tools.paths import GGUF_TOKENIZERS, SMOLLM2_IDS, TOKENIZERS
 from ..tools.smollm2 import FILE, MISSING
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -70,6 +70,17 @@ def golden(name: str) -> tuple[list[str], list[list[int]]]:
 def test_the_ids_of_the_tokenizer_that_it_was_made_from(name, settings):
     texts, expected = golden(name)
     assert ids_of(read_gguf_tokenizer(settings()), texts) == expected
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(GGUF_TOKENIZERS.iterdir())])
+def test_the_ids_of_transformers(name):
+    """tests/golden/make/gguf_tokenizers.py made them."""
+    found = json.loads((GGUF_TOKENIZERS / f"{name}.json").read_text(encoding="utf-8"))
+    given = {key: np.array(value, np.float32 if key.endswith("scores") else np.int32)
+             if key.endswith(("scores", "token_type")) else value for key, value in found["settings"].items()}
+    texts, expected = zip(*found["texts"], strict=True)
+    ids = ids_of(read_gguf_tokenizer(given), [*texts])
+    assert [(text, own, right) for text, own, right in zip(texts, ids, expected, strict=True) if own != right] == []
 
 
 def test_settings_that_went_through_a_file(tmp_path):
@@ -206,6 +217,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
                    "<0x00> to <0xFF>, and not all"),
     "a long piece": (llama(tokens=["<unk>", *("x" * i for i in range(1, 800))],
                            token_type=np.array([2] + [1] * 799, np.int32)), "at most 200 are allowed"),
+    "two runs of spaces": (llama(tokens=["<unk>", "▁▁", "  "], token_type=np.array([2, 1, 4]), scores=np.zeros(3)),
+                           "two tokens for one piece of SentencePiece"),
     "a space that is a number": (llama(add_space_prefix=3), "add_space_prefix must be true or false"),
 }
 

@@ -58,14 +58,18 @@ that is a token is not split further."""
 _ALIASES = {
     **dict.fromkeys(("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
                     "llama-bpe"),
-    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "f2llmv2"), "qwen2"),
+    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "f2llmv2", "stablelm2"), "qwen2"),
     **dict.fromkeys(("starcoder", "refact"), "smollm"),
+    "mpt": "olmo",
+    "phi-2": "gpt-2",
 }
 """Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
 _STARTS = ("llama-bpe",)
 """Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
 
 
+_KEEPS_SPACE_OF_PHI3 = ("<unk>", "<s>", "<|endoftext|>")
+"""The added tokens of Phi-3 and Phi-3.5 behind which white space stays; no setting says that the others take it."""
 ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 """The tokens at which llama.cpp ends a generation, by the names of their ids in the settings."""
 END_TEXTS = frozenset({
@@ -100,6 +104,9 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     tokens, types = _tokens(settings)
     if kind == "bert":
         tokens = [_piece(text, one) for text, one in zip(tokens, types, strict=True)]
+    if kind == "llama":     # files have spaces where the pieces of Gemma for runs of spaces have this mark
+        tokens = [text.replace(" ", "▁") if one == USER_DEFINED else text
+                  for text, one in zip(tokens, types, strict=True)]
     # "seperator" is what files say.
     names = ("bos", "cls", "seperator", "unknown") if kind == "bert" else ("bos", "eos")
     roles = {name: tokens[number] for name in names if (number := _role(settings, name, len(tokens))) >= 0}
@@ -110,6 +117,8 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
         components = _KINDS[kind](settings, tokens, types, _template(settings, roles, kind))
     added = [added_token(text, special=one != USER_DEFINED) for text, one in zip(tokens, types, strict=True)
              if one in (CONTROL, USER_DEFINED, UNKNOWN)]
+    if settings.get("general.architecture") == "phi3" and kind == "llama":
+        added = [{**token, "rstrip": token["content"] not in _KEEPS_SPACE_OF_PHI3} for token in added]
     if len(added) > MAX_ADDED:
         raise FormatError(f"{_KEYS}token_type has {len(added):,} control tokens and tokens of the user; at most "
                           f"{MAX_ADDED:,} are allowed")
@@ -182,10 +191,16 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     scores = settings.get(f"{_KEYS}scores")
     if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
+    if UNKNOWN not in types and (unknown := _role(settings, "unknown", len(tokens))) >= 0:
+        types = [UNKNOWN if i == unknown else one for i, one in enumerate(types)]   # new files call it a control token
     if types.count(UNKNOWN) != 1:
         raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
+    if len(set(tokens)) != len(tokens):
+        raise FormatError(f"{_KEYS}tokens has two tokens for one piece of SentencePiece")
     space = _adds_space(settings)
-    pieces = Pieces(tokens, scores.tolist(), types)
+    # Files give tokens of the user a score of -1000; in a model of SentencePiece they have the best one.
+    best = np.where(np.array(types) == USER_DEFINED, np.float32(0), scores)
+    pieces = Pieces(tokens, best.tolist(), types)
     return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
 
 

@@ -80,6 +80,22 @@ def check_cuts(config, name, precision, *ways):
         assert np.array_equal(np.concatenate(parts), expected), f"{config}: {threads} threads, cuts at {cuts}"
 
 
+def test_parts_of_many_prompts_have_the_bits_of_one():
+    """Parts of 64 tokens behind 1,024 others.
+
+    The first ones are divided by ranges of keys, and those whose sums have no more room (2**21 floats, 22 of these) by
+    blocks of rows.
+    """
+    config = replace(DECODERS["Llama"], num_layers=1, num_heads=16, num_kv_heads=2, head_width=16, max_positions=2048)
+    weights, tokens = make_weights(config), np.random.default_rng(1).integers(0, config.vocab_size, 1024 + 64)
+    expected = whole(compiled(config, weights), config, tokens)[-1]
+    decoder = compiled(config, weights, 2)
+    requests = open_requests(decoder, config, [7] * 26)
+    parents = [int(decoder.step([row(request, None, tokens[:1024])]).hypotheses[0]) for request in requests]
+    scores = decoder.step([row(*each, tokens[1024:]) for each in zip(requests, parents, strict=True)])
+    assert (scores.logits == expected).all()
+
+
 def by_turns(config, precision, *choices):
     """Return one of the choices: another one for the next precision, and for the next decoder."""
     return choices[(list(DECODERS.values()).index(config) + LOADABLE.index(precision)) % len(choices)]

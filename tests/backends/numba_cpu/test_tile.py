@@ -1,12 +1,11 @@
 """Test the assembly of the inner loops of int8 and bfloat16 tiles, for CPUs other than this one."""
 
-import os
 import platform
 import re
-import subprocess
-import sys
 
 import pytest
+
+from .other_cpus import run_for
 
 pytest.importorskip("numba", reason="needs numba: pip install '.[numba]'")
 
@@ -35,8 +34,7 @@ AVX2 = "+avx2,+fma"
 ICE_LAKE = f"{AVX2}{AVX512},+avx512vnni"
 
 
-@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 alone")
-@pytest.mark.parametrize(("tile", "cpu", "features", "instruction"), [
+CASES = [
     ("_linear", "haswell", AVX2, r"vfmadd\d+ps\t.*%ymm"),
     ("_linear", "icelake-server", ICE_LAKE, r"vfmadd\d+ps\t.*%zmm"),
     ("_dot", "haswell", AVX2, r"vpmaddwd\t.*%ymm"),
@@ -47,11 +45,21 @@ ICE_LAKE = f"{AVX2}{AVX512},+avx512vnni"
     ("_pairs", "icelake-server", ICE_LAKE, r"vfmadd\d+ps\t.*%zmm"),
     ("_pairs", "sapphirerapids", f"{ICE_LAKE},+avx512bf16", r"vfmadd\d+ps\t.*%zmm"),
     ("_pairs", "znver4", f"{ICE_LAKE},+avx512bf16", r"vdpbf16ps\t.*%zmm"),
-])  # fmt: skip
-def test_the_inner_loop_stays_in_registers(tile, cpu, features, instruction):
-    run = subprocess.run([sys.executable, "-c", PRINT_THE_LARGEST_TILE, tile], check=True, capture_output=True,
-                         text=True, env=os.environ | {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features})
-    products, assembly = run.stdout.split(" ", 1)
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """Return what is printed in each of the cases."""
+    found = run_for(PRINT_THE_LARGEST_TILE, [(cpu, features, [tile]) for tile, cpu, features, _ in CASES])
+    return dict(zip(CASES, found, strict=True))
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 alone")
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_inner_loop_stays_in_registers(case, printed):
+    instruction = case[-1]
+    products, assembly = printed[case].split(" ", 1)
     blocks = re.split(r"^\.LBB\w+:", assembly, flags=re.MULTILINE)
     loop = max(blocks, key=lambda block: len(re.findall(instruction, block)))
     assert len(re.findall(instruction, loop)) == int(products)

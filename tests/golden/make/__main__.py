@@ -25,6 +25,7 @@ WRITERS = {
     # in an order that can be run; the environment of each
     "bert": "models", "ops": "models", "modernbert": "models", "rotary_encoders": "models", "checkpoints": "models",
     "tokenizers": "tokenizers", "marian_tokenizer": "tokenizers", "language_tokenizers": "tokenizers",
+    "gguf_tokenizers": "tokenizers",
     "gguf": "files", "ctranslate2": "files",
     "distance_biases": "models", "hidden_states": "models", "deberta": "models", "encoders": "models",
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "torch_transformer": "models",

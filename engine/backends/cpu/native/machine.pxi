@@ -92,6 +92,7 @@ cdef struct Sequence:
     Py_ssize_t cross_run        # FROM_CROSS: bytes from the keys of a cell to its values
     Py_ssize_t picked           # how many of its last tokens are picked
     Py_ssize_t first_picked     # where the first of them lies among all picked rows
+    bint by_ranges              # FROM_CACHE: its work items are ranges of keys, not blocks of rows
     Py_ssize_t sums             # where the sums of its ranges begin in the group's, and the counts of finished ranges
     Py_ssize_t done
 

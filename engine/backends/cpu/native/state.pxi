@@ -3,8 +3,9 @@
 #
 # New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that the
 # cells round are the same for them as for later steps. A work item is a range of keys of one key head for all queries of
-# few rows, or a block of rows of a prompt. The sums of ranges wait until the last range of a head is done; the thread that
-# has computed it folds them, in the order of the ranges. The kernel gives a query the same bits in any division.
+# few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the last range of a
+# head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives a query the same
+# bits in any division.
 
 cdef extern from *:
     """
@@ -18,7 +19,9 @@ cdef enum KeySource:
     FROM_CROSS                  # those for cross-attention, computed once for each source
 
 cdef enum:
-    FEW_ROWS = 16               # up to this many rows of a sequence are divided by ranges of keys
+    FEW_ROWS = 16               # up to this many rows of a sequence are always divided by ranges of keys
+    SOME_ROWS = 64              # up to this many where the sums of the group's ranges have room
+    MOST_SUMS = 1 << 21         # the floats of that room (8 MiB)
     BLOCK_QUERIES = 256         # about how many queries a block of rows has
 
 
@@ -137,9 +140,9 @@ cdef void attend_range(const Job* job, const Instruction* op, const Group* g, co
                             call.out + i // call.heads * call.out_stride + i % call.heads * call.out_head)
 
 
-cdef Py_ssize_t attend_few_rows(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                                Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept, Private* own) noexcept nogil:
-    # Compute the items of a run of few rows whose costs, counted on from `cost`, lie in [begin, end), and return the cost
+cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                                 Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept, Private* own) noexcept nogil:
+    # Compute the items, ranges of keys, of a run whose costs, counted on from `cost`, lie in [begin, end), and return the cost
     # behind it. An item's cost is its queries times its keys. Unless all tokens have been kept, an item writes those of its
     # range.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
@@ -156,9 +159,9 @@ cdef Py_ssize_t attend_few_rows(Job* job, const Instruction* op, const Group* g,
     return cost
 
 
-cdef Py_ssize_t attend_many_rows(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
                                  Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, Private* own) noexcept nogil:
-    # The same for many rows, whose items are blocks of rows.
+    # The same for many rows, whose items are blocks of them.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0, h, row, count
     cdef CachedAttention call
@@ -184,10 +187,10 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private*
         cost = s = 0
         while s < g.count:
             count = run_of(op, g, s, &T)
-            if T > FEW_ROWS:
-                cost = attend_many_rows(job, op, g, &g.sequences[s], T, cost, begin, end, own)
+            if T <= FEW_ROWS or (op.source == FROM_CACHE and g.sequences[s].by_ranges):
+                cost = attend_by_ranges(job, op, g, &g.sequences[s], T, cost, begin, end, kept, own)
             else:
-                cost = attend_few_rows(job, op, g, &g.sequences[s], T, cost, begin, end, kept, own)
+                cost = attend_by_blocks(job, op, g, &g.sequences[s], T, cost, begin, end, own)
             s += count
         total = cost
         begin, end = total * piece // pieces, total * (piece + 1) // pieces
@@ -195,14 +198,16 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private*
 
 cdef Py_ssize_t place_sums(const Machine* m, Sequence* sequences, Py_ssize_t count, Py_ssize_t* done) noexcept nogil:
     # Find where the sums and the counts of ranges of each sequence of a group lie; return the floats of all sums.
-    cdef Py_ssize_t s, sums = 0, ranges
+    cdef Py_ssize_t s, sums = 0, ranges, floats
     done[0] = 0
     for s in range(count):
         sequences[s].sums, sequences[s].done = sums, done[0]
         ranges = max(ranges_of(sequences[s].past + sequences[s].T), ranges_of(sequences[s].S))
         done[0] += m.key_heads
-        if sequences[s].T <= FEW_ROWS and ranges > 1:
-            sums += sequences[s].T * ranges * m.sums_floats
+        floats = sequences[s].T * ranges * m.sums_floats if ranges > 1 else 0
+        sequences[s].by_ranges = sequences[s].T <= FEW_ROWS or (sequences[s].T <= SOME_ROWS and sums + floats <= MOST_SUMS)
+        if sequences[s].by_ranges:
+            sums += floats
     return sums
 
 

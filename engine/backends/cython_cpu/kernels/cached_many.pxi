@@ -2,14 +2,17 @@
 #
 #   for each QUERIES queries
 #     for each range that one of them sees
-#       K^T in panels [RANGE / NR][d][NR], V in panels [E / NR][RANGE][NR]
+#       K^T in panels [RANGE / NR][d][NR]
 #       for each CHUNK of the queries
 #         P = Q K^T                                    [CHUNK][RANGE]
 #         m, l, P as in ranges.pxi
+#         V in panels [E / NR][RANGE][NR]              before the first chunk's product
 #         O = P V                                      [CHUNK][E]
 #         fold m, l and O
 #
-# A hidden key has the weight 0, and adds an exact zero if its value is finite.
+# A cell of float32 that is as wide as a panel is one: it is multiplied where it lies. Memory delivers cells while the first
+# chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query fetch a part of
+# the keys of the next range. A hidden key has the weight 0, and adds an exact zero if its value is finite.
 
 cdef enum:
     CHUNK = 24          # queries whose scores stay in the L1 cache, a multiple of every MR
@@ -24,6 +27,7 @@ cdef struct Unpacked:
     int finite              # 1 if all values of the range are finite, 0 if not, -1 if not checked yet
     Py_ssize_t begin        # the keys that were unpacked, in the range
     Py_ssize_t end
+    bint values_unpacked
     float* p                # [CHUNK][RANGE]
     float* product          # [CHUNK][E]
     float* unused           # [NR]
@@ -105,24 +109,43 @@ cdef void attend_query_group(const CachedAttention* call, Unpacked* u) noexcept 
         seen_in_range(call, u.first + u.n - 1, u.range * RANGE, &begin, &u.end)
         if u.begin >= u.end:
             continue
-        unpack_range(call, u)
-        u.finite = -1
+        unpack_keys_of(call, u)
+        u.finite, u.values_unpacked = -1, False
         i = 0
         while i < u.n:
             attend_chunk(call, u, i, min(u.n - i, <Py_ssize_t>CHUNK))
             i += CHUNK
 
 
-cdef void unpack_range(const CachedAttention* call, const Unpacked* u) noexcept nogil:
+cdef inline bint in_place(const CachedAttention* call) noexcept nogil:
+    # Return whether the keys of a cell are a panel [d][NR].
+    return <int>NR == <int>CELL and call.storage == <int>FLOAT32
+
+
+cdef void unpack_keys_of(const CachedAttention* call, const Unpacked* u) noexcept nogil:
+    # Unpack the keys of the range that a query sees, unless they are multiplied where they lie.
     cdef Py_ssize_t cell = u.range * (RANGE // CELL), first = u.begin // CELL, last = (u.end + CELL - 1) // CELL
+    if in_place(call):
+        return
     if call.storage == <int>FLOAT32:
         unpack_keys(<int>FLOAT32, call, cell, first, last, u.keys, u.key_scales)
-        unpack_values(<int>FLOAT32, call, cell, first, last, u.values, u.value_scales)
     elif call.storage == <int>BFLOAT16:
         unpack_keys(<int>BFLOAT16, call, cell, first, last, u.keys, u.key_scales)
-        unpack_values(<int>BFLOAT16, call, cell, first, last, u.values, u.value_scales)
     else:
         unpack_keys(<int>INT8, call, cell, first, last, u.keys, u.key_scales)
+
+
+cdef void unpack_values_of(const CachedAttention* call, Unpacked* u) noexcept nogil:
+    # Unpack the values of the range that a query sees, once.
+    cdef Py_ssize_t cell = u.range * (RANGE // CELL), first = u.begin // CELL, last = (u.end + CELL - 1) // CELL
+    if u.values_unpacked:
+        return
+    u.values_unpacked = True
+    if call.storage == <int>FLOAT32:
+        unpack_values(<int>FLOAT32, call, cell, first, last, u.values, u.value_scales)
+    elif call.storage == <int>BFLOAT16:
+        unpack_values(<int>BFLOAT16, call, cell, first, last, u.values, u.value_scales)
+    else:
         unpack_values(<int>INT8, call, cell, first, last, u.values, u.value_scales)
 
 
@@ -135,6 +158,7 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
     cdef float sum[CHUNK]
     cdef float* p
     cdef float* own
+    cdef Ahead ahead
     seen_in_range(call, u.first + row, key, &first, &end)
     seen_in_range(call, u.first + row + n - 1, key, &begin, &last)
     if first >= last:
@@ -152,12 +176,16 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
             multiply_scores(p, u.key_scales, begin, end)
         if changes_cached_scores(call):
             revise_cached_scores(call, u.first + row + i, p + begin, key + begin, end - begin)
-        weigh_range(p, begin, end, &maximum[i], &sum[i], NULL)
+        weigh_range(p, begin, end, &maximum[i], &sum[i], keys_ahead(call, u, row, i, n, &ahead))
         begin, end = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL
         memset(p + first, 0, max(0, begin - first) * sizeof(float))
         memset(p + end, 0, max(0, last - end) * sizeof(float))
-        if call.storage == <int>INT8:
-            multiply_scores(p, u.value_scales, begin, end)
+    unpack_values_of(call, u)
+    if call.storage == <int>INT8:
+        for i in range(n):
+            seen_in_range(call, u.first + row + i, key, &begin, &end)
+            if begin < end:
+                multiply_scores(u.p + i * RANGE, u.value_scales, begin, end)
     if hides and not range_is_finite(call, u):
         multiply_seen_values(call, u, row, n)
     else:
@@ -167,20 +195,47 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
         fold(own + E, own + E + 1, own, maximum[i], sum[i], u.product + i * E, E)
 
 
+cdef inline const Ahead* keys_ahead(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t i, Py_ssize_t n,
+                                    Ahead* ahead) noexcept nogil:
+    # Return the share of query i of the first chunk's n in fetching the keys of the next range, or NULL.
+    cdef Py_ssize_t size = CELL * call.d * bytes_of(call.storage)
+    if row > 0 or (u.range + 2) * RANGE > call.S:
+        return NULL
+    ahead.cells = call.cells + (u.range + 1) * (RANGE // CELL)
+    ahead.first, ahead.last = call.keys + size * i // n, call.keys + size * (i + 1) // n
+    return ahead
+
+
 cdef void score_panels(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t n, Py_ssize_t first,
                        Py_ssize_t last) noexcept nogil:
-    # P = Q K^T of n queries from `row` on, for the panels of keys [first, last).
-    cdef Py_ssize_t tiles = (n + MR - 1) // MR, panel, i, own, following
+    # P = Q K^T of n queries from `row` on, for the panels of keys [first, last). Each tile of the first chunk fetches its
+    # share of the values of these keys.
+    cdef Py_ssize_t tiles = (n + MR - 1) // MR, panel, i, own, following, cell = u.range * (RANGE // CELL)
     cdef Tile t
     t.depth, t.a_stride, t.out_stride, t.maximum = call.d, call.d, RANGE, u.unused
     for panel in range(first // NR, (last + NR - 1) // NR):
-        t.b = u.keys + panel * NR * call.d
+        t.b = keys_of(call, cell + panel) if in_place(call) else <const char*>(u.keys + panel * NR * call.d)
         own = 0
         for i in range(tiles):
+            if row == 0:
+                fetch_values(call, cell, max(panel * NR, first), min((panel + 1) * NR, last), i, tiles)
             following = n * (i + 1) // tiles
             t.a, t.out = u.queries + (row + own) * call.d, u.p + own * RANGE + panel * NR
             scores_any(<int>(following - own), NV, &t)
             own = following
+
+
+cdef inline void fetch_values(const CachedAttention* call, Py_ssize_t cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t i,
+                              Py_ssize_t tiles) noexcept nogil:
+    # Fetch part i of `tiles` of the values of keys [first, last), counted from a cell on.
+    cdef Py_ssize_t size = CELL * padded(call.e) * bytes_of(call.storage), c, at
+    cdef const char* values
+    for c in range(first // CELL, (last + CELL - 1) // CELL):
+        values = values_of(call, cell + c)
+        at = size * i // tiles // 64 * 64
+        while at < size * (i + 1) // tiles:
+            fetch_far(values + at)
+            at += 64
 
 
 cdef void multiply_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t n, Py_ssize_t first,

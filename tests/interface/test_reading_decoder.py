@@ -1,4 +1,4 @@
-"""Heads that read a decoder, as BART's: what test_golden.py and test_same_bits.py do not see."""
+"""Heads that read a decoder, as BART's: what tests/heads does not see."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_models_that_do_not_fit():
         Engine(Model(encoder=model.encoder, decoder=generating, generation=model.generation))
 
 
-def test_more_texts_than_the_cache_holds(one_backend):
-    """They are read group by group, which changes no bit."""
+def test_more_texts_than_one_step_reads(one_backend):
+    """The decoder reads them group by group, which changes no bit."""
     small = Engine.load(folder_of("bart_classify"), backend=one_backend, max_batch_tokens=96)
     large = Engine.load(folder_of("bart_classify"), backend=one_backend)
     assert small.classify(SOME * 6) == large.classify(SOME * 6)

@@ -1,0 +1,113 @@
+"""Requests of all kinds that come to one session at random, beside each of them alone."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Generator
+from engine.base.errors import Cancelled, TimedOut
+from engine.base.stop import NEVER
+from engine.generation.calls import generate, last_logits
+from engine.generation.calls import score as score_alone
+from engine.generation.checks import checked
+from engine.generation.results import Failed, Request
+from engine.generation.schedule import Budget
+from engine.generation.scoring import LastLogits, Scoring
+from engine.generation.session import Session
+from engine.model.generation_config import GenerationConfig
+
+from .sessions import finish, shared_session
+
+_OPTIONS: tuple[dict[str, Any], ...] = (
+    {}, {"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2, "suppress_tokens": [5]},
+    {"encoder_no_repeat_ngram_size": 2}, {"num_beams": 2, "encoder_no_repeat_ngram_size": 1},
+    {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.3},
+    {"num_beams": 2, "renormalize_logits": True, "bad_words_ids": [[4], [5, 6]]},
+    {"do_sample": True, "num_return_sequences": 2}, {"do_sample": True, "seed": 8, "temperature": 1.7, "top_p": 0.8},
+    {"do_sample": True, "top_k": 0, "min_p": 0.05}, {"do_sample": True, "top_k": 7, "repetition_penalty": 0.8},
+)  # fmt: skip
+RANKED = [4, 7]
+"""The ids whose last logits a request for ranks wants."""
+
+
+def configs_of(base: GenerationConfig) -> list[GenerationConfig]:
+    """Return settings of all kinds: greedy, beams, samples and penalties, and one with more new tokens."""
+    longer = {"max_new_tokens": (base.max_new_tokens or 9) + 11}
+    return [base.changed(**options) for options in (*_OPTIONS, longer)]
+
+
+def check_mixed_requests(generator: Generator, single: Generator, rng: random.Random, count: int,
+                         configs: Sequence[GenerationConfig], *, tokens: range, longest: int = 60,
+                         budget: Budget | None = None) -> None:
+    """Send requests to one session while it steps, and assert that each result has the bits of the request alone.
+
+    Some are cancelled, and some have a deadline that comes early. single: what computes each alone. tokens: the ids of
+    texts. longest: the most tokens of a prompt.
+    """
+    stepper, own = generator._model.stepper(NEVER), single._model.stepper(NEVER)
+    session = shared_session(stepper, rng, budget)
+    kept: list[tuple[Any, str, Any]] = []
+    left: list[Any] = []
+    for _ in range(count):
+        kind, what = _drawn(rng, generator, configs, tokens, longest)
+        deadline = rng.choice([None, None, time.monotonic() + 1e5, time.monotonic() + rng.uniform(0.01, 0.1)])
+        handle = _submit(session, stepper, kind, what, priority=rng.randrange(2), owner=rng.choice("abc"),
+                         deadline=deadline)
+        if rng.random() < 0.2:
+            left.append(handle)
+        else:
+            kept.append((handle, kind, what))
+        for _ in range(rng.randrange(3)):
+            session.step()
+        if left and rng.random() < 0.3:
+            left.pop().cancel()
+    finish(session)
+    compared = 0
+    for handle, kind, what in kept:
+        if isinstance(handle.end, Failed):
+            assert isinstance(handle.end.error, TimedOut)
+            continue
+        found = handle.result()
+        assert (found.tolist() if kind == "rank" else found) == _alone(own, kind, what)
+        compared += 1
+    assert compared >= count // 4
+    for handle in left:
+        assert not isinstance(handle.end, Failed) or isinstance(handle.end.error, Cancelled | TimedOut)
+    assert generator.statistics().cache_tokens == generator.statistics().open_requests == 0
+
+
+def _ids(rng: random.Random, tokens: range, most: int) -> list[int]:
+    return [rng.choice(tokens) for _ in range(rng.randint(1, most))]
+
+
+def _drawn(rng: random.Random, generator: Generator, configs: Sequence[GenerationConfig], tokens: range, longest: int
+           ) -> tuple[str, Any]:
+    """Return a request of some kind."""
+    reads = generator.encoder_config is not None
+    most = rng.choice([60, 60, 60, longest])
+    source, prompt = _ids(rng, tokens, 40) if reads else None, _ids(rng, tokens, 3 if reads else min(most, longest))
+    request = Request(source, prompt, rng.choice(configs))
+    kind = rng.choice(["generate", "generate", "generate", "score", "generate" if reads else "rank"])
+    if kind == "score":
+        return kind, (request, _ids(rng, tokens, 15))
+    if kind == "rank":
+        return kind, [np.array(prompt + _ids(rng, tokens, 9)) for _ in range(rng.randint(1, 4))]
+    return kind, request
+
+
+def _submit(session: Session, stepper: Any, kind: str, what: Any, **options: Any) -> Any:
+    if kind == "generate":
+        return session.submit(checked(stepper, what, session.budget), **options)
+    return session.submit(Scoring(stepper, *what) if kind == "score" else LastLogits(what, RANKED), **options)
+
+
+def _alone(stepper: Any, kind: str, what: Any) -> Any:
+    """Return the result of a request in a call of its own."""
+    if kind == "score":
+        return score_alone(stepper, [what[0]], [what[1]])[0]
+    return last_logits(stepper, [what], RANKED)[0].tolist() if kind == "rank" else generate(stepper, [what])[0]
