@@ -10,6 +10,7 @@ from ..base.errors import UnsupportedError
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.load import load
+from .console import run_options
 
 MEASURING = {Engine: "..studies.bench", Generator: "..studies.bench_generation"}
 """The module that measures the objects of each class; it is imported when it is used, because it needs the compiled
@@ -18,9 +19,7 @@ kernels."""
 
 def bench(args: argparse.Namespace) -> None:
     """Print the speed of a model for several shapes, beside the measured limits of this machine."""
-    options: dict[str, Any] = {"long_context": True} if args.long_context else {}
-    loaded = load(args.model, backend=args.backend, threads=args.threads, precision=args.precision, bits=args.bits,
-                  revision=args.revision, **options)
+    loaded = load(args.model, **run_options(args, "revision", *(["long_context"] if args.long_context else [])))
     if type(loaded) not in MEASURING:
         raise UnsupportedError("engine bench measures encoders and models that generate, not a "
                                f"{type(loaded).__name__}")

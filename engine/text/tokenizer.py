@@ -23,7 +23,7 @@ from .incremental import IncrementalText
 from .other_names import METHODS
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
-from .tokenizers_package import LARGEST_ID, failures, int32_ids, load_tokenizer, make_decoder
+from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
@@ -98,12 +98,12 @@ class Tokenizer:
         longest, self._goes_back = check_tokenizer(text.tokenizer_json)
         self._tokenizer = load_tokenizer(text)
         self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
-        limits = [min(limit, LARGEST_ID) for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        self._filled = min(limits, default=LARGEST_ID)
+        limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        self._filled = min(limits, default=NO_LIMIT)
         self._truncates = truncates
         if not truncates:
             limits = []
-        self._limit = min(limits, default=LARGEST_ID)
+        self._limit = min(limits, default=NO_LIMIT)
         self._check_room(is_pair=False)
         special = _count_special(self._tokenizer, is_pair=True)
         direction = text.truncation_side or (self._tokenizer.truncation or {}).get("direction", "right")
@@ -303,7 +303,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
         known = ids_array("ids", ids)
-        if known.size and known.max() > LARGEST_ID:
+        if known.size and known.max() > NO_LIMIT:
             raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
         skip = flag("skip_special_tokens", skip_special_tokens)
         with failures("turns ids into text"):

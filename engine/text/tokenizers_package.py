@@ -14,8 +14,8 @@ from ..base.install import require
 from ..model.text_config import TextConfig
 from .incremental import DecodeTokens
 
-LARGEST_ID = 2**31 - 1
-"""The largest token id, and a number of tokens that is no limit."""
+NO_LIMIT = 2**31 - 1
+"""A number of tokens that is no limit, and the largest token id."""
 
 
 def load_tokenizer(text: TextConfig) -> Any:
@@ -84,6 +84,6 @@ def _cut_message(error: BaseException) -> str:
 def int32_ids(numbers: list[int]) -> np.ndarray:
     """Return token ids, or token types, as int32 [T]; raises `WeightsError` for larger numbers."""
     array = np.array(numbers, np.int64)
-    if array.size and array.max() > LARGEST_ID:
+    if array.size and array.max() > NO_LIMIT:
         raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
     return array.astype(np.int32)

@@ -30,8 +30,8 @@ MISTAKES = (
         name="larger-limit",
         what="The larger of the two limits of a text's length counts.",
         file="engine/text/tokenizer.py",
-        right="self._limit = min(limits, default=LARGEST_ID)",
-        wrong="self._limit = max(limits, default=LARGEST_ID)",
+        right="self._limit = min(limits, default=NO_LIMIT)",
+        wrong="self._limit = max(limits, default=NO_LIMIT)",
         tests="tests/text/test_tokenizer.py tests/text/test_long_texts.py",
         caught_by=(
             "tests/text/test_tokenizer.py::test_truncation",
