@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from ....model.precision import COMPUTED
 from ..compiler.compiling import helper, inline
 from ..compiler.emit import splat
 from ..compiler.pointers import Pointer, as_bits, as_floats, as_integers8
@@ -25,8 +26,8 @@ from ..compiler.vector import (
 from ..target import VL
 from .integer_pairs import load_float16
 
-FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(7)
-"""The values of enum Storage in table.pxd."""
+FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(len(COMPUTED))
+"""The values of enum Storage in table.pxd, which has the order of COMPUTED."""
 
 
 @inline
