@@ -43,10 +43,12 @@ _LARGE = 2**18
 _MAX_NPY_HEADER = 10_000
 _BLOCKS = {repr(dtype.descr): dtype for dtype in (FORMATS[name].dtype for name in BLOCKS)}
 """The structs that a header may describe, as NumPy writes them."""
-_NPY_ENTRY = re.compile(rf"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{{0,9}}'|{'|'.join(map(re.escape, _BLOCKS))})"""
-                        r"""|'fortran_order': ?(?P<order>True|False)"""
-                        r"""|'shape': ?(?P<shape>\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\))""")
-_NPY_HEADER = re.compile(rf"\{{(?:(?:{re.sub('[?]P<[a-z]+>', '?:', _NPY_ENTRY.pattern)}),? ?){{3}}\}} *\n?")
+_NPY_VALUES = {"descr": "|".join(["'[<>|=]?[b-zA-Z][0-9]{0,9}'", *map(re.escape, _BLOCKS)]),
+               "fortran_order": "True|False",
+               "shape": r"\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\)"}
+"""The texts that may stand behind each key of a header, as regular expressions."""
+_NPY_ENTRY = "|".join(f"'{key}': ?(?:{value})" for key, value in _NPY_VALUES.items())
+_NPY_HEADER = re.compile(rf"\{{(?:(?:{_NPY_ENTRY}),? ?){{3}}\}} *\n?")
 _MAX_DIMENSIONS = 8
 
 
@@ -148,12 +150,12 @@ def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool,
     text = bytes(contents[8 + width:start]).decode("latin-1")
     if start > len(contents) or not _NPY_HEADER.fullmatch(text):
         raise FormatError(f"member {name!r} does not start with a valid .npy header")
-    found = {key: value for match in _NPY_ENTRY.finditer(text) for key, value in match.groupdict().items() if value}
-    if len(found) != 3:
+    values = [re.search(f"'{key}': ?({value})", text) for key, value in _NPY_VALUES.items()]
+    if None in values:      # three entries, of which two have the same key
         raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    descr, order, shape = (match[1] for match in values if match)
     try:
-        dtype = _BLOCKS.get(found["descr"]) or np.dtype(found["descr"][1:-1])
+        dtype = _BLOCKS.get(descr) or np.dtype(descr[1:-1])
     except (TypeError, ValueError):
-        raise FormatError(f"member {name!r} has the unknown dtype {found['descr']}") from None
-    shape = tuple(int(size) for size in re.findall(r"-?[0-9]+", found["shape"]))
-    return shape, found["order"] == "True", dtype, start
+        raise FormatError(f"member {name!r} has the unknown dtype {descr}") from None
+    return tuple(int(size) for size in re.findall(r"-?[0-9]+", shape)), order == "True", dtype, start

@@ -98,12 +98,12 @@ def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dic
     """
     any_format, precision = [row for row in STORABLE if not FORMATS[row].only_linear], precision_of(config, stored)
     of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]
-    found = {}
+    formats = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
-        own = STORED.get(stored[name].dtype, "") if name in stored else ""
-        found[name] = sorted(allowed, key=own.__ne__)
-    return found
+        present = STORED.get(stored[name].dtype, "") if name in stored else ""
+        formats[name] = [row for row in allowed if row == present] + [row for row in allowed if row != present]
+    return formats
 
 
 def row_slabs(matrix: np.ndarray) -> list[slice]:

@@ -53,6 +53,19 @@ def test_the_weights_of_transformers_in_float32(name, backend):
             assert np.abs(found.sum(axis=2) - 1).max() <= 1e-5
 
 
+def test_passes_of_any_size_have_the_same_bits():
+    exact = Exact(load_model(GOLDEN / "marian", kind="generate"))
+    config, batch = exact.model.decoder.config, exact.batch(np.array(SOURCES[0]))
+    found = set()
+    for size in (64, 7, 5):
+        run = RunConfig(2, "float32", size)
+        decoder = get_backend("cython").prepare_decoder(config, exact.model.decoder.weights, run)
+        request = decoder.open()
+        decoder.cache_sources([request], exact.forward(batch).astype(np.float32), batch.cu_seqlens)
+        found.add(decoder.attention_weights(request, np.arange(3, 23), heads_of(config)).tobytes())
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("name", ["marian", "bart_forced", "t5"])
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 2}, {
     "do_sample": True, "num_return_sequences": 3, "top_k": 0}])  # fmt: skip

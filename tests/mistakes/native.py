@@ -10,6 +10,15 @@ _native = partial(Mistake, build=("native",))
 
 MISTAKES = (
     _native(
+        name="fma-at-the-place-of-float32",
+        what="The product of float32 by FMAs is looked for at the place of float32, which may be on tiles.",
+        file="engine/backends/cpu/native/kernel_table.pxi",
+        right='"fma": <int>FMA_PRODUCT,',
+        wrong='"fma": <int>FLOAT32_PRODUCT,',
+        tests="tests/backends/cpu/test_kernel_table.py",
+        caught_by=("tests/backends/cpu/test_kernel_table.py::test_products_are_where_the_table_has_them",),
+    ),
+    _native(
         name="portable-bits-attend-in-bfloat16",
         what="Portable bits keep the attention of the fastest arithmetic, which some sets have in bfloat16.",
         file="engine/backends/cpu/native/kernel_table.pxi",
@@ -22,8 +31,8 @@ MISTAKES = (
         name="portable-heads-of-vectors",
         what="Portable bits pad heads to the vectors of the CPU, so that ranges of codes hold other zeros.",
         file="engine/backends/cpu/native/kernel_table.pxi",
-        right="return PORTABLE_LANES if self.portable and self.row.bounded else self.kernels.VL",
-        wrong="return self.kernels.VL",
+        right="self.lanes = PORTABLE_LANES if portable and self.row.bounded else kernels.VL",
+        wrong="self.lanes = kernels.VL",
         tests="tests/backends/cpu/test_same_bits.py -k zeros",
         caught_by=("tests/backends/cpu/test_same_bits.py::test_ranges_of_codes_hold_the_same_zeros_on_every_set",),
     ),

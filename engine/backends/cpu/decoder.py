@@ -31,8 +31,8 @@ from .schedule import Schedule, make_schedule
 
 TOGETHER = 64
 """Up to this many rows of one token each run as one group, whose weights are read once."""
-_CHUNK = 512
-"""The most tokens of a pass for attention weights. It is fixed, so that the bits are, too."""
+_OBSERVED = 512
+"""The most tokens of a pass for attention weights, which limits its memory."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class CpuDecoder(Requests[CellTable]):
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads, self._storage)
         table, found = None, []
-        size, H, width = min(_CHUNK, self._run.max_tokens), self._config.num_heads, self._head_width
+        size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._head_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
             longer = self._cache.extend(table, len(tokens))

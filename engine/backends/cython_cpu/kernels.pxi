@@ -7,8 +7,9 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, M_SQRT1_2, NAN, frexp, rintf, s
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, BFLOAT16X3, BFLOAT16_WEIGHTS, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS,
-    Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
+    BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, FLOAT32,
+    FLOAT32_PRODUCT, FMA_PRODUCT, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT8_PRODUCT, INT16_PRODUCT,
+    INT16_VECTORS_PRODUCT, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -65,15 +66,15 @@ TABLE.gate = gate
 TABLE.read = read
 
 cdef Product* product
-cdef int storage
-for storage in range(PRODUCTS):
-    product = &TABLE.products[storage]
+cdef int kind
+for kind in range(<int>PRODUCTS):
+    product = &TABLE.products[kind]
     product.strip = 1
     product.block = 64
     product.shared = 64
     product.bundle = 192
 
-product = &TABLE.products[<int>FLOAT32]
+product = &TABLE.products[<int>FLOAT32_PRODUCT]
 product.name = b"float32"
 product.instruction = FLOAT_INSTRUCTION
 product.depth_step = 1
@@ -84,14 +85,14 @@ product.attention_scratch = attention_scratch
 product.attention = attention
 product.rounds = fma_rounds
 
-TABLE.products[<int>FMA] = TABLE.products[<int>FLOAT32]
+TABLE.products[<int>FMA_PRODUCT] = TABLE.products[<int>FLOAT32_PRODUCT]
 
-product = &TABLE.products[<int>BFLOAT16X3]
-product[0] = TABLE.products[<int>FLOAT32]
+product = &TABLE.products[<int>BFLOAT16X3_PRODUCT]
+product[0] = TABLE.products[<int>FLOAT32_PRODUCT]
 product.name = b"bfloat16x3"
 product.multiply = NULL         # vectors have no such product
 
-product = &TABLE.products[<int>BFLOAT16]
+product = &TABLE.products[<int>BFLOAT16_PRODUCT]
 product.name = b"bfloat16" if PAIR_STEPS == 1 else b"bfloat16_weights"
 product.instruction = QUAD_INSTRUCTION
 product.depth_step = WEIGHTS_TOGETHER
@@ -105,8 +106,8 @@ product.attention_scratch = attention_bfloat16_scratch if PAIR_STEPS == 1 else a
 product.attention = attention_bfloat16 if PAIR_STEPS == 1 else attention
 product.rounds = pair_rounds
 
-product = &TABLE.products[<int>BFLOAT16_WEIGHTS]
-product[0] = TABLE.products[<int>FLOAT32 if PAIR_STEPS == 1 else <int>BFLOAT16]
+product = &TABLE.products[<int>BFLOAT16_WEIGHTS_PRODUCT]
+product[0] = TABLE.products[<int>FLOAT32_PRODUCT if PAIR_STEPS == 1 else <int>BFLOAT16_PRODUCT]
 product.name = b"bfloat16_weights"
 product.instruction = WIDENED_INSTRUCTION
 product.depth_step = 2
@@ -114,7 +115,7 @@ if PAIR_STEPS == 1:
     product.pack = pack_widened
     product.multiply = linear_widened
 
-product = &TABLE.products[<int>INT8]
+product = &TABLE.products[<int>INT8_PRODUCT]
 product.name = b"int8"
 product.instruction = DOT_INSTRUCTION
 product.depth_step = DOT
@@ -124,26 +125,26 @@ product.bounded = DOT_BOUND
 product.pack = pack_int8
 product.convert = quantize
 product.multiply = linear_int8
-product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
-product.attention = TABLE.products[<int>BFLOAT16].attention
+product.attention_scratch = TABLE.products[<int>BFLOAT16_PRODUCT].attention_scratch
+product.attention = TABLE.products[<int>BFLOAT16_PRODUCT].attention
 product.rounds = dot_rounds
 
-product = &TABLE.products[<int>INT16]
+product = &TABLE.products[<int>INT16_PRODUCT]
 product.name = b"int16"
 product.instruction = INTEGER_INSTRUCTION
-product.depth_step = GROUPED
+product.depth_step = BLOCK_DEPTH
 product.operand_bytes = sizeof(short)
 product.pack = pack_integers
 product.convert = to_integers
 product.multiply = linear_integers
-product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
-product.attention = TABLE.products[<int>BFLOAT16].attention
+product.attention_scratch = TABLE.products[<int>BFLOAT16_PRODUCT].attention_scratch
+product.attention = TABLE.products[<int>BFLOAT16_PRODUCT].attention
 product.rounds = integer_rounds
 
-TABLE.products[<int>INT16_VECTORS] = TABLE.products[<int>INT16]
+TABLE.products[<int>INT16_VECTORS_PRODUCT] = TABLE.products[<int>INT16_PRODUCT]
 
-product = &TABLE.products[<int>CODES]
-product[0] = TABLE.products[<int>INT16]
+product = &TABLE.products[<int>CODES_PRODUCT]
+product[0] = TABLE.products[<int>INT16_PRODUCT]
 product.name = b"codes"
 product.instruction = DOT_INSTRUCTION
 product.beside = BESIDE_BLOCK

@@ -57,7 +57,7 @@ cdef struct Output:
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums
-    bint bfloat16                 # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
+    bint bfloat16               # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
     bint approximate            # the results are only read by `convert`, so the activation may be approximate
 
 # A user's function that changes a block of scores in place. The block has `keys` rows of n scores. Element (j, i), at
@@ -242,14 +242,19 @@ cdef struct Product:
     # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
-cdef enum:
-    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights in INT8
-    CODES               # as INT16_VECTORS, and rows in 8-bit integers with a step for each 32, weights of 4 bits
-    FMA                 # float32 by FMAs, where FLOAT32 may be on tiles
-    INT16_VECTORS       # rows in 16-bit integers by vectors, where INT16 may be on tiles; weights in INT8 or Q8_0
-    BFLOAT16X3          # float32 by three products of two parts, on tiles alone; its panels are those of FLOAT32
-    BFLOAT16_WEIGHTS    # weights in bfloat16 that are widened, and operands in float32; BFLOAT16 itself may be that
-    PRODUCTS
+cdef enum ProductKind:
+    # The products of a kernel table in their order, which stands here alone: everything else takes them by name. A kind of
+    # product is no enum Storage, because several products multiply weights that are stored in one way.
+    FLOAT32_PRODUCT
+    BFLOAT16_PRODUCT
+    INT8_PRODUCT                # rows in codes from 0 to 255, weights in INT8
+    INT16_PRODUCT               # rows in 16-bit integers, weights in INT8
+    CODES_PRODUCT               # as INT16_VECTORS_PRODUCT, and rows in codes with a step for each 32, weights of 4 bits
+    FMA_PRODUCT                 # float32 by FMAs, where FLOAT32_PRODUCT may be on tiles
+    INT16_VECTORS_PRODUCT       # as INT16_PRODUCT, by vectors where that may be on tiles; weights in INT8 or Q8_0
+    BFLOAT16X3_PRODUCT          # float32 by three products of two parts, on tiles alone; with FLOAT32_PRODUCT's panels
+    BFLOAT16_WEIGHTS_PRODUCT    # weights in bfloat16 that are widened, rows in float32; BFLOAT16_PRODUCT may be that
+    PRODUCTS                    # how many there are
 
 cdef struct KernelTable:
     const char* isa
@@ -286,7 +291,7 @@ cdef struct KernelTable:
     void (*log_sum_exp)(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                         float* out) noexcept nogil
     # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
-    # [panel, last) of the product FMA; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
+    # [panel, last) of FMA_PRODUCT; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
     # next call, to be prefetched, or NULL; nothing is read there.
     void (*column_maxima)(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
                           Py_ssize_t panel, Py_ssize_t last, const float* ahead) noexcept nogil

@@ -29,7 +29,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "bfloat16x3": {**_FLOAT32, "name": b"bfloat16x3", "instruction": b""},
     "bfloat16_weights": {**_FLOAT32, **_WIDENED, "depth_step": 2},
 }
-"""The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
+"""The fields of each product's row that are no functions, for each name in PRODUCT_PLACES. The table points to the
 texts, which must not be released. A product without an instruction is not there."""
 
 if TILES:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ..cpu.native.native import Kernels, product_name
+from ..cpu.native.native import PRODUCT_PLACES, Kernels, product_name
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
 from .compiler.structs import LAYOUTS
@@ -160,9 +160,9 @@ class _Table:
     def __init__(self) -> None:
         self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
         self.memory.isa = _text(_ISA)
-        for row, values in zip(self.memory.products, ROWS.values(), strict=True):
-            for field, value in values.items():
-                setattr(row, field, _text(value) if isinstance(value, bytes) else value)
+        for name, place in PRODUCT_PLACES.items():
+            for field, value in ROWS[name].items():
+                setattr(self.memory.products[place], field, _text(value) if isinstance(value, bytes) else value)
         self.compiled: dict[str, Any] = {}
         self.filled: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New
@@ -179,7 +179,7 @@ class _Table:
         targets = [(self.memory, field, function) for field, function in shared.items()]
         for name in wanted:
             if name in PRODUCTS:
-                row = self.memory.products[list(ROWS).index(name)]
+                row = self.memory.products[PRODUCT_PLACES[name]]
                 targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.compiled}
         for name, function in _progress(missing):

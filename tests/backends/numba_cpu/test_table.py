@@ -18,14 +18,15 @@ from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
+from engine.model.precision import COMPUTED
 
 from ...tools.paths import TESTS
 from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, PEER, WITHOUT
 
-table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                          for name in ("table", "compiler.structs", "target"))
+table, structs, target, embed = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                                 for name in ("table", "compiler.structs", "target", "kernels.embed"))
 
 KERNEL_TESTS = TESTS / "backends" / "kernels"
 
@@ -75,11 +76,17 @@ def test_structs_are_those_of_c(struct):
     assert [name for name, *_ in layout._fields_] == fields_in_c(struct)
 
 
+def test_formats_have_the_order_of_precisions():
+    assert [getattr(embed, name.upper()) for name in COMPUTED] == list(range(len(COMPUTED)))
+
+
 def test_every_kernel_is_there():
     kernels = load("numba")
     memory = table._table().memory
     assert all(getattr(memory, name) for name, _ in memory._fields_ if name not in ("products", "fused"))
-    for row, precision in zip(memory.products, table.ROWS, strict=True):
+    assert table.ROWS.keys() == native.PRODUCT_PLACES.keys()
+    for precision, place in native.PRODUCT_PLACES.items():
+        row = memory.products[place]
         if precision == "bfloat16x3" and not target.TILES:      # vectors have no such product
             assert precision not in table.PRODUCTS
             assert not kernels.product(precision).exists

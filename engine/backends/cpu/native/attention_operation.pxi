@@ -33,6 +33,7 @@ cdef struct Heads:
 
 
 cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, float* scratch) noexcept nogil:
+    # Compute queries [t, t + share) of head h of sequence b; their band and their options move along.
     cdef Attention call = a.first
     call.q += b * a.q[0] + h * a.q[1] + t * call.q_stride
     call.k += b * a.k[0] + h // a.group * a.k[1]
@@ -45,7 +46,7 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
     if call.mask != NULL:
         call.mask += b * a.mask[0] + h * a.mask[1] + t * call.mask_t
     call.b, call.h, call.query = b, h, t
-    a.table.products[<int>FLOAT32].attention(&call, scratch)
+    a.table.products[<int>FLOAT32_PRODUCT].attention(&call, scratch)
 
 
 cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
@@ -85,7 +86,7 @@ def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :
     cdef Py_ssize_t heads = a.B * a.H, small = (a.T + SMALL_SHARE - 1) // SMALL_SHARE
     cdef int team = team_of(threads, heads * small, heads * a.T * (k.shape[2] + 1) * (a.first.d + a.first.e) // FMAS)
     a.share = LARGE_SHARE if heads * (a.T // LARGE_SHARE) >= ITEMS * team or team == 1 else SMALL_SHARE
-    a.scratch_size = row_stride(kernels.table.products[<int>FLOAT32].attention_scratch(a.first.d, a.first.e, 0))
+    a.scratch_size = row_stride(kernels.table.products[<int>FLOAT32_PRODUCT].attention_scratch(a.first.d, a.first.e, 0))
     a.scratch = <float*>aligned_alloc(64, team * a.scratch_size * sizeof(float))
     if a.scratch == NULL:
         raise MemoryError(f"no memory for the scratch of {team} threads, {a.scratch_size * 4} bytes each")

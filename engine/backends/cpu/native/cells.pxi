@@ -24,9 +24,9 @@ cdef extern from *:
         return y == y ? (int8_t)(y < -127 ? -127 : y > 127 ? 127 : y) : 0;
     }
     """
-    unsigned short engine_bfloat16(float x) nogil
-    float engine_scale(const float* x, Py_ssize_t n) nogil
-    signed char engine_int8(float x, float inverse) nogil
+    unsigned short engine_bfloat16(float x) nogil       # half to even; NaN stays NaN
+    float engine_scale(const float* x, Py_ssize_t n) nogil      # NaN where a number is NaN
+    signed char engine_int8(float x, float inverse) nogil       # 0 for NaN, because the scale says it
 
 
 def cell_bytes(int storage, Py_ssize_t width):
@@ -35,6 +35,7 @@ def cell_bytes(int storage, Py_ssize_t width):
 
 
 cdef inline Py_ssize_t bytes_of_cell(int storage, Py_ssize_t width) noexcept nogil:
+    # INT8 has a float32 scale for each of the CELL tokens behind its numbers.
     if storage == <int>INT8:
         return CELL * width + CELL * sizeof(float)
     return CELL * width * (4 if storage == <int>FLOAT32 else 2)

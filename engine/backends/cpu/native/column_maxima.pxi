@@ -21,6 +21,7 @@ cdef struct MaximaJob:
 
 
 cdef inline bint divides_panels(const MaximaJob* m, Py_ssize_t panels, int size) noexcept nogil:
+    # Return whether threads share the panels, and not the rows.
     return panels >= MAXIMA_SHARE * size
 
 
@@ -51,6 +52,7 @@ cdef void maxima_of_rows(const MaximaJob* m, Py_ssize_t part, Py_ssize_t row, Py
 
 
 cdef void maxima_work(void* arg, int rank, int size) noexcept nogil:
+    # Compute one thread's share: MAXIMA_ROWS at a time pass by a group of panels that stays in the L2 cache.
     cdef const MaximaJob* m = <const MaximaJob*>arg
     cdef Py_ssize_t NR = m.table.NR, panels = (m.y.N + NR - 1) // NR, total = m.starts[m.parts]
     cdef Py_ssize_t panel = 0, last = panels, part = 0, end_part = m.parts, group, row, end, i, j

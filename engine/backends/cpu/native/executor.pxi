@@ -27,10 +27,12 @@ cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noe
 
 
 cdef inline const EmbeddingTable* table_of(TableWeights weights) noexcept:
+    # Return the struct of a table; NULL for None.
     return &weights.table if weights is not None else NULL
 
 
 cdef inline const int* first_id(const int[::1] ids) noexcept:
+    # Return the address of the first id; NULL for None or no ids.
     return &ids[0] if ids is not None and ids.shape[0] else NULL
 
 
@@ -38,9 +40,9 @@ cdef class Executor:
     """Instructions over buffers, and the memory to run them on `threads` threads.
 
     buffers: for each, (in_pass, offset, stride, heads, bfloat16, operands) as in `Buffer` of machine.pxi. token_floats,
-    block_floats and picked_floats are those of all buffers together. count: how many instructions there will be. Each method named after a kind of
-    instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
-    to this object, so the caller lets in one at a time.
+    block_floats and picked_floats are those of all buffers together. count: how many instructions there will be. Each
+    method named after a kind of instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed
+    floats. A forward pass writes to this object, so the caller lets in one at a time.
     """
 
     cdef Machine machine
@@ -56,6 +58,7 @@ cdef class Executor:
 
     def __cinit__(self, Product product, list buffers, Py_ssize_t count, *, Py_ssize_t token_floats,
                   Py_ssize_t block_floats, Py_ssize_t picked_floats, int threads, allocate):
+        # What fails here leaves pointers of NULL, which __dealloc__ may free.
         cdef Machine* m = &self.machine
         cdef Py_ssize_t i
         m.kernels, m.product = product.kernels.table, product.row
@@ -73,11 +76,13 @@ cdef class Executor:
         self.workspace = allocate(1)
 
     def __dealloc__(self):
+        # Free what calloc gave; arrays belong to Python.
         free(self.machine.code)
         free(self.machine.buffers)
         free(self.privates)
 
     cdef Instruction* append(self, Kind kind, bint needs_barrier, int x, int out, object keep) except NULL:
+        # Add an instruction whose other fields are zeros. keep: what has to live as long as it does.
         if self.machine.count == self.capacity:
             raise ValueError(f"there is room for {self.capacity} instructions")
         cdef Instruction* op = &self.machine.code[self.machine.count]
@@ -167,7 +172,7 @@ cdef class Executor:
         if observed.shape[0]:
             op.observed, op.observed_count = <const ObservedHead*>&observed[0, 0], observed.shape[0]
             # `weigh` computes in float32 for every precision.
-            op.wide_scratch = row_stride(m.kernels.products[<int>FLOAT32].attention_scratch(d, e, columns))
+            op.wide_scratch = row_stride(m.kernels.products[<int>FLOAT32_PRODUCT].attention_scratch(d, e, columns))
             m.scratch_floats = max(m.scratch_floats, op.wide_scratch)
             if m.buffers[q].bfloat16:
                 m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
@@ -230,9 +235,11 @@ cdef class Executor:
             own.panel = own.sums + m.product.block * m.sums_columns
 
     cdef Py_ssize_t panel_floats(self) noexcept:
+        # Return the floats of a thread for the panel of a gated product, and for the sums between parts of the depth.
         return self.machine.product.block * ((self.machine.kernels.NR if self.machine.gated else 0) + self.machine.sums_columns)
 
     cdef Py_ssize_t private_floats(self) noexcept:
+        # Return the floats of a thread's own memory, an odd number of cache lines.
         cdef Machine* m = &self.machine
         return row_stride(m.product.block * m.block_floats + m.scratch_floats + self.panel_floats())
 
@@ -241,6 +248,7 @@ cdef class Executor:
         return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats + self.head_floats(picked))
 
     cdef Py_ssize_t whole_strips(self, Py_ssize_t rows) noexcept:
+        # Return rows rounded up to the strips in which operands lie.
         return (rows + self.machine.product.strip - 1) // self.machine.product.strip * self.machine.product.strip
 
     cdef Py_ssize_t head_floats(self, Py_ssize_t picked) noexcept:

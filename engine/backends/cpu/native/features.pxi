@@ -99,11 +99,11 @@ cdef extern from *:
     enum:
         ENOSPC
     const char* CPU_ARCHITECTURE "ARCHITECTURE"
-    bint cpu_has(const char* isa)
+    bint cpu_has(const char* isa)       # False for a name that it does not know
     bint cpu_is_amd()
     bint cpu_has_tiles()
     bint system_saves_tiles()
-    int ask_for_tiles()
+    int ask_for_tiles()     # 0, or an errno; the first answer holds for the process
 
 ARCHITECTURE = CPU_ARCHITECTURE.decode()
 

@@ -3,9 +3,18 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors", "bfloat16x3", "bfloat16_weights")
-"""The names of the products of a kernel table, in their order."""
-
+PRODUCT_PLACES = {
+    "float32": <int>FLOAT32_PRODUCT,
+    "bfloat16": <int>BFLOAT16_PRODUCT,
+    "int8": <int>INT8_PRODUCT,
+    "int16": <int>INT16_PRODUCT,
+    "codes": <int>CODES_PRODUCT,
+    "fma": <int>FMA_PRODUCT,
+    "int16_vectors": <int>INT16_VECTORS_PRODUCT,
+    "bfloat16x3": <int>BFLOAT16X3_PRODUCT,
+    "bfloat16_weights": <int>BFLOAT16_WEIGHTS_PRODUCT,
+}
+"""The place of each product in a kernel table, by the name that Python gives it; see ProductKind in table.pxd."""
 
 PORTABLE_LANES = 16
 """With portable arithmetic, heads of encoders in int8 are padded to this many numbers on every CPU: a row is rounded to
@@ -34,34 +43,18 @@ cdef class Kernels:
 
     cdef object capsule
     cdef const KernelTable* table
+    cdef readonly str isa
+    cdef readonly int VL            # lanes of a vector: padded widths are multiples of it
+    cdef readonly int NR            # columns of a panel
+    cdef readonly int MR            # rows of a tile
+    cdef readonly bint fused        # whether a multiplication and an addition are fused, so that they round once
 
     def __cinit__(self, capsule):
+        # The capsule keeps the memory of the table alive, and has the name that guards against any other struct.
         self.capsule = capsule
         self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, "engine.KernelTable")
-
-    @property
-    def isa(self):
-        return self.table.isa.decode()
-
-    @property
-    def VL(self):
-        """Lanes of a vector: padded widths are multiples of it."""
-        return self.table.VL
-
-    @property
-    def NR(self):
-        """Columns of a panel."""
-        return self.table.NR
-
-    @property
-    def MR(self):
-        """Rows of a tile."""
-        return self.table.MR
-
-    @property
-    def fused(self):
-        """Whether a multiplication and an addition are fused, so that they round once."""
-        return bool(self.table.fused)
+        self.isa, self.fused = self.table.isa.decode(), self.table.fused
+        self.VL, self.NR, self.MR = self.table.VL, self.table.NR, self.table.MR
 
     def product(self, str precision, bint decodes=False, bint portable=False):
         """The product for linear maps of a precision; decodes: for those of a decoder; portable: see `Product`."""
@@ -170,11 +163,13 @@ cdef class Kernels:
 
 
 cdef inline void begin_work(const ProductRow* row) noexcept nogil:
+    # Make this thread ready for a product that needs it: tiles have to be configured.
     if row.begin != NULL:
         row.begin()
 
 
 cdef inline void end_work(const ProductRow* row) noexcept nogil:
+    # Release what `begin_work` took, before any other code may use the same registers.
     if row.end != NULL:
         row.end()
 
@@ -189,19 +184,32 @@ cdef class Product:
     cdef readonly Kernels kernels
     cdef readonly str precision
     cdef readonly bint portable
+    cdef readonly int lanes             # widths of rows and heads are padded to a multiple of it
+    cdef readonly int depth_step        # the depth of a panel is padded to a multiple of it
+    cdef readonly bint needs_bound      # whether int8 weights have to be within the bound of engine.weights.int8_bound
+    # The fields of this name in table.pxd:
+    cdef readonly int operand_bytes, strip, block, code_zero, shared, bundle, operands_depth, hidden_columns, fresh_depth
+    cdef readonly bint approximates
     cdef const ProductRow* row
     cdef ProductRow own
 
     def __init__(self, Kernels kernels, str precision, bint decodes=False, bint portable=False, str row=None):
-        cdef const ProductRow* float32 = &kernels.table.products[<int>FLOAT32]
+        # row: the name of a product, in place of the one that `product_name` chooses.
+        cdef const ProductRow* float32 = &kernels.table.products[<int>FLOAT32_PRODUCT]
         self.kernels, self.precision, self.portable = kernels, precision, portable
-        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes, portable))]
+        self.row = &kernels.table.products[<int>PRODUCT_PLACES[row or product_name(precision, decodes, portable)]]
         if portable:
             self.own = self.row[0]
             self.own.attention, self.own.attention_scratch = float32.attention, float32.attention_scratch
             self.own.attend_rows, self.own.attend_rows_scratch, self.own.approximates = NULL, NULL, False
             self.own.bounded = precision == "int8" and not decodes
             self.row = &self.own
+        self.lanes = PORTABLE_LANES if portable and self.row.bounded else kernels.VL
+        self.depth_step, self.operand_bytes, self.strip = self.row.depth_step, self.row.operand_bytes, self.row.strip
+        self.block, self.shared, self.bundle = self.row.block, self.row.shared, self.row.bundle
+        self.operands_depth, self.hidden_columns = self.row.operands_depth, self.row.hidden_columns
+        self.fresh_depth, self.code_zero = self.row.fresh_depth, self.row.code_zero
+        self.needs_bound, self.approximates = self.row.bounded, self.row.approximates
 
     def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
         """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""
@@ -218,44 +226,14 @@ cdef class Product:
         return self.row.name.decode()
 
     @property
+    def instruction(self):
+        """The instruction that multiplies."""
+        return self.row.instruction.decode()
+
+    @property
     def exists(self):
         """Whether these kernels have the product."""
         return self.row.multiply != NULL
-
-    @property
-    def lanes(self):
-        """Widths of rows and heads are padded to a multiple of it."""
-        return PORTABLE_LANES if self.portable and self.row.bounded else self.kernels.VL
-
-    @property
-    def depth_step(self):
-        """The depth of a panel is padded to a multiple of it."""
-        return self.row.depth_step
-
-    @property
-    def needs_bound(self):
-        """Whether it adds int8 products in 16 bits, so that weights have to be within the bound of engine.weights.int8_bound."""
-        return bool(self.row.bounded)
-
-    @property
-    def operand_bytes(self):
-        """Bytes of one number in a row of operands."""
-        return self.row.operand_bytes
-
-    @property
-    def operands_depth(self):
-        """The largest depth with which `multiply` can write operands of another product; 0: none."""
-        return self.row.operands_depth
-
-    @property
-    def hidden_columns(self):
-        """Columns of a buffer between two products that go from one to the other at a time; 0: all of them."""
-        return self.row.hidden_columns
-
-    @property
-    def fresh_depth(self):
-        """The depth after which sums begin anew; 0: they go on."""
-        return self.row.fresh_depth
 
     @property
     def attends_rows(self):
@@ -278,11 +256,6 @@ cdef class Product:
             self.row.attend_rows(&call, &scratch[0])
             end_work(self.row)
 
-    @property
-    def approximates(self):
-        """Whether it uses approximate activations for results that are only read to be converted."""
-        return self.row.approximates
-
     def operands_stride(self, Py_ssize_t width):
         """The numbers from one row of operands to the next, for rows of this width."""
         return operands_stride(self.row, width)
@@ -291,36 +264,6 @@ cdef class Product:
     def converts(self):
         """Whether rows have to be converted to operands; otherwise float32 rows are operands."""
         return self.row.convert != NULL
-
-    @property
-    def instruction(self):
-        """The instruction that multiplies."""
-        return self.row.instruction.decode()
-
-    @property
-    def strip(self):
-        """Rows of operands that lie together, line by line; 1 for rows one after another."""
-        return self.row.strip
-
-    @property
-    def block(self):
-        """Rows that go through the instructions between two attentions together."""
-        return self.row.block
-
-    @property
-    def code_zero(self):
-        """The byte that stands for the int8 code 0."""
-        return self.row.code_zero
-
-    @property
-    def shared(self):
-        """Tokens of a group up to which all threads share the columns of each product."""
-        return self.row.shared
-
-    @property
-    def bundle(self):
-        """About how many tokens one thread takes at a time."""
-        return self.row.bundle
 
     def convert(self, const float[:, :] x, operands, float[:, ::1] ranges=None, Py_ssize_t first=0):
         """Rows [first, first + M) of operands, of the rows of x [M,K]; ranges [M,2] (low, step) of int8 codes.
@@ -365,6 +308,7 @@ cdef class Product:
 
     cdef multiply_into(self, const Linear* y, const unsigned char[:, :] a, const RowRange* ranges, Py_ssize_t M,
                        const float* residual, const Output* target):
+        # Multiply all panels, between the calls that make this thread ready.
         with nogil:
             begin_work(self.row)
             self.row.multiply(y, &a[0, 0], a.strides[0] // self.row.operand_bytes, ranges, M, residual, target, 0,
@@ -401,7 +345,7 @@ cdef class Product:
     @property
     def attends_in_float32(self):
         """Whether attention is that of float32."""
-        return self.row.attention == self.kernels.table.products[<int>FLOAT32].attention
+        return self.row.attention == self.kernels.table.products[<int>FLOAT32_PRODUCT].attention
 
     def rounds(self, Py_ssize_t n, int threads=1):
         """Do n rounds of independent products on each thread of the pool; return the operations of all."""
@@ -432,6 +376,7 @@ cdef extern from *:
 
 
 cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
+    # Run one thread's share of a probe.
     cdef Probe* probe = <Probe*>arg
     cdef float sink
     if probe.x == NULL:
@@ -441,6 +386,7 @@ cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
 
 
 cdef double run_probe(Probe* probe, int threads) except *:
+    # Return what all threads counted, or the sum of what they read.
     probe.total = 0
     run_team(threads, probe_work, probe)
     return probe.total

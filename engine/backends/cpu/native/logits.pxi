@@ -11,6 +11,7 @@ cdef enum:
 
 
 cdef inline Py_ssize_t parts_of(Py_ssize_t V) noexcept nogil:
+    # Return the parts of V columns.
     return (V + PART - 1) // PART
 
 
@@ -22,6 +23,7 @@ cdef inline void multiply_picked(const Machine* m, const Instruction* op, const 
 
 
 cdef void clear_best(const Best* best, Py_ssize_t M) noexcept nogil:
+    # Begin the lists of M rows with empty places; see is_better.
     cdef Py_ssize_t i
     for i in range(M * best.k):
         best.values[i], best.ids[i] = -INFINITY, -1

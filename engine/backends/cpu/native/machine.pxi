@@ -26,7 +26,7 @@ cdef struct Buffer:
     Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
     Py_ssize_t stride           # numbers from one row to the next
     Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
-    bint bfloat16                 # whether the numbers are bfloat16, which only heads can be
+    bint bfloat16               # whether the numbers are bfloat16, which only heads can be
     Py_ssize_t operands         # numbers from one row of operands to the next (operands.pxi); 0 for a buffer of floats.
                                 # The RowRange of every row follows the rows
 

@@ -6,8 +6,9 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, DISTANCES, FLOAT32, IDENTITY, INT8, RANGE, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
-    Output, Relative, Rotary, RowRange, ScoreMod,
+    BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, DISTANCES, FLOAT32,
+    FLOAT32_PRODUCT, FMA_PRODUCT, IDENTITY, INT8, INT8_PRODUCT, INT16_PRODUCT, INT16_VECTORS_PRODUCT, RANGE, Attention,
+    Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange, ScoreMod,
 )
 from engine.backends.cython_cpu.table cimport Product as ProductRow
 
@@ -23,8 +24,8 @@ cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:
         pass
     int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg, Look look)
-    bint pool_is_orphaned()
-    void pool_barrier_wait(pool_barrier* barrier, int size)
+    bint pool_is_orphaned()     # asked inside of work alone
+    void pool_barrier_wait(pool_barrier* barrier, int size)     # all threads of the team, or none
 
 cdef extern from "errno.h":
     enum:

@@ -27,6 +27,7 @@ cdef struct Rows:
 
 
 cdef Rows rows_between(Kernels kernels, const float[:, :] x, float[:, :] out):
+    # Return the rows of x and out, of float32, as one thread's work.
     cdef Rows rows
     rows.table, rows.x, rows.out, rows.M, rows.N = kernels.table, &x[0, 0], &out[0, 0], x.shape[0], x.shape[1]
     rows.norm, rows.x_stride, rows.out_stride = NULL, x.strides[0] // 4, out.strides[0] // 4
@@ -34,6 +35,7 @@ cdef Rows rows_between(Kernels kernels, const float[:, :] x, float[:, :] out):
 
 
 cdef inline Rows share_of(const void* arg, int rank, int size) noexcept nogil:
+    # Return a thread's share of the rows.
     cdef Rows rows = (<const Rows*>arg)[0]
     cdef Py_ssize_t first = rows.M * rank // size
     rows.M = rows.M * (rank + 1) // size - first
@@ -43,16 +45,19 @@ cdef inline Rows share_of(const void* arg, int rank, int size) noexcept nogil:
 
 
 cdef void layer_norm_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `layer_norm`.
     cdef Rows r = share_of(arg, rank, size)
     r.table.layer_norm(r.norm, r.x, r.x_stride, r.out, r.out_stride, r.M)
 
 
 cdef void rms_norm_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `rms_norm`.
     cdef Rows r = share_of(arg, rank, size)
     r.table.rms_norm(r.norm, r.x, r.x_stride, r.out, r.out_stride, r.M)
 
 
 cdef void softmax_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `softmax`.
     cdef Rows r = share_of(arg, rank, size)
     r.table.softmax(r.x, r.x_stride, r.out, r.out_stride, r.M, r.N)
 
@@ -89,6 +94,7 @@ cdef struct Elements:
 
 
 cdef void elements_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `activate`. The kernel works in place, so each piece is copied first.
     cdef const Elements* e = <const Elements*>arg
     cdef Py_ssize_t pieces = (e.n + PIECE - 1) // PIECE, piece, i, n
     for piece in range(pieces * rank // size, pieces * (rank + 1) // size):
@@ -125,6 +131,7 @@ cdef struct Turn:
 
 
 cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `rotate`, in runs of rows of one head, whose angles follow each other.
     cdef const Turn* r = <const Turn*>arg
     cdef Py_ssize_t row = r.rows * rank // size, last = r.rows * (rank + 1) // size, b, h, t, M, angles
     cdef Rotary rotary = r.rotary
@@ -176,10 +183,12 @@ cdef struct ArrayProduct:
 
 
 cdef inline Py_ssize_t count_panels(const ArrayProduct* p) noexcept nogil:
+    # Return the panels of the padded columns, of which the last may be narrower.
     return (p.y.N + p.table.NR - 1) // p.table.NR
 
 
 cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Pack panels [panel, last). Where columns or depth are padded, they are zeroed first.
     cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
     if column < end:
         if end > p.N or p.depth > p.y.K:
@@ -202,12 +211,14 @@ cdef void multiply_rows(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ss
 
 
 cdef void convert_block(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Convert rows [first, last) to operands in this thread's memory, if the product converts.
     if p.product.convert != NULL:
         p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K, p.operands + rank * p.operands_floats,
                           p.operands_stride, 0, NULL)
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's share of `linear`: of the panels if all rows are one block, otherwise also of the rows.
     cdef ArrayProduct* p = <ArrayProduct*>arg
     cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
     cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first

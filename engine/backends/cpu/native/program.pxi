@@ -8,7 +8,7 @@ cdef extern from *:
     """
     static inline Py_ssize_t take_next(Py_ssize_t *next) { return __atomic_fetch_add(next, 1, __ATOMIC_RELAXED); }
     """
-    Py_ssize_t take_next(Py_ssize_t* next) noexcept nogil
+    Py_ssize_t take_next(Py_ssize_t* next) noexcept nogil       # the number before, which no other thread gets
 
 
 cdef extern from *:
@@ -23,7 +23,7 @@ cdef extern from *:
     static inline void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELAXED); }
     """
     double monotonic_seconds() noexcept nogil
-    bint is_set(const int* flag) noexcept nogil
+    bint is_set(const int* flag) noexcept nogil     # any thread may set a flag; nothing else is ordered by it
     void set(int* flag) noexcept nogil
 
 
@@ -42,6 +42,7 @@ cdef inline bint stopped(Job* job, const Private* own) noexcept nogil:
 
 
 cdef inline void meet(const Team* team) noexcept nogil:
+    # Wait for all threads of a team; a team of one has no barrier.
     if team.size > 1:
         pool_barrier_wait(team.barrier, team.size)
 
@@ -80,6 +81,7 @@ cdef inline bint rows_of(const Sequence* sequence, Py_ssize_t first, Py_ssize_t 
 
 
 cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # EMBED for rows [first, last), sequence by sequence, because ids and positions lie in the order of the batch.
     cdef Embedding call = op.embedding
     cdef const Sequence* sequence
     cdef Py_ssize_t s, begin = 0, end = 0, stride = job.machine.buffers[op.out].stride
@@ -95,6 +97,7 @@ cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_
 
 cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, const float* x, Py_ssize_t x_stride, float* out,
                            Py_ssize_t out_stride, Py_ssize_t M) noexcept nogil:
+    # Norm M rows by the kind of norm that the instruction names.
     if op.rms:
         kernels.rms_norm(&op.norm, x, x_stride, out, out_stride, M)
     else:
@@ -103,6 +106,7 @@ cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, co
 
 cdef void add_rows(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                    Py_ssize_t D) noexcept nogil:
+    # out [M,D] += x [M,D].
     cdef Py_ssize_t row, i
     for row in range(M):
         for i in range(D):
@@ -110,6 +114,7 @@ cdef void add_rows(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t o
 
 
 cdef void norm_block(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # NORM for rows [first, last) between two buffers, with the residual.
     norm_into(m.kernels, op, row_at(m, at, op.x, first), m.buffers[op.x].stride, row_at(m, at, op.out, first),
               m.buffers[op.out].stride, last - first)
     if op.residual >= 0:
@@ -134,6 +139,7 @@ cdef void norm_joint(const Machine* m, const Instruction* op, const Place* at, f
 
 cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first,
                     Py_ssize_t last) noexcept nogil:
+    # NORM for rows [first, last): in place for heads, to operands, to a buffer, or to the caller's array.
     cdef const Machine* m = job.machine
     cdef const Sequence* sequence
     cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride, next_row
@@ -188,6 +194,7 @@ cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_s
 
 
 cdef void scale_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # SCALE for rows [first, last).
     cdef const float* x
     cdef float* out
     cdef Py_ssize_t row, i

@@ -70,6 +70,7 @@ cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, 
 
 
 cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+    # Run all segments for a group; between them the team shares the pieces of an ATTEND.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
     while True:
@@ -97,6 +98,7 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
 
 
 cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+    # Run all instructions for a group of few tokens, whose products the team divides by columns.
     cdef const Machine* m = job.machine
     cdef const Instruction* op
     cdef Place at
@@ -122,6 +124,7 @@ cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* tea
 
 
 cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
+    # Run the groups of a pass: each thread takes bundles from the queue, or the whole team takes one after the other.
     cdef Team team
     cdef Group group
     cdef Py_ssize_t i

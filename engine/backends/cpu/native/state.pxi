@@ -26,10 +26,12 @@ cdef enum:
 
 
 cdef inline Py_ssize_t ranges_of(Py_ssize_t S) noexcept nogil:
+    # Return the ranges of S keys.
     return (S + RANGE - 1) // RANGE
 
 
 cdef inline char* keys_in_cell(const Instruction* op, size_t cell, Py_ssize_t run, Py_ssize_t h) noexcept nogil:
+    # Return the address of the keys of key head h in a cell; its values follow after `run` bytes.
     return <char*>cell + (op.layer * op.key_heads + h) * 2 * run
 
 
@@ -84,10 +86,12 @@ cdef inline Py_ssize_t run_of(const Instruction* op, const Group* g, Py_ssize_t 
 
 
 cdef inline Py_ssize_t seen_keys(const Instruction* op, const Sequence* sequence, Py_ssize_t T) noexcept nogil:
+    # Return the keys that the last of T rows could see without a band.
     return sequence.S if op.source == FROM_CROSS else sequence.past + T
 
 
 cdef inline Py_ssize_t block_rows(Py_ssize_t shared) noexcept nogil:
+    # Return the rows of a block, of which each has `shared` queries for a key head.
     return max(FEW_ROWS, BLOCK_QUERIES // shared)
 
 
@@ -213,6 +217,7 @@ cdef Py_ssize_t place_sums(const Machine* m, Sequence* sequences, Py_ssize_t cou
 
 cdef void attend(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
                  Py_ssize_t pieces, bint kept) noexcept nogil:
+    # Compute one piece of ATTEND, from the buffers of this pass or from cells.
     if op.source == FROM_PASS:
         attend_pass(job, op, g, own, piece, pieces)
     else:

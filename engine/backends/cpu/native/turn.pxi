@@ -32,6 +32,7 @@ cdef class TurnLock:
     cdef void* previous
 
     def __cinit__(self):
+        # A turn without a lock does not come into the list of all turns.
         global TURNS
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
@@ -42,6 +43,7 @@ cdef class TurnLock:
         TURNS = <void*>self
 
     def __dealloc__(self):
+        # Leave the list of all turns.
         global TURNS
         if self.lock == NULL:       # it never came into the list
             return
@@ -76,6 +78,7 @@ cdef class TurnLock:
         self.holder = self.waiting = 0
 
     cdef int acquire(self, stop) except -1:
+        # Wait for the lock, and look every 50 ms whether `stop` ends the wait; signals interrupt it at once.
         cdef PyLockStatus status
         cdef long long microseconds = -1
         cdef PyThread_type_lock lock
@@ -103,6 +106,7 @@ cdef class TurnLock:
 
 
 def _free_turns():
+    # A forked child has none of the threads that may have held them.
     cdef void* turn = TURNS
     while turn != NULL:
         (<TurnLock>turn).free()
@@ -121,9 +125,11 @@ cdef class Taken:
     cdef bint inside
 
     def __cinit__(self, TurnLock turn, stop, bint waits):
+        # Nothing is taken before __enter__.
         self.turn, self.stop, self.waits = turn, stop, waits
 
     def __enter__(self):
+        # Return whether the turn is inside.
         cdef TurnLock turn = self.turn
         if self.waits:
             turn.acquire(self.stop)

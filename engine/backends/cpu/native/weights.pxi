@@ -26,6 +26,7 @@ cdef class PackedLinear:
 
     def __init__(self, Product product, panels, Py_ssize_t K, const float[::1] bias, const float[::1] scale=None,
                  int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None, str format=None):
+        # The pointers of `y` are those of the arrays that this object keeps.
         cdef Py_ssize_t N = bias.shape[0]
         cdef const unsigned char[::1] memory = panels.view("u1")
         form = format or FORMATS[product.precision].stored
@@ -84,6 +85,7 @@ cdef class TableWeights:
     cdef const float[::1] scale
 
     def __init__(self, const unsigned char[:, ::1] rows, int storage, const float[::1] scale, float factor=1):
+        # The pointers of `table` are those of the arrays that this object keeps.
         if (scale is None) == (storage == INT8) or (scale is not None and scale.shape[0] != rows.shape[0]):
             raise ValueError("an int8 table has a scale for each row, and no other table has one")
         self.rows, self.scale = rows, scale
@@ -99,6 +101,7 @@ cdef class NormWeights:
     cdef const float[::1] bias
 
     def __init__(self, const float[::1] weight, const float[::1] bias, float eps):
+        # The pointers of `norm` are those of the arrays that this object keeps.
         if weight.shape[0] != bias.shape[0]:
             raise ValueError(f"a weight of {weight.shape[0]} and a bias of {bias.shape[0]} entries do not belong together")
         self.weight, self.bias = weight, bias
@@ -118,6 +121,7 @@ cdef class RelativeWeights:
     cdef const int[::1] row
 
     def __init__(self, const float[:, :, :, ::1] keys, const float[:, :, :, ::1] queries, const int[::1] row, Py_ssize_t rows):
+        # near and columns of Relative follow from the rows of all distances.
         cdef const float[:, :, :, ::1] either = queries if keys is None else keys
         cdef Py_ssize_t NR = either.shape[3], limit = row.shape[0] // 2, near = 0, span = 1, x
         if either.shape[1] * NR < rows or row.shape[0] % 2 == 0 or min(row) < 0 or max(row) >= rows or (

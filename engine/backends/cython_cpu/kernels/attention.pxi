@@ -65,14 +65,17 @@ cdef struct Scratch:
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
+    # Return e rounded up to whole vectors.
     return (e + VL - 1) // VL * VL
 
 
 cdef inline Py_ssize_t plain_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    # Return the floats of scratch without those of relative positions: a query group, P^T and the tail of V.
     return QUERIES * (d + padded(e) + 2) + NR * (2 * KEYS + 2)
 
 
 cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil:
+    # Return the floats of scratch; columns: those of Relative, or 0.
     return plain_scratch(d, e) + (QUERIES + KEYS) * terms_stride(columns)
 
 
@@ -107,6 +110,7 @@ cdef inline Py_ssize_t cut_blocks(const Attention* call, Py_ssize_t t, float* sc
 
 
 cdef void attention(const Attention* call, float* scratch) noexcept nogil:
+    # The loops of the head of this file over query groups, blocks of keys and blocks of queries.
     cdef Block blocks[MOST_BLOCKS]
     cdef Scratch s = cut(call, scratch)
     cdef Keys* keys = &s.keys
@@ -143,6 +147,7 @@ cdef inline Keys seen_keys(const Attention* call, const Keys* keys, const Block*
 
 
 cdef inline bint changes_scores(const Attention* call) noexcept nogil:
+    # Return whether scores are anything but q k^T scale before keys are hidden.
     return call.softcap != 0 or call.bias != NULL or call.score_mod != NULL or call.relative != NULL
 
 
@@ -158,6 +163,7 @@ cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, con
 
 
 cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogil:
+    # Process the part of the key block at hand that a block of queries sees.
     cdef Keys seen = seen_keys(call, &s.keys, b)
     cdef const Keys* keys = &seen
     if keys.first >= keys.last:
@@ -178,6 +184,7 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogi
 
 
 cdef inline bint values_are_finite(const Attention* call, Scratch* s) noexcept nogil:
+    # Return whether all values of the key block at hand are finite, which is found out when it is first asked.
     if s.finite < 0:
         s.finite = all_finite(s.keys.v, call.v_stride, s.keys.last - s.keys.first, call.e)
     return s.finite
@@ -208,6 +215,7 @@ cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
 
 cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum,
                      bint fetch) noexcept nogil:
+    # Compute P^T = K Q^T, and the larger of `maximum` and each score. fetch: whether to prefetch K and V.
     cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d
@@ -287,6 +295,7 @@ cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const
 
 
 cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const bint pairs) noexcept nogil:
+    # Map the vectors of a block of queries to a function that is compiled for them.
     if b.nv == NV:
         exponentiate_lanes(s, b, keys, plain, pairs, NV)
     elif b.nv == 1:
@@ -298,6 +307,7 @@ cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint 
 
 
 cdef const float* copy_tail(const Attention* call, const Keys* keys, float* tail) noexcept nogil:
+    # Copy the last, narrower panel of columns of the values, padded with zeros to whole vectors: tail [keys][width].
     cdef Py_ssize_t column = call.e // NR * NR, width = padded(call.e) - column, row, i
     cdef int rest = <int>(call.e % VL)
     cdef const float* v = keys.v + column
@@ -310,6 +320,7 @@ cdef const float* copy_tail(const Attention* call, const Keys* keys, float* tail
 
 
 cdef void add_values(const Attention* call, const Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+    # Compute O = c O + P V; in the first block of keys O = P V.
     cdef Py_ssize_t e = padded(call.e), column = 0, tiles = (b.n + MR - 1) // MR, i, row, next_row
     cdef Tile t
     t.depth = keys.last - keys.first

@@ -24,10 +24,12 @@ cdef struct HalfScratch:
 
 
 cdef Py_ssize_t attention_bfloat16_scratch(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil:
+    # Return the floats of scratch: that of float32 for padded heads, then K and V of a block as bfloat16.
     return attention_scratch(padded(d), e, columns) + KEYS * (padded(d) + padded(e)) // 2
 
 
 cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nogil:
+    # The loops of the head of this file over query groups, blocks of keys and blocks of queries.
     cdef Attention wide = call[0]
     cdef Block blocks[MOST_BLOCKS]
     cdef HalfScratch s
@@ -64,6 +66,7 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
 
 
 cdef void load_query_pairs(const Attention* call, Block* b) noexcept nogil:
+    # Transpose a block of queries and round it: [d'/2][W][2]. The scale is that of load_queries in attention.pxi.
     cdef vf scale = v_set1(call.scale if changes_scores(call) else call.scale * <float>M_LOG2E)
     cdef vf tile[VL]
     cdef unsigned short* queries = <unsigned short*>b.queries

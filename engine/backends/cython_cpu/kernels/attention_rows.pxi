@@ -43,11 +43,13 @@ cdef struct RowScratch:
 
 
 cdef Py_ssize_t attend_rows_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    # Return the floats of scratch, in the order of RowScratch.
     return (MOST_KEYS * (d + e) // 2 + SIDE * d // 2 + 2 * TILE_ROWS * MOST_KEYS + SIDE * SIDE + QUERIES * (e + 3)
             + TILE_ROWS)
 
 
 cdef inline RowScratch cut_rows(const Attention* call, float* scratch) noexcept nogil:
+    # Divide the scratch into the areas of RowScratch.
     cdef RowScratch s
     s.keys = <unsigned short*>scratch
     s.values = s.keys + MOST_KEYS * call.d
@@ -63,6 +65,7 @@ cdef inline RowScratch cut_rows(const Attention* call, float* scratch) noexcept 
 
 
 cdef void attend_rows(const Attention* call, float* scratch) noexcept nogil:
+    # The loops of the head of this file. Keys that fit into one block are prepared once for all query groups.
     cdef RowScratch s = cut_rows(call, scratch)
     cdef RowBlock b
     cdef Py_ssize_t group, keys, row

@@ -17,6 +17,7 @@ cdef enum:
 
 
 cdef inline Py_ssize_t whole_steps(Py_ssize_t n) noexcept nogil:
+    # Return n rounded up to whole tiles of depth.
     return (n + STEP - 1) // STEP * STEP
 
 
@@ -52,17 +53,19 @@ cdef inline void add_transposed(const bint add, const int rows, const int column
     else:
         t_clear(rows, columns)
     for k in range(steps):
-        t_step(False, KEEP_OPERANDS + KEEP_WEIGHTS, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES, stride)
+        t_step(OF_BFLOAT16, KEEP_OPERANDS + KEEP_WEIGHTS, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES, stride)
         a += TILE_BYTES
         b += TILE_ROWS * stride
     t_store_sums(rows, columns, out, stride)
 
 
 cdef Py_ssize_t attention_tiles_scratch(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil:
+    # Return the floats of scratch: as for attention_bfloat16, with the depth padded to steps.
     return attention_scratch(whole_steps(d), e, columns) + KEYS * (whole_steps(d) + padded(e)) // 2
 
 
 cdef void attention_tiles(const Attention* call, float* scratch) noexcept nogil:
+    # The same loops as in attention_bfloat16; keys and values are brought into tiles once for each query group.
     cdef Attention wide = call[0]
     cdef Block blocks[MOST_BLOCKS]
     cdef HalfScratch s
@@ -181,6 +184,7 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
 
 
 cdef inline void find_maxima_lanes(float* maxima, const float* p, Py_ssize_t keys, const int nv) noexcept nogil:
+    # maxima [W] = the larger of itself and of each column of p [keys][W], W = nv*VL.
     cdef vf maximum[NV]
     cdef Py_ssize_t key
     cdef int j
@@ -202,6 +206,7 @@ cdef inline void find_maxima(Block* b, const float* p, Py_ssize_t keys) noexcept
 
 
 cdef inline void correct_context(Block* b, const float* correction, Py_ssize_t e) noexcept nogil:
+    # Multiply O^T [e][W] by the correction [W] of each query.
     cdef Py_ssize_t row
     cdef int j
     cdef float* context

@@ -95,6 +95,7 @@ cdef inline void round_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x
 
 cdef inline void round_results_as(const int activation, const float* x, int M, int nv, operand* operands,
                                   Py_ssize_t operands_stride) noexcept nogil:
+    # Write lines of operands, two vectors at a time; see round_results.
     cdef int row, j
     for row in range(M):
         for j in range(nv // 2):
@@ -123,6 +124,7 @@ cdef void round_results(int activation, const float* x, int M, int nv, operand* 
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                       Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Round M rows of x to bfloat16, one row after the other.
     round_rows(1, x, x_stride, M, K, <operand*>operands, operands_stride, first)
 
 
@@ -143,11 +145,13 @@ cdef inline void pack_together(const Py_ssize_t step, const Linear* y, void* pan
 
 cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
+    # Weights as `multiply` reads them: two or four successive k of a column together.
     pack_together(WEIGHTS_TOGETHER, y, panels, column, weight, n)
 
 
 cdef void pack_widened(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                        Py_ssize_t n) noexcept nogil:
+    # Weights in pairs, for the product that widens them.
     pack_together(2, y, panels, column, weight, n)
 
 

@@ -7,9 +7,15 @@
 # A panel is a run of blocks for nv*VL columns: the integers [16][nv*VL][2], then the scales in float16.
 
 cdef enum:
-    GROUPED = 32        # depth of a block
+    BLOCK_DEPTH = 32    # the successive weights of a column that share a scale
     FETCHED = 2048      # bytes of a panel that are prefetched ahead
-    Q8_0_BYTES = 34     # of a block of one column
+    SCALE_BYTES = 2     # of a float16
+    Q8_0_BYTES = SCALE_BYTES + BLOCK_DEPTH      # of a block of one column
+
+
+cdef inline Py_ssize_t blocks_of(Py_ssize_t K) noexcept nogil:
+    # Return the blocks of a row of K weights, of which zeros complete the last.
+    return (K + BLOCK_DEPTH - 1) // BLOCK_DEPTH
 
 
 cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
@@ -30,7 +36,7 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
         for i in range(mr):
             for j in range(nv):
                 s[i * NV + j] = x_set1(0)
-        for n in range(16):
+        for n in range(BLOCK_DEPTH // 2):
             for j in range(nv):
                 w[j] = x_load_int8(<const signed char*>b + (n * nv + j) * 2 * VL)
             for i in range(mr):
@@ -38,11 +44,11 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
                 for j in range(nv):
                     s[i * NV + j] = x_dot(s[i * NV + j], x, w[j])
         for j in range(nv):
-            scale = v_load_float16(<const unsigned short*>(b + 32 * nv * VL) + j * VL)
+            scale = v_load_float16(<const unsigned short*>(b + BLOCK_DEPTH * nv * VL) + j * VL)
             for i in range(mr):
                 to = results + i * NR + j * VL
                 v_store(to, v_fma(x_float(s[i * NV + j]), scale, v_load(to)))
-        codes += GROUPED
+        codes += BLOCK_DEPTH
         b += Q8_0_BYTES * nv * VL
 
 
@@ -50,6 +56,7 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
 
 cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
                             float* results) noexcept nogil:
+    # mr is from 1 to MR, which is 6 at most.
     if mr == 6:
         block_tile(6, nv, blocks, codes, stride, b, results)
     elif mr == 5:
@@ -66,6 +73,7 @@ cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short
 
 cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
                      float* results) noexcept nogil:
+    # nv is below NV in the last panel alone.
     if nv == NV:
         block_rows(mr, NV, blocks, codes, stride, b, results)
     elif nv == 1:
@@ -79,7 +87,7 @@ cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_s
 cdef void block_results(const Linear* y, const short* codes, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t p, int nv,
                         float* results) noexcept nogil:
     # results[M][NR] = the products of M rows and panel p, without the steps of the rows, in tiles of nearly equal height.
-    cdef Py_ssize_t blocks = (y.K + GROUPED - 1) // GROUPED, tiles = (M + MR - 1) // MR, row = 0, next_row, i
+    cdef Py_ssize_t blocks = blocks_of(y.K), tiles = (M + MR - 1) // MR, row = 0, next_row, i
     cdef const char* b = <const char*>y.panels + p * NR * blocks * Q8_0_BYTES
     for i in range(tiles):
         next_row = M * (i + 1) // tiles
@@ -91,9 +99,9 @@ cdef void pack_row_of_blocks(const Linear* y, char* panel, Py_ssize_t width, Py_
     # Put a stored row of blocks into column c of a panel of this width.
     cdef Py_ssize_t k
     cdef int i
-    for k in range((y.K + GROUPED - 1) // GROUPED):
-        memcpy(panel + 32 * width + 2 * c, row, 2)
-        for i in range(16):
-            memcpy(panel + (i * width + c) * 2, row + 2 + 2 * i, 2)
+    for k in range(blocks_of(y.K)):
+        memcpy(panel + BLOCK_DEPTH * width + SCALE_BYTES * c, row, SCALE_BYTES)
+        for i in range(BLOCK_DEPTH // 2):
+            memcpy(panel + (i * width + c) * 2, row + SCALE_BYTES + 2 * i, 2)
         row += Q8_0_BYTES
         panel += Q8_0_BYTES * width

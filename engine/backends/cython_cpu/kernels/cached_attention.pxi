@@ -25,10 +25,12 @@ cdef enum:
 
 
 cdef Py_ssize_t cached_attention_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    # Return the floats of scratch for any number of queries.
     return max(few_scratch(d, e), many_scratch(d, e))
 
 
 cdef void cached_attention(const CachedAttention* call, float* scratch) noexcept nogil:
+    # Choose by the number of queries, which changes no bit.
     if call.T * call.heads < MANY:
         attend_few_queries(call, scratch)
     else:

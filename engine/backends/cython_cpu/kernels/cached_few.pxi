@@ -27,10 +27,12 @@ cdef struct FewQueries:
 
 
 cdef Py_ssize_t few_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    # Return the floats of scratch: queries as rows and transposed, P, O, and the sums of all ranges.
     return FEW * (2 * d + 1 + RANGE + 2 * padded(e) + 2)
 
 
 cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexcept nogil:
+    # Attend for FEW queries at a time, in groups of nearly equal size; their numbers lie side by side: [d][n].
     cdef Py_ssize_t E = padded(call.e), count = call.T * call.heads, tiles = (count + FEW - 1) // FEW, i, k, q
     cdef float* rows
     cdef FewQueries g
@@ -52,6 +54,7 @@ cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexce
 
 
 cdef void attend_few_ranges(const CachedAttention* call, FewQueries* g) noexcept nogil:
+    # Fold the sums of all ranges, or of the one that the caller names, from O = 0, m = -3e38, l = 0.
     cdef Py_ssize_t E = padded(call.e), i, first, last, r
     cdef float* own
     for i in range(g.n):
@@ -188,6 +191,7 @@ cdef inline void score_rows(const int storage, const int mr, const CachedAttenti
 
 
 cdef inline void score_any(const int storage, const CachedAttention* call, const FewQueries* g) noexcept nogil:
+    # Map the number of queries to a function that is compiled for it.
     if g.n == 6:
         score_rows(storage, 6, call, g)
     elif g.n == 5:
@@ -203,6 +207,7 @@ cdef inline void score_any(const int storage, const CachedAttention* call, const
 
 
 cdef void score_cells_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:
+    # Map the form of the cells to a function that is compiled for it.
     if call.storage == <int>FLOAT32:
         score_any(<int>FLOAT32, call, g)
     elif call.storage == <int>BFLOAT16:
@@ -278,6 +283,7 @@ cdef inline void values_tile(const int storage, const int mr, const int nv, cons
 
 
 cdef inline void values_rows(const int storage, const int mr, const FewValues* v) noexcept nogil:
+    # Compute O = O + P V for all columns, in tiles of 4, 2 and 1 vectors, as many as there are registers for.
     cdef Py_ssize_t column = 0
     while v.E - column >= 4 * VL and mr * 4 <= MR * NV:
         values_tile(storage, mr, 4, v, column)
@@ -290,6 +296,7 @@ cdef inline void values_rows(const int storage, const int mr, const FewValues* v
 
 
 cdef inline void values_any(const int storage, int mr, const FewValues* v) noexcept nogil:
+    # Map the number of queries to a function that is compiled for it.
     if mr == 6:
         values_rows(storage, 6, v)
     elif mr == 5:

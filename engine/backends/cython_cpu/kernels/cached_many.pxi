@@ -38,6 +38,7 @@ cdef struct Unpacked:
 
 
 cdef Py_ssize_t many_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    # Return the floats of scratch, in the order of Unpacked.
     cdef Py_ssize_t E = padded(e)
     return RANGE * (d + E + 2) + CHUNK * (RANGE + E) + NR + QUERIES * (d + E + 2)
 
@@ -67,6 +68,7 @@ cdef void load_cached_queries(const CachedAttention* call, Py_ssize_t first, Py_
 
 
 cdef void attend_many_queries(const CachedAttention* call, float* scratch) noexcept nogil:
+    # Attend for QUERIES queries at a time, and store their results unless the caller wants sums alone.
     cdef Py_ssize_t E = padded(call.e), i
     cdef Unpacked u
     u.keys = scratch
@@ -89,10 +91,12 @@ cdef void attend_many_queries(const CachedAttention* call, float* scratch) noexc
 
 
 cdef inline float* out_of(const CachedAttention* call, Py_ssize_t query) noexcept nogil:
+    # Return the address of the result of a query, which is counted through rows and their heads.
     return call.out + query // call.heads * call.out_stride + query % call.heads * call.out_head
 
 
 cdef void attend_query_group(const CachedAttention* call, Unpacked* u) noexcept nogil:
+    # Fold the sums of all ranges, or of the one that the caller names, from O = 0, m = -3e38, l = 0.
     cdef Py_ssize_t E = padded(call.e), i, begin = 0, end = 0, first, last
     load_cached_queries(call, u.first, u.n, u.queries)
     for i in range(u.n):
@@ -257,6 +261,7 @@ cdef void multiply_values(const CachedAttention* call, const Unpacked* u, Py_ssi
 
 
 cdef bint range_is_finite(const CachedAttention* call, Unpacked* u) noexcept nogil:
+    # Return whether all unpacked values are finite, which is found out when it is first asked.
     cdef Py_ssize_t E = padded(call.e), column = 0, width
     if u.finite < 0:
         u.finite = 1

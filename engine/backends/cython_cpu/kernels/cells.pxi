@@ -19,10 +19,12 @@ cdef inline vf values_at(const int storage, const char* cell, Py_ssize_t i) noex
 
 
 cdef inline const char* keys_of(const CachedAttention* call, Py_ssize_t cell) noexcept nogil:
+    # Return the address of the keys of a cell, by its number from the first token on.
     return <const char*>call.cells[cell] + call.keys
 
 
 cdef inline const char* values_of(const CachedAttention* call, Py_ssize_t cell) noexcept nogil:
+    # Return the address of its values.
     return <const char*>call.cells[cell] + call.values
 
 
@@ -32,6 +34,7 @@ cdef inline const float* scales_of(const char* cell, Py_ssize_t width) noexcept 
 
 
 cdef inline Py_ssize_t bytes_of(const int storage) noexcept nogil:
+    # Return the bytes of a number of a cell.
     return 4 if storage == <int>FLOAT32 else 2 if storage == <int>BFLOAT16 else 1
 
 

@@ -25,6 +25,7 @@ cdef void choose(const Best* best, const float* logits, Py_ssize_t logits_stride
 
 cdef void log_sum_exp(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                       float* out) noexcept nogil:
+    # out = m + ln sum_p e^(m_p - m) s_p, with m_p and s_p of part p of a row, and m the largest m_p.
     cdef Py_ssize_t row, i
     cdef int n, j
     cdef float highest

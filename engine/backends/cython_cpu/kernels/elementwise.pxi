@@ -3,6 +3,7 @@
 
 
 cdef inline vf pair(float c0, float c1, vf x) noexcept nogil:
+    # Return c0 + c1 x.
     return v_fma(v_set1(c1), x, v_set1(c0))
 
 
@@ -105,6 +106,7 @@ cdef inline int approximation_of(const int activation) noexcept nogil:
 
 
 cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
+    # Return the activation of a vector; `activation` is a constant, also GELU_APPROXIMATE.
     if activation == GELU_APPROXIMATE:
         return v_gelu_approximate(x)
     if activation == GELU:
@@ -119,6 +121,7 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
 
 
 cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+    # x [M,N] = activation(x); columns behind the last whole vector are neither read nor written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):
@@ -143,6 +146,7 @@ cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py
 
 cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
                          float* out, Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+    # out [M,N] = activation(x) y, with the same care for the last columns.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):

@@ -35,20 +35,23 @@ cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_s
 cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
                                    float* out) noexcept nogil:
     # The same for a row of blocks Q8_0, whose numbers are scale * code.
-    cdef const char* block = <const char*>table.rows + row * ((D + 31) // 32) * 34
+    cdef const char* block = <const char*>table.rows + row * blocks_of(D) * Q8_0_BYTES
+    cdef const char* at         # the block of number i
     cdef float scales[VL]       # the first one, and what follows it in the block
     cdef vf x
     cdef Py_ssize_t i = 0, n
     while i < D:
-        v_store(scales, v_load_float16(<const unsigned short*>(block + i // 32 * 34)))
+        at = block + i // BLOCK_DEPTH * Q8_0_BYTES
+        v_store(scales, v_load_float16(<const unsigned short*>at))
         n = min(D - i, <Py_ssize_t>VL)
-        x = v_load_int8(<const signed char*>block + i // 32 * 34 + 2 + i % 32, <int>n)
+        x = v_load_int8(<const signed char*>at + SCALE_BYTES + i % BLOCK_DEPTH, <int>n)
         x = v_mul(v_set1(table.factor), v_mul(v_set1(scales[0]), x))
         v_storen(out + i, x if first else v_add(v_loadn(out + i, <int>n), x), <int>n)
         i += VL
 
 
 cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D, float* out) noexcept nogil:
+    # Map the storage of a table to a function that is compiled for it.
     if table.storage == INT8:
         add_row_as(INT8, table, row, first, D, out)
     elif table.storage == BFLOAT16:

@@ -3,8 +3,8 @@
 # columns with four steps of depth each. Sums are exact, so their order changes no bit.
 
 cdef enum:
-    FEW_ROWS = 2            # the most rows of int8 that go through vectors
-    FEW_INTEGERS = 4        # and of 16-bit integers
+    FEW_CODE_ROWS = 2       # the most rows of int8 that go through vectors
+    FEW_INTEGER_ROWS = 4    # and of 16-bit integers
     FETCHED_LINES = 8       # lines of depth that are prefetched ahead
     ADDED = -0x7f7f7f80     # 128 in each byte
 
@@ -36,8 +36,8 @@ cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
     # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth.
-    cdef vx acc[2 * FEW_INTEGERS]       # [rows][columns]; of 16-bit integers, of the lower bytes
-    cdef vx upper[2 * FEW_INTEGERS]
+    cdef vx acc[2 * FEW_INTEGER_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
+    cdef vx upper[2 * FEW_INTEGER_ROWS]
     cdef vx added[2]
     cdef vx w[2]
     cdef vx x
@@ -56,10 +56,10 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
             fetch_lines(b + (FETCHED_LINES * TILE_ROWS + g) * columns * LINE_BYTES, columns * LINE_BYTES)
             for j in range(columns):
                 w[j] = x_load(b + j * TILE_BYTES + g * LINE_BYTES)
-                if numbers == OF_INT16:
+                if in_halves(numbers):
                     added[j] = n_dot(added[j], x_set1(ADDED), w[j])
             for i in range(rows):
-                if numbers == OF_INT16:
+                if in_halves(numbers):
                     x = x_set1(load_32(a + 2 * i * LINE_BYTES + 4 * g))
                     for j in range(columns):
                         upper[i * columns + j] = n_dot(upper[i * columns + j], x, w[j])
@@ -68,22 +68,22 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
                     x = x_set1(load_32(a + i * LINE_BYTES + 4 * g))
                 for j in range(columns):
                     acc[i * columns + j] = n_dot(acc[i * columns + j], x, w[j])
-        a += 2 * rows * LINE_BYTES if numbers == OF_INT16 else TILE_BYTES
+        a += 2 * rows * LINE_BYTES if in_halves(numbers) else TILE_BYTES
         b += columns * TILE_BYTES
     for i in range(rows):
         for j in range(columns):
             sums = <int*>block.sums + i * SIDE + j * VL
-            x_store(sums + (TILE_ROWS * SIDE if numbers == OF_INT16 else 0), acc[i * columns + j])
-            if numbers == OF_INT16:
+            x_store(sums + (TILE_ROWS * SIDE if in_halves(numbers) else 0), acc[i * columns + j])
+            if in_halves(numbers):
                 x_store(sums, t_minus(upper[i * columns + j], added[j]))
 
 
 cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns, const FewRows* f,
                                   tile_sums* block) noexcept nogil:
     # Map the number of rows to a function that is compiled for it.
-    if numbers == OF_INT16 and rows == 4:
+    if in_halves(numbers) and rows == 4:
         sum_few_rows(numbers, 4, columns, f, block)
-    elif numbers == OF_INT16 and rows == 3:
+    elif in_halves(numbers) and rows == 3:
         sum_few_rows(numbers, 3, columns, f, block)
     elif rows == 2:
         sum_few_rows(numbers, 2, columns, f, block)
@@ -91,27 +91,24 @@ cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns
         sum_few_rows(numbers, 1, columns, f, block)
 
 
-cdef inline void few_rows(const int numbers, const Linear* y, const char* a, const RowRange* ranges, int M,
-                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
-    cdef Py_ssize_t last = min(y.N, last_panel * NR), lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
-    cdef Py_ssize_t column = panel * NR, width
-    cdef char gathered[2 * FEW_INTEGERS * DEEPEST]
+cdef inline void few_rows(const int numbers, TileWork* w) noexcept nogil:
+    # Compute a call of `multiply` for rows that are few enough, 32 columns after the other.
+    cdef Py_ssize_t column = w.column, width
+    cdef char gathered[2 * FEW_INTEGER_ROWS * DEEPEST]
     cdef tile_sums block
-    cdef TileWork w
     cdef FewRows f
-    w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
-    f.a, f.lines = a, (out.last_line if out.last_line else lines) - out.first_line
-    if numbers == OF_INT16:
-        gather_bytes(a, M, f.lines, gathered)
+    f.a, f.lines = w.operands, steps_of(w)
+    if in_halves(numbers):
+        gather_bytes(f.a, w.M, f.lines, gathered)
         f.a = gathered
-    while column < last:
-        width = min(y.N - column, <Py_ssize_t>SIDE)
-        f.b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
-        place_block(&w, &block, 0, M, column, width)
-        block.first, block.final = out.first_line == 0, out.first_line + f.lines == lines
+    while column < w.last_column:
+        width = min(w.y.N - column, <Py_ssize_t>SIDE)
+        f.b = <const char*>w.y.panels + (column * w.lines + w.out.first_line * width) * LINE_BYTES
+        place_block(w, &block, 0, w.M, column, width)
+        block.first, block.final = w.out.first_line == 0, w.out.first_line + f.lines == w.lines
         if width == SIDE:
-            sum_any_few_rows(numbers, M, 2, &f, &block)
+            sum_any_few_rows(numbers, <int>w.M, 2, &f, &block)
         else:
-            sum_any_few_rows(numbers, M, 1, &f, &block)
-        finish_rows(numbers, &w, &block, M)
+            sum_any_few_rows(numbers, <int>w.M, 1, &f, &block)
+        finish_rows(numbers, w, &block, w.M)
         column += SIDE

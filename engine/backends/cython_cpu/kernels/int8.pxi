@@ -8,6 +8,7 @@
 
 
 cdef inline vf code_of(vf x, vf low, vf inverse) noexcept nogil:
+    # Return the code before it is rounded: (x - low) / step.
     return v_mul(v_sub(x, low), inverse)
 
 
@@ -49,6 +50,7 @@ cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_
 
 cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                    Py_ssize_t codes_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Convert M rows of x to codes, one row after the other.
     quantize_rows(1, x, x_stride, M, K, <unsigned char*>operands, codes_stride, first, ranges)
 
 
@@ -99,6 +101,7 @@ cdef inline void add_dots(const int mr, const int nv, const char* low, const cha
 
 
 cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
+    # Compute y of the formula above for mr rows and nv vectors of columns: sums in registers, then the epilogue.
     cdef vd acc[DOT_MR * NV]
     cdef vf y, sums, scale, bias
     cdef const signed char* b = t.b
@@ -140,6 +143,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
 
 
 cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
+    # A set with fewer rows in its tiles does not compile the taller ones.
     if DOT_MR > 5 and mr == 6:
         dot_tile(6, nv, t)
     elif DOT_MR > 4 and mr == 5:
@@ -155,6 +159,7 @@ cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil
 
 
 cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
+    # nv is below NV in the last panel alone.
     if nv == NV:
         dot_rows(mr, NV, t)
     elif nv == 1:
@@ -193,6 +198,7 @@ cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, c
 
 
 cdef inline float sum_of_row(const signed char* w, Py_ssize_t K) noexcept nogil:
+    # Return sum_k w, which a float holds exactly for K up to 2^24 / 127.
     cdef long long total = 0
     cdef Py_ssize_t k
     for k in range(K):
@@ -202,6 +208,7 @@ cdef inline float sum_of_row(const signed char* w, Py_ssize_t K) noexcept nogil:
 
 cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                     Py_ssize_t n) noexcept nogil:
+    # weight: [n,K]. Store the sums of the columns, too, because codes begin at `low`.
     cdef const signed char* w = <const signed char*>weight
     cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
     cdef signed char* lane

@@ -11,9 +11,8 @@
 # scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
 
 cdef enum:
-    DEEPEST = 4096
-    INTEGER_ROWS = 64   # rows whose sums are kept at a time
-    GROUP = 16
+    DEEPEST = 4096          # the depth over which sums are exact
+    INTEGER_ROWS = 64       # rows whose sums are kept at a time
     LARGEST_CODE = 2047
 
 
@@ -36,7 +35,7 @@ cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexc
 cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
                       Py_ssize_t first, RowRange* ranges) noexcept nogil:
     # Round M rows of x, each by its own step, to integers, which end in zeros.
-    cdef Py_ssize_t whole = K // VL * VL, padded = (K + GROUPED - 1) // GROUPED * GROUPED, row, i
+    cdef Py_ssize_t whole = K // VL * VL, padded = blocks_of(K) * BLOCK_DEPTH, row, i
     cdef int tail = <int>(K % VL)
     cdef vf value, inverse
     cdef short* codes
@@ -97,6 +96,7 @@ cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const sh
 
 cdef inline void sum_rows(int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
                           int* totals) noexcept nogil:
+    # mr is from 1 to MR, which is 6 at most.
     if mr == 6:
         sum_tile(6, nv, steps, codes, stride, b, totals)
     elif mr == 5:
@@ -113,6 +113,7 @@ cdef inline void sum_rows(int mr, const int nv, Py_ssize_t steps, const short* c
 
 cdef void sum_any(int mr, int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
                   int* totals) noexcept nogil:
+    # nv is below NV in the last panel alone.
     if nv == NV:
         sum_rows(mr, NV, steps, codes, stride, b, totals)
     elif nv == 1:
@@ -137,7 +138,7 @@ cdef void integer_results(const Linear* y, const short* codes, Py_ssize_t stride
                           float* results) noexcept nogil:
     # results[M][NR] = the products of M rows, at most INTEGER_ROWS, and panel p, without the steps of the rows.
     cdef int totals[INTEGER_ROWS * NR]
-    cdef Py_ssize_t padded = (y.K + GROUPED - 1) // GROUPED * GROUPED, k = 0, i
+    cdef Py_ssize_t padded = blocks_of(y.K) * BLOCK_DEPTH, k = 0, i
     cdef const char* b = <const char*>y.panels + p * NR * padded
     cdef int j
     cdef vf x
@@ -153,6 +154,7 @@ cdef void integer_results(const Linear* y, const short* codes, Py_ssize_t stride
 
 cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # y of the formulas of this file, of blocks.pxi or of nibbles.pxi, as the storage of the weights says.
     cdef float results[INTEGER_ROWS * NR]
     cdef Py_ssize_t column[NV]
     cdef Py_ssize_t p, first, rows, i
@@ -189,13 +191,13 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
 cdef void pack_integers(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
     # weight: [n,K] int8, or [n, bytes of a row] blocks as engine/weights/blocks.py and int4.py describe them.
-    cdef Py_ssize_t padded = (y.K + GROUPED - 1) // GROUPED * GROUPED, of_column = padded, i, k, c, first, width
+    cdef Py_ssize_t blocks = blocks_of(y.K), of_column = blocks * BLOCK_DEPTH, i, k, c, first, width
     cdef const signed char* w = <const signed char*>weight
     cdef signed char* to
     if y.storage == <int>Q8_0:
-        of_column = padded // GROUPED * Q8_0_BYTES
+        of_column = blocks * Q8_0_BYTES
     elif y.storage != <int>INT8:
-        of_column = padded // GROUPED * (19 if y.storage == <int>INT4 else nibble_bytes(y.storage))
+        of_column = blocks * stored_bytes(y.storage)
     for i in range(n):
         c = column + i
         first = c // NR * NR

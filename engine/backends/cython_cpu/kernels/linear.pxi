@@ -50,20 +50,24 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
 
 cdef void linear(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                  const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Weights and rows in float32.
     multiply_panels(LINEAR, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
 cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Weights in bfloat16; rows as the instruction set multiplies them, see PAIR_STEPS.
     multiply_panels(PAIRS, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
 cdef void linear_widened(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Weights in bfloat16, which are widened, and rows in float32.
     multiply_panels(WIDENED, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
 cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+    # Transpose w [n,K] into panels [K][width], as many columns of one panel at a time as there are.
     cdef const float* w = <const float*>weight
     cdef Py_ssize_t c = 0, first, count, width, k, i
     cdef float* panel

@@ -23,6 +23,9 @@
 # half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2]; they are multiplied as weights of 8 bits are.
 
 cdef enum:
+    GROUP_DEPTH = 16            # of the two groups of a block, each of which has a multiplier and an offset in INT4
+    WEIGHT_BYTES = BLOCK_DEPTH // 2     # of a block of one column, without what belongs to the format
+    OFFSET_BYTES = 2            # of a block of one column of INT4: behind all blocks of a panel, and in a stored block
     DEEPEST_OFFSETS = 4096      # the depth over which sum_g o sum[i,g] is exact in int32: 127 * 32767 * 256 < 2^31
     BESIDE_BLOCK = 44           # bytes that a row of operands has behind its int16, for each block
     UNPACKED = 8                # blocks that are unpacked at a time for many rows: 256 * NR bytes stay in the L1 cache
@@ -38,16 +41,13 @@ cdef struct Codes:
 
 
 cdef inline Codes codes_of(void* row, Py_ssize_t blocks) noexcept nogil:
+    # Return where the parts of a row of operands begin: they follow its int16.
     cdef Codes to
-    to.codes = <signed char*>row + 2 * GROUPED * blocks
-    to.steps = <float*>(to.codes + GROUPED * blocks)
+    to.codes = <signed char*>row + 2 * BLOCK_DEPTH * blocks
+    to.steps = <float*>(to.codes + BLOCK_DEPTH * blocks)
     to.sums = <int*>(to.steps + blocks)
     to.groups = <short*>(to.sums + blocks)
     return to
-
-
-cdef inline Py_ssize_t blocks_of(Py_ssize_t K) noexcept nogil:
-    return (K + GROUPED - 1) // GROUPED
 
 
 cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
@@ -68,8 +68,8 @@ cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
 
 
 cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noexcept nogil:
-    # of_row: the step of the sums of groups.
-    cdef vf value[GROUPED]      # GROUPED // VL of them
+    # Round a row to codes and their sums, and the sums of groups to int16 by of_row, the step of the row.
+    cdef vf value[BLOCK_DEPTH]      # BLOCK_DEPTH // VL of them
     cdef vf largest, inverse, total
     cdef vf magic = v_set1(12582912.0)      # 1.5 * 2^23: adding it rounds a small number to an integer
     cdef Py_ssize_t b, left
@@ -77,8 +77,8 @@ cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noe
     cdef int i, g
     for b in range(blocks_of(K)):
         largest = v_set1(0.0)
-        for i in range(GROUPED // VL):
-            left = K - b * GROUPED - i * VL
+        for i in range(BLOCK_DEPTH // VL):
+            left = K - b * BLOCK_DEPTH - i * VL
             value[i] = v_load(x + i * VL) if left >= VL else v_loadn(x + i * VL, <int>max(left, 0))
             largest = v_max(v_abs(value[i]), largest)
         top = v_largest(largest)
@@ -87,20 +87,25 @@ cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noe
         to.steps[b], to.sums[b] = step, 0
         for g in range(2):
             total = v_set1(0.0)
-            for i in range(g * (GROUP // VL), (g + 1) * (GROUP // VL)):
+            for i in range(g * (GROUP_DEPTH // VL), (g + 1) * (GROUP_DEPTH // VL)):
                 value[i] = v_mul(value[i], inverse)
                 x_store_int8(to.codes + i * VL, value[i])
                 total = v_add(total, v_sub(v_add(value[i], magic), magic))
             sum = v_sum(total)
             to.sums[b] += <int>sum
             to.groups[2 * b + g] = <short>rintf(sum * (step * in_steps))
-        to.codes += GROUPED
-        x += GROUPED
+        to.codes += BLOCK_DEPTH
+        x += BLOCK_DEPTH
 
 
-cdef inline Py_ssize_t nibble_bytes(int storage) noexcept nogil:
-    # The bytes of a block of one column, without the offsets of INT4.
-    return 17 if storage == <int>INT4 else 18 if storage == <int>Q4_0 else 20
+cdef inline Py_ssize_t bytes_of_block(int storage) noexcept nogil:
+    # Return the bytes of a block of one column in a panel: weights, and a byte of multipliers, a scale, or scale and minimum.
+    return WEIGHT_BYTES + (1 if storage == <int>INT4 else SCALE_BYTES if storage == <int>Q4_0 else 2 * SCALE_BYTES)
+
+
+cdef inline Py_ssize_t stored_bytes(int storage) noexcept nogil:
+    # Return the bytes of a block as it is stored, where the offsets of INT4 are a part of it.
+    return bytes_of_block(storage) + (OFFSET_BYTES if storage == <int>INT4 else 0)
 
 
 cdef struct Nibbles:
@@ -131,14 +136,14 @@ cdef inline void unpack_blocks(const bint grouped, Py_ssize_t width, Py_ssize_t 
         while c < width:
             for g in range(2):
                 if grouped:
-                    factor = n_factors(<const unsigned char*>b + 16 * width + c, g)
+                    factor = n_factors(<const unsigned char*>b + WEIGHT_BYTES * width + c, g)
                 for h in range(2 * g, 2 * g + 2):
                     word = x_load(b + (h * width + c) * 4)
                     for n in range(2):
                         x_store(<int*>to + (2 * h + n) * width + c, unpacked(grouped, word, factor, n))
             c += VL
         b += step
-        to += GROUPED * width
+        to += BLOCK_DEPTH * width
 
 
 cdef inline void add_half_block(const bint grouped, const bint wide, const int mr, const int nv, Py_ssize_t width,
@@ -209,9 +214,10 @@ cdef inline void add_block_by_steps(const bint grouped, const bint wide, const i
     for g in range(2):
         if grouped and not wide:
             for j in range(nv):
-                factor[j] = n_factors(<const unsigned char*>b + 16 * w.width + c + j * VL, g)
+                factor[j] = n_factors(<const unsigned char*>b + WEIGHT_BYTES * w.width + c + j * VL, g)
         add_half_block(grouped, wide, mr, nv, w.width, weights, g, low, low + 3 * stride, stride, factor, sums)
-    add_block(grouped, mr, nv, w.storage, w.width, b + 16 * w.width + 2 * c, a.steps, a.sums, stride, sums, results)
+    add_block(grouped, mr, nv, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums, stride,
+              sums, results)
 
 
 cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nibbles* w, const char* b, Py_ssize_t c,
@@ -228,12 +234,13 @@ cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nib
             word = x_load(b + ((2 * g + h) * w.width + c) * 4)
             of_group[2 * h], of_group[2 * h + 1] = n_half(word, 0), n_half(word, 1)
         if grouped:
-            factor = n_factors(<const unsigned char*>b + 16 * w.width + c, g)
+            factor = n_factors(<const unsigned char*>b + WEIGHT_BYTES * w.width + c, g)
         stride = opaque(stride)
         for i in range(mr):
             sums[i * NV] = n_group(sums[i * NV], of_group, <const signed char*>row_of(i, low, low + 3 * stride, stride)
-                                   + GROUP * g, factor)
-    add_block(grouped, mr, 1, w.storage, w.width, b + 16 * w.width + 2 * c, a.steps, a.sums, stride, sums, results)
+                                   + GROUP_DEPTH * g, factor)
+    add_block(grouped, mr, 1, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums, stride,
+              sums, results)
 
 
 cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, const int nv, Nibbles w, Codes a,
@@ -252,9 +259,9 @@ cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, 
             for j in range(nv):
                 add_block_by_groups(grouped, mr, &w, b, c + j * VL, a, stride, results + j * VL)
         else:
-            weights = w.wide + k * GROUPED * w.width + 4 * c if wide else b + 4 * c
+            weights = w.wide + k * BLOCK_DEPTH * w.width + 4 * c if wide else b + 4 * c
             add_block_by_steps(grouped, wide, mr, nv, &w, b, c, weights, a, stride, results)
-        a.codes += GROUPED
+        a.codes += BLOCK_DEPTH
         a.steps += 1
         a.sums += 1
         b += w.step
@@ -264,6 +271,7 @@ cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, 
 
 cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const int nv, Nibbles w, Codes a, Py_ssize_t stride,
                              Py_ssize_t c, float* results) noexcept nogil:
+    # A set with fewer rows in its tiles does not compile the taller ones.
     if NIBBLE_MR > 5 and mr == 6:
         nibble_tile(grouped, wide, 6, nv, w, a, stride, c, results)
     elif NIBBLE_MR > 4 and mr == 5:
@@ -280,6 +288,7 @@ cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const 
 
 cdef inline void nibble_panel(const bint grouped, const bint wide, int mr, Nibbles w, Codes a, Py_ssize_t stride,
                               float* results) noexcept nogil:
+    # A whole panel is multiplied at once, and the last one, which may be narrower, vector by vector.
     cdef Py_ssize_t c = 0
     if w.width == NR:
         nibble_rows(grouped, wide, mr, NV, w, a, stride, 0, results)
@@ -290,31 +299,35 @@ cdef inline void nibble_panel(const bint grouped, const bint wide, int mr, Nibbl
 
 
 cdef void sum_grouped(int mr, Nibbles w, Codes a, Py_ssize_t stride, float* results) noexcept nogil:
+    # INT4, whose weights every tile unpacks anew.
     nibble_panel(True, False, mr, w, a, stride, results)
 
 
 cdef void sum_scaled(int mr, Nibbles w, Codes a, Py_ssize_t stride, float* results) noexcept nogil:
+    # The same for Q4_0 and Q4_1.
     nibble_panel(False, False, mr, w, a, stride, results)
 
 
 cdef void sum_unpacked_grouped(int mr, Nibbles w, Codes a, Py_ssize_t stride, float* results) noexcept nogil:
+    # INT4, whose weights are unpacked once for all rows.
     nibble_panel(True, True, mr, w, a, stride, results)
 
 
 cdef void sum_unpacked_scaled(int mr, Nibbles w, Codes a, Py_ssize_t stride, float* results) noexcept nogil:
+    # The same for Q4_0 and Q4_1.
     nibble_panel(False, True, mr, w, a, stride, results)
 
 
 cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                          Py_ssize_t p, int nv, float* results) noexcept nogil:
     # results[M][NR] = the products of M rows and panel p.
-    cdef char wide[UNPACKED * GROUPED * NR]
+    cdef char wide[UNPACKED * BLOCK_DEPTH * NR]
     cdef Py_ssize_t blocks = blocks_of(y.K), k = 0
     cdef bint grouped = y.storage == <int>INT4, many = M > PACKED_ROWS and not NIBBLE_GROUPS
-    cdef const char* panel = <const char*>y.panels + p * NR * blocks * (19 if grouped else nibble_bytes(y.storage))
+    cdef const char* panel = <const char*>y.panels + p * NR * blocks * stored_bytes(y.storage)
     cdef Nibbles w
     cdef Codes rows
-    w.storage, w.width, w.step, w.wide = y.storage, nv * VL, nibble_bytes(y.storage) * nv * VL, wide
+    w.storage, w.width, w.step, w.wide = y.storage, nv * VL, bytes_of_block(y.storage) * nv * VL, wide
     memset(results, 0, M * NR * sizeof(float))
     while k < blocks:
         w.panel, w.blocks = panel + k * w.step, min(blocks - k, <Py_ssize_t>UNPACKED) if many else blocks
@@ -323,7 +336,7 @@ cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, con
         elif many:
             unpack_blocks(False, w.width, w.step, w.blocks, w.panel, wide)
         rows = codes_of(<void*>a, blocks)
-        rows.codes += k * GROUPED
+        rows.codes += k * BLOCK_DEPTH
         rows.steps += k
         rows.sums += k
         add_in_tiles(many, M, w, rows, stride * sizeof(short), results)
@@ -359,12 +372,13 @@ cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, c
                       Py_ssize_t p, int nv, const char* offsets, float* results) noexcept nogil:
     # results[M][NR] = scale * results + offset_scale * step * sum over g of o * sum[g]
     cdef int totals[INTEGER_ROWS * NR]
-    cdef Py_ssize_t depth = blocks_of(y.K) * GROUPED, k = 0, part, i
+    cdef Py_ssize_t depth = blocks_of(y.K) * BLOCK_DEPTH, k = 0, part, i
     cdef int j
     cdef vf x
     while k < depth:
         part = min(depth - k, <Py_ssize_t>DEEPEST_OFFSETS)
-        sum_in_tiles(M, nv, part // GROUPED, groups + k // GROUP, stride, offsets + k // GROUPED * 2 * nv * VL, totals)
+        sum_in_tiles(M, nv, part // BLOCK_DEPTH, groups + k // GROUP_DEPTH, stride,
+                     offsets + k // BLOCK_DEPTH * OFFSET_BYTES * nv * VL, totals)
         for i in range(M):
             for j in range(nv):
                 x = v_load(results + i * NR + j * VL)
@@ -378,26 +392,26 @@ cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, c
 
 cdef void pack_nibbles(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c, const unsigned char* row) noexcept nogil:
     # Put a stored row into column c of a panel of this width.
-    cdef Py_ssize_t size = nibble_bytes(y.storage), blocks = blocks_of(y.K), k
-    cdef char* offsets = panel + 17 * width * blocks
-    cdef unsigned char q[GROUPED]
+    cdef Py_ssize_t size = bytes_of_block(y.storage), beside = size - WEIGHT_BYTES, blocks = blocks_of(y.K), k
+    cdef char* offsets = panel + size * width * blocks
+    cdef unsigned char q[BLOCK_DEPTH]
     cdef unsigned char word[4]
     cdef int h, i
     for k in range(blocks):
-        for i in range(16):
+        for i in range(WEIGHT_BYTES):
             if y.storage == <int>INT4:
                 q[2 * i], q[2 * i + 1] = row[i] & 15, row[i] >> 4
             else:
-                q[i], q[i + 16] = row[size - 16 + i] & 15, row[size - 16 + i] >> 4
+                q[i], q[i + WEIGHT_BYTES] = row[beside + i] & 15, row[beside + i] >> 4
         for h in range(4):
             for i in range(4):
                 word[i] = q[8 * h + i] | q[8 * h + 4 + i] << 4
             memcpy(panel + (h * width + c) * 4, word, 4)
         if y.storage == <int>INT4:
-            panel[16 * width + c] = row[16]
-            memcpy(offsets + (k * width + c) * 2, row + 17, 2)
+            panel[WEIGHT_BYTES * width + c] = row[WEIGHT_BYTES]
+            memcpy(offsets + (k * width + c) * OFFSET_BYTES, row + size, OFFSET_BYTES)
         else:
-            for i in range(<int>(size - 16) // 2):
-                memcpy(panel + 16 * width + (i * width + c) * 2, row + 2 * i, 2)
-        row += 19 if y.storage == <int>INT4 else size
+            for i in range(<int>beside // SCALE_BYTES):
+                memcpy(panel + WEIGHT_BYTES * width + (i * width + c) * SCALE_BYTES, row + SCALE_BYTES * i, SCALE_BYTES)
+        row += stored_bytes(y.storage)
         panel += size * width

@@ -57,6 +57,7 @@ cdef struct Split:
 
 
 cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
+    # Return job i: jobs count through all columns of a slice, then through those of the next slice.
     cdef Job job
     cdef Py_ssize_t wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
     job.column = jobs.column + i % wide * SIDE
@@ -126,16 +127,19 @@ cdef inline void split_step(const int parts, Split* s, const Jobs* jobs, Py_ssiz
 
 
 cdef inline int numbers_of(const int parts) noexcept nogil:
+    # Return the format of tiles.pxi; the inverse of parts_of.
     return OF_THREE_PARTS if parts == 3 else OF_TWO_PARTS
 
 
 cdef void work_between_three(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                              Py_ssize_t last) noexcept nogil:
+    # Not inlined into the loop, for the reason that tiles.pxi gives.
     work_between(OF_THREE_PARTS, w, block, before, first, last)
 
 
 cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                            Py_ssize_t last) noexcept nogil:
+    # The same for bfloat16x3.
     work_between(OF_TWO_PARTS, w, block, before, first, last)
 
 
@@ -241,6 +245,7 @@ cdef inline void multiply_parts(const int parts, const bint few, const int rows,
 
 cdef inline void multiply_any_parts(const int parts, const bint few, const TileWork* w, const Jobs* jobs, Split* s,
                                     Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
+    # Map the tiles of a block to a function that is compiled for them.
     if block.rows > TILE_ROWS:
         if block.columns == 2:
             multiply_parts(parts, few, 2, 2, w, jobs, s, slot, block, before)
@@ -252,11 +257,9 @@ cdef inline void multiply_any_parts(const int parts, const bint few, const TileW
         multiply_parts(parts, few, 1, 1, w, jobs, s, slot, block, before)
 
 
-cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs, TileWork* w, Py_ssize_t M,
-                               Py_ssize_t strip) noexcept nogil:
-    # strip: bytes from 16 rows of operands to the next 16.
-    cdef Py_ssize_t blocks = (M + SIDE - 1) // SIDE, number = 0, slot = 0, i, j
-    cdef const char* a = w.a
+cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs, TileWork* w) noexcept nogil:
+    # Multiply all blocks of rows by one job after the other. few: see multiply_parts.
+    cdef Py_ssize_t blocks = (w.M + SIDE - 1) // SIDE, number = 0, slot = 0, i, j
     cdef tile_sums buffers[2]
     cdef tile_sums* block
     cdef tile_sums* before
@@ -277,10 +280,10 @@ cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs
         w.steps = job.steps
         for i in range(blocks):
             block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
-            place_block(w, block, i * SIDE, min(M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
+            place_block(w, block, i * SIDE, min(w.M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
             block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
-            w.a = a + i * SIDE // TILE_ROWS * strip + (job.first - jobs.first) * parts * TILE_BYTES
-            w.lower = w.a + strip
+            w.a = w.operands + i * SIDE // TILE_ROWS * w.strip + (job.first - jobs.first) * parts * TILE_BYTES
+            w.lower = w.a + w.strip
             multiply_any_parts(parts, few, w, jobs, &s, &slot, block, before)
             number += 1
         if not few:
@@ -290,32 +293,31 @@ cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs
         finish_rows(numbers_of(parts), w, block, block.rows)
 
 
-cdef inline void multiply_floats(const int parts, const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M,
-                                 const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    cdef Py_ssize_t strip = a_stride * TILE_ROWS * parts * sizeof(operand), wide
-    cdef TileWork w
+cdef inline void multiply_floats(const int parts, TileWork* w) noexcept nogil:
+    # Compute a call of `multiply`: divide its columns and its depth into jobs.
+    cdef Py_ssize_t wide = (w.last_column - w.column + SIDE - 1) // SIDE
     cdef Jobs jobs
-    memset(&w, 0, sizeof(w))
-    w.y, w.residual, w.out, w.a = y, residual, out, <const char*>a
-    jobs.y, jobs.lines = y, (y.K + SIDE - 1) // SIDE
-    jobs.column, jobs.last_column = panel * NR, min(y.N, last * NR)
-    jobs.first, jobs.last = out.first_line, out.last_line if out.last_line else jobs.lines
-    wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE
-    jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if M > 0 else 0
-    if M <= SIDE:
-        multiply_jobs(parts, True, &jobs, &w, M, strip)
+    jobs.y, jobs.lines, jobs.column, jobs.last_column = w.y, w.lines, w.column, w.last_column
+    jobs.first, jobs.last = w.out.first_line, w.out.first_line + steps_of(w)
+    jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if w.M > 0 else 0
+    if w.M <= SIDE:
+        multiply_jobs(parts, True, &jobs, w)
     else:
-        multiply_jobs(parts, False, &jobs, &w, M, strip)
+        multiply_jobs(parts, False, &jobs, w)
 
 
 cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                         const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    multiply_floats(3, y, a, a_stride, M, residual, out, panel, last)
+    # Six products of parts for each product of floats.
+    cdef TileWork w = tile_work(OF_THREE_PARTS, y, a, a_stride, ranges, M, residual, out, panel, last)
+    multiply_floats(3, &w)
 
 
 cdef void tiles_two_parts(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    multiply_floats(2, y, a, a_stride, M, residual, out, panel, last)
+    # The precision bfloat16x3: three products of parts.
+    cdef TileWork w = tile_work(OF_TWO_PARTS, y, a, a_stride, ranges, M, residual, out, panel, last)
+    multiply_floats(2, &w)
 
 
 cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
@@ -339,15 +341,18 @@ cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride
 
 cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t operands_stride,
                    Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # The operands of float32.
     split_rows(3, x, x_stride, M, K, operands, operands_stride, first)
 
 
 cdef void to_two_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                        Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # The operands of bfloat16x3.
     split_rows(2, x, x_stride, M, K, operands, operands_stride, first)
 
 
 cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+    # Weights [n,K] stay floats, in the order that the head of this file states.
     cdef Py_ssize_t lines = (y.K + SIDE - 1) // SIDE, first, width, i, k
     cdef const float* w = <const float*>weight
     cdef float* start
@@ -366,4 +371,5 @@ cdef double tile_rounds_float32(Py_ssize_t n, float* sink) noexcept nogil:
 
 
 cdef double tile_rounds_two_parts(Py_ssize_t n, float* sink) noexcept nogil:
+    # Three products of parts are one product of floats.
     return tile_rounds(OF_BFLOAT16, n, sink) / 3

@@ -1,6 +1,7 @@
 # The softmax of the keys of one range, and the fold of the ranges: see cached_attention.pxi.
 
 cdef inline bint changes_cached_scores(const CachedAttention* call) noexcept nogil:
+    # Return whether scores are anything but q k^T scale, so that log2 e comes after the change.
     return call.softcap != 0 or call.bias != NULL
 
 
@@ -111,6 +112,7 @@ cdef inline void store_context_of(const float* context, float sum, Py_ssize_t e,
 
 
 cdef void fold_ranges(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil:
+    # Fold the sums of successive ranges of a query into the first, and store out = O / L.
     cdef Py_ssize_t E = padded(e), i
     cdef float* own
     for i in range(1, ranges):

@@ -17,6 +17,7 @@ cdef inline Py_ssize_t terms_stride(Py_ssize_t columns) noexcept nogil:
 
 
 cdef inline Py_ssize_t row_for(const Relative* relative, Py_ssize_t distance) noexcept nogil:
+    # Return the row of the table for t - s; beyond the limit, all distances have the row of the limit.
     return relative.row[relative.limit + max(-relative.limit, min(relative.limit, distance))]
 
 

@@ -1,10 +1,12 @@
 # Apply the rotary embedding (Su et al., arXiv 2104.09864, eq. 34): rotate pairs of a row's first columns by its angles.
 
 cdef inline vf turned_x(vf x, vf y, vf cos, vf sin) noexcept nogil:
+    # Return x cos - y sin, the first number of a pair.
     return v_fnma(y, sin, v_mul(x, cos))
 
 
 cdef inline vf turned_y(vf x, vf y, vf cos, vf sin) noexcept nogil:
+    # Return x sin + y cos, the second one.
     return v_fma(y, cos, v_mul(x, sin))
 
 
@@ -29,6 +31,7 @@ cdef inline void rotate_neighbours(const float* x, const float* cos, const float
 
 cdef inline void rotate_as(const bint interleaved, const Rotary* rotary, const float* x, Py_ssize_t x_stride,
                            float* out, Py_ssize_t out_stride, Py_ssize_t M) noexcept nogil:
+    # Rotate M rows, whole vectors of pairs first; columns from `width` on are copied unless out is x.
     cdef Py_ssize_t half = rotary.width // 2, whole = half // VL * VL, row, i
     cdef int tail = <int>(half % VL)
     cdef const float* cos = rotary.cos

@@ -111,6 +111,7 @@ cdef inline void revise(const Attention* call, const Terms* terms, const Block* 
 
 cdef void revise_scores(const Attention* call, const Terms* terms, const Block* b, const Keys* keys, float* p,
                         bint edge) noexcept nogil:
+    # Change and hide scores in one pass, or around the call of a user's function. edge: whether the band hides any key.
     cdef bint change = call.softcap != 0 or call.bias != NULL or call.relative != NULL
     if change and call.score_mod == NULL:
         revise(call, terms, b, keys, p, True, True, edge)

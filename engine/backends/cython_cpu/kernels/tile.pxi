@@ -36,6 +36,7 @@ cdef struct Tile:
 
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
+    # acc [mr][nv] = a b, without an epilogue. An odd last step of depth is half a pair.
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
     cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
@@ -60,6 +61,7 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
 
 
 cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
+    # The epilogue of LINEAR, PAIRS and WIDENED: bias or the sums so far, residual, activation.
     cdef vf acc[MR * NV]
     cdef bint rounds = kind == PAIRS and t.operands != NULL
     cdef int i, j
@@ -101,6 +103,7 @@ cdef inline void store_operands(const int mr, const int nv, const Tile* t, const
 
 
 cdef inline void scores_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
+    # Store the scores, and the larger of the maximum and of each column.
     cdef vf acc[MR * NV]
     cdef vf maximum
     cdef int i, j
@@ -114,6 +117,7 @@ cdef inline void scores_tile(const int kind, const int mr, const int nv, const T
 
 
 cdef inline void maxima_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+    # Keep the larger of the maximum and of each column alone.
     cdef vf acc[MR * NV]
     cdef vf maximum, x
     cdef int i, j
@@ -128,6 +132,7 @@ cdef inline void maxima_tile(const int mr, const int nv, const Tile* t) noexcept
 
 
 cdef inline void context_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
+    # Store correction out + a b.
     cdef vf acc[MR * NV]
     cdef int i, j
     cdef float* out
@@ -143,6 +148,7 @@ cdef inline void context_tile(const int kind, const int mr, const int nv, const 
 # The functions below map sizes known at run time to functions compiled for those sizes.
 
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
+    # Choose the epilogue.
     if kind == LINEAR or kind == PAIRS or kind == WIDENED:
         linear_tile(kind, mr, nv, t)
     elif kind == SCORES or kind == SCORES_OF_PAIRS:
@@ -154,6 +160,7 @@ cdef inline void tile_exact(const int kind, const int mr, const int nv, const Ti
 
 
 cdef inline void tile_rows(const int kind, int mr, const int nv, const Tile* t) noexcept nogil:
+    # mr is from 1 to MR, which is 6 at most.
     if mr == 6:
         tile_exact(kind, 6, nv, t)
     elif mr == 5:
@@ -169,6 +176,7 @@ cdef inline void tile_rows(const int kind, int mr, const int nv, const Tile* t) 
 
 
 cdef inline void tile_any(const int kind, int mr, int nv, const Tile* t) noexcept nogil:
+    # nv is below NV in the last panel, or the last block of queries, alone.
     if nv == NV:
         tile_rows(kind, mr, NV, t)
     elif nv == 1:
@@ -180,33 +188,41 @@ cdef inline void tile_any(const int kind, int mr, int nv, const Tile* t) noexcep
 
 
 cdef void linear_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For products of weights in float32.
     tile_any(LINEAR, mr, nv, t)
 
 
 cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For attention in float32, relative positions and cached attention.
     tile_any(SCORES, mr, nv, t)
 
 
 cdef void context_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For attention in float32.
     tile_any(CONTEXT, mr, nv, t)
 
 
 cdef void maxima_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For column_maxima.
     tile_any(MAXIMA, mr, nv, t)
 
 
 cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For products of weights in bfloat16.
     tile_any(PAIRS, mr, nv, t)
 
 
 cdef void widened_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For products of weights in bfloat16 where they are widened although the set has an instruction for pairs.
     if PAIR_STEPS == 1:     # elsewhere pairs_any is the same function
         tile_any(WIDENED, mr, nv, t)
 
 
 cdef void scores_of_pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For attention in bfloat16.
     tile_any(SCORES_OF_PAIRS, mr, nv, t)
 
 
 cdef void context_of_pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    # For attention in bfloat16.
     tile_any(CONTEXT_OF_PAIRS, mr, nv, t)

@@ -24,9 +24,9 @@ cdef extern from "simd/tiles.h" nogil:
         TILE_ROWS
         TILE_BYTES
         SIDE
-        KEEP_OPERANDS
+        KEEP_OPERANDS   # what stays in the L1 cache; t_step takes a sum of both
         KEEP_WEIGHTS
-    enum TileNumbers:
+    enum TileNumbers:   # a constant in every call, like rows, columns and parts, which count tiles
         OF_BFLOAT16
         OF_INT8
         OF_TWO_PARTS
@@ -42,7 +42,7 @@ cdef extern from "simd/tiles.h" nogil:
         int columns
         bint first
         bint final
-    void t_begin()
+    void t_begin()      # before any other of these functions; the tiles are this thread's until t_end
     void t_end()
     void t_clear(const int rows, const int columns)
     void t_clear_all()
@@ -52,9 +52,9 @@ cdef extern from "simd/tiles.h" nogil:
     void t_round(const int numbers)
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
     void t_store_tiles(const int rows, float* upper, float* lower)
-    vf t_integers(const float* sums)
+    vf t_integers(const float* sums)        # the floats are the bits of int32
     vf t_joined(const float* upper, const float* lower)
-    void t_store_int16(char* p, vf x)
+    void t_store_int16(char* p, vf x)       # the lower bytes go into the next tile, TILE_BYTES behind the upper ones
     vx t_minus(vx a, vx b)
     enum:
         PARTS
@@ -65,10 +65,10 @@ cdef extern from "simd/tiles.h" nogil:
     void t_load_operands(const int keep, const int rows, const char* a, const char* lower)
     void t_load_weights(const int keep, const int columns, const char* b)
     void t_multiply(const int rows, const int columns)
-    void t_barrier()
+    void t_barrier()    # between writes of vectors and loads of tiles from the same memory, which compilers may exchange
     void t_load_parts(const int parts, const char* a)
     void t_multiply_part(const int parts, const int column, const int part, const char* b)
-    char* t_weight_parts(int i)
+    char* t_weight_parts(int i)     # one of two buffers of this thread
 
 cdef enum:
     LINE_BYTES = 64         # bytes of depth of a tile
@@ -76,12 +76,18 @@ cdef enum:
     SLICED_BLOCKS = 16      # blocks of rows whose sums can wait between slices
 
 cdef struct TileWork:
-    # One call of `multiply`, and the slice of a block at hand.
+    # One call of `multiply`, and what a block multiplies in a slice of the depth.
     const Linear* y
     const RowRange* ranges
     const float* residual
     const Output* out
-    Py_ssize_t steps        # lines of depth
+    const char* operands    # the first rows
+    Py_ssize_t strip        # bytes from 16 rows of operands to the next 16
+    Py_ssize_t M
+    Py_ssize_t column       # columns [column, last_column)
+    Py_ssize_t last_column
+    Py_ssize_t lines        # of the whole depth
+    Py_ssize_t steps        # lines of the slice
     const char* a           # the upper tiles of operands
     const char* lower       # the lower ones
     const char* b
@@ -91,27 +97,85 @@ cdef struct TileWork:
     const char* ahead       # the part of the next columns' weights that is prefetched in this slice
     Py_ssize_t ahead_step   # bytes of it in each step
 
+cdef struct Slices:
+    # Columns, and the slice of their depth at hand, which all blocks of rows multiply before the next one.
+    Py_ssize_t blocks       # of rows
+    Py_ssize_t column       # the first of `width` columns
+    Py_ssize_t width
+    const char* b           # their weights
+    Py_ssize_t steps        # lines of depth that the call multiplies
+    Py_ssize_t count        # slices of them
+    Py_ssize_t turn         # the slice at hand: lines [first, end)
+    Py_ssize_t first
+    Py_ssize_t end
+    bint resumes            # whether sums of an earlier part of the depth wait in Output.sums
+    bint pauses             # whether sums have to wait there for a later part
+    tile_sums* between      # the sums of each block between slices
 
-cdef inline bint splits(const int numbers) noexcept nogil:
-    return numbers == OF_TWO_PARTS or numbers == OF_THREE_PARTS
+
+# Traits of a format, an enum TileNumbers. The format is a constant wherever they are used, and so are they.
+
+cdef inline bint are_integers(const int numbers) noexcept nogil:
+    # Return whether sums are int32, so that results need the ranges of rows and the scales of columns.
+    return numbers == OF_INT8 or numbers == OF_INT16
+
+
+cdef inline bint in_halves(const int numbers) noexcept nogil:
+    # Return whether the upper and the lower bytes of the same 16 rows are the two tiles of rows of a block.
+    return numbers == OF_INT16
 
 
 cdef inline int parts_of(const int numbers) noexcept nogil:
+    # Return how many bfloat16 numbers, each in a tile of its own, stand for a number of a row; see parts.pxi.
     return 3 if numbers == OF_THREE_PARTS else 2 if numbers == OF_TWO_PARTS else 1
+
+
+cdef inline bint splits(const int numbers) noexcept nogil:
+    # Return whether a number of a row is the sum of several parts.
+    return parts_of(numbers) > 1
 
 
 cdef inline bint begins_anew(const int numbers) noexcept nogil:
     # Return whether sums begin anew with each part of the depth, and are added as floats.
-    return splits(numbers) or numbers == OF_INT16
+    return splits(numbers) or in_halves(numbers)
 
 
 cdef inline int rows_of_block(const int numbers) noexcept nogil:
-    return TILE_ROWS if numbers == OF_INT16 else SIDE
+    # Return the most rows of a block of sums.
+    return TILE_ROWS if in_halves(numbers) else SIDE
+
+
+cdef inline int bytes_of_number(const int numbers) noexcept nogil:
+    # Return the bytes that a number has in one line of operands, and of weights.
+    return 1 if are_integers(numbers) else 2
 
 
 cdef inline Py_ssize_t line_of_tiles(const int numbers) noexcept nogil:
-    # Return the bytes of 16 rows of a line of operands.
-    return 2 * TILE_BYTES if numbers == OF_INT16 else TILE_BYTES
+    # Return the bytes of 16 rows of a line of operands: a tile, or one for each half or part of the numbers.
+    return TILE_BYTES * (2 if in_halves(numbers) else parts_of(numbers))
+
+
+cdef inline TileWork tile_work(const int numbers, const Linear* y, const void* a, Py_ssize_t a_stride,
+                               const RowRange* ranges, Py_ssize_t M, const float* residual, const Output* out,
+                               Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Return the work of a call of `multiply`, whose arguments these are.
+    cdef TileWork w
+    memset(&w, 0, sizeof(w))
+    w.y, w.ranges, w.residual, w.out, w.operands, w.M = y, ranges, residual, out, <const char*>a, M
+    w.strip = a_stride * TILE_ROWS * bytes_of_number(numbers) * (line_of_tiles(numbers) // TILE_BYTES)
+    w.column, w.last_column = panel * NR, min(y.N, last * NR)
+    w.lines = (y.K * bytes_of_number(numbers) + LINE_BYTES - 1) // LINE_BYTES
+    return w
+
+
+cdef inline Py_ssize_t steps_of(const TileWork* w) noexcept nogil:
+    # Return the lines of depth that a call multiplies: all of them, or a part.
+    return (w.out.last_line if w.out.last_line else w.lines) - w.out.first_line
+
+
+cdef inline bint writes_operands(const int numbers, const TileWork* w) noexcept nogil:
+    # Return whether results become operands of another product, which those of integers never do.
+    return not are_integers(numbers) and w.out.operands != NULL
 
 
 cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
@@ -151,7 +215,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
     for j in range(block.columns):
         column = block.column + j * VL
         bias = scale = sums = v_load(w.y.bias + column)
-        if numbers == OF_INT8 or numbers == OF_INT16:
+        if are_integers(numbers):
             scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
             at = block.place[j] + i * w.out.stride
@@ -178,7 +242,8 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
 
 cdef inline void finish_as(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                            Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    if numbers != OF_INT8 and numbers != OF_INT16 and w.out.operands != NULL:
+    # Write results where they go; the activation may be approximate where they are rounded at once.
+    if writes_operands(numbers, w):
         write_operands(numbers, activation if splits(numbers) else approximation_of(activation), w, block, first, last)
     elif numbers == OF_INT8 and activation == GELU and w.out.approximate:
         write_floats(numbers, GELU_APPROXIMATE, w, block, first, last)
@@ -213,7 +278,7 @@ cdef inline void work_between(const int numbers, const TileWork* w, const tile_s
         for j in range(SIDE // VL):
             fetch_far(<const char*>(w.sums_ahead + row * SIDE + j * VL))
     for row in range(first, min(last, block.rows) if w.waiting == NULL else 0):
-        if numbers != OF_INT8 and numbers != OF_INT16 and w.out.operands != NULL:
+        if writes_operands(numbers, w):
             fetch_near(line_of_operands(numbers, w, block, row))
             continue
         for j in range(block.columns):
@@ -225,16 +290,19 @@ cdef inline void work_between(const int numbers, const TileWork* w, const tile_s
 
 cdef void work_between_bfloat16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                                 Py_ssize_t last) noexcept nogil:
+    # Results are floats or operands.
     work_between(OF_BFLOAT16, w, block, before, first, last)
 
 
 cdef void work_between_int8(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                             Py_ssize_t last) noexcept nogil:
+    # Results are floats, by result_of in int8.pxi.
     work_between(OF_INT8, w, block, before, first, last)
 
 
 cdef void work_between_int16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                              Py_ssize_t last) noexcept nogil:
+    # Results are floats, whose sums of upper and of lower bytes are joined first.
     work_between(OF_INT16, w, block, before, first, last)
 
 
@@ -276,12 +344,17 @@ cdef inline void multiply_block(const int numbers, const int rows, const int col
     t_store_sums(rows, columns, block.sums if w.waiting == NULL else w.waiting, SIDE * sizeof(float))
 
 
-cdef inline void multiply_any_block(const int numbers, const int columns, const TileWork* w, tile_sums* block,
-                                    tile_sums* before) noexcept nogil:
-    if numbers == OF_INT16 or block.rows > TILE_ROWS:
-        multiply_block(numbers, 2, columns, w, block, before)
+cdef inline void multiply_any_block(const int numbers, const TileWork* w, tile_sums* block, tile_sums* before) noexcept nogil:
+    # Map the tiles of a block to a function that is compiled for them.
+    if in_halves(numbers) or block.rows > TILE_ROWS:
+        if block.columns == 2:
+            multiply_block(numbers, 2, 2, w, block, before)
+        else:
+            multiply_block(numbers, 2, 1, w, block, before)
+    elif block.columns == 2:
+        multiply_block(numbers, 1, 2, w, block, before)
     else:
-        multiply_block(numbers, 1, columns, w, block, before)
+        multiply_block(numbers, 1, 1, w, block, before)
 
 
 cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
@@ -296,58 +369,55 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
         block.place[j] = c // w.out.width * w.out.block + c % w.out.width + row * w.out.stride
 
 
-cdef inline void multiply_tiles(const int numbers, const Linear* y, const char* a, Py_ssize_t strip,
-                                const RowRange* ranges, Py_ssize_t M, const float* residual, const Output* out,
-                                Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
-    # strip: bytes from 16 rows of operands to the next 16.
-    cdef Py_ssize_t height = rows_of_block(numbers), blocks = (M + height - 1) // height, slices = 1, number = 0
-    cdef Py_ssize_t lines = (y.K * (2 if numbers == OF_BFLOAT16 else 1) + LINE_BYTES - 1) // LINE_BYTES
-    cdef Py_ssize_t steps = (out.last_line if out.last_line else lines) - out.first_line, last = min(y.N, last_panel * NR)
-    cdef bint first_part = out.first_line == 0, last_part = not 0 < out.last_line < lines
-    cdef bint resumes = not first_part and not begins_anew(numbers), pauses = not last_part and not begins_anew(numbers)
-    cdef Py_ssize_t column = panel * NR, width, turn, first, end, i
+cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_ssize_t i) noexcept nogil:
+    # Say what block i of rows multiplies in the slice at hand, where its sums come from, and where they wait afterwards.
+    cdef float* outside = NULL      # its sums between parts of the depth
+    w.steps, w.b = s.end - s.first, s.b + s.first * s.width * LINE_BYTES
+    w.a = w.operands + i * rows_of_block(numbers) // TILE_ROWS * w.strip + s.first * line_of_tiles(numbers)
+    w.lower = w.a + (TILE_BYTES if in_halves(numbers) else w.strip)
+    w.ahead = s.b + w.lines * s.width * LINE_BYTES + (s.first * s.blocks + w.steps * i) * w.ahead_step
+    if s.resumes or s.pauses:
+        outside = w.out.sums + (s.column // SIDE * s.blocks + i) * SIDE * SIDE
+    w.sums = s.between[i].sums if s.turn > 0 else outside if s.resumes else NULL
+    w.waiting = s.between[i].sums if s.end < s.steps else outside if s.pauses else NULL
+    w.sums_ahead = NULL
+    if s.resumes and s.turn == (0 if i + 1 < s.blocks else s.count - 1):
+        w.sums_ahead = outside + SIDE * SIDE
+
+
+cdef inline void multiply_tiles(const int numbers, TileWork* w) noexcept nogil:
+    # Compute a call of `multiply` in the order of loops that the head of this file states.
+    cdef Py_ssize_t height = rows_of_block(numbers), number = 0, i
+    cdef bint first_part = w.out.first_line == 0, last_part = not 0 < w.out.last_line < w.lines
     cdef tile_sums buffers[2]
-    cdef tile_sums between[SLICED_BLOCKS]       # of each block, between slices
+    cdef tile_sums between[SLICED_BLOCKS]
     cdef tile_sums* block
     cdef tile_sums* before
-    cdef const char* b
-    cdef float* sums = NULL                     # of the block at hand, between parts of the depth
-    cdef TileWork w
-    w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
-    if 1 < blocks <= SLICED_BLOCKS:             # a single block uses its weights once
-        slices = (steps + SLICE - 1) // SLICE
+    cdef Slices s
+    s.blocks, s.steps, s.count, s.column = (w.M + height - 1) // height, steps_of(w), 1, w.column
+    s.between = between
+    s.resumes, s.pauses = not first_part and not begins_anew(numbers), not last_part and not begins_anew(numbers)
+    if 1 < s.blocks <= SLICED_BLOCKS:           # a single block uses its weights once
+        s.count = (s.steps + SLICE - 1) // SLICE
     buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
-    while column < last:
-        width = min(y.N - column, <Py_ssize_t>SIDE)
-        b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
-        w.ahead_step = (width * LINE_BYTES + blocks - 1) // blocks
-        for turn in range(slices):
-            first, end = steps * turn // slices, steps * (turn + 1) // slices
-            w.steps, w.b = end - first, b + first * width * LINE_BYTES
-            for i in range(blocks):
+    while s.column < w.last_column:
+        s.width = min(w.y.N - s.column, <Py_ssize_t>SIDE)
+        s.b = <const char*>w.y.panels + (s.column * w.lines + w.out.first_line * s.width) * LINE_BYTES
+        w.ahead_step = (s.width * LINE_BYTES + s.blocks - 1) // s.blocks
+        for s.turn in range(s.count):
+            s.first, s.end = s.steps * s.turn // s.count, s.steps * (s.turn + 1) // s.count
+            for i in range(s.blocks):
                 block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
-                place_block(&w, block, i * height, min(M - i * height, height), column, width)
+                place_block(w, block, i * height, min(w.M - i * height, height), s.column, s.width)
                 block.first, block.final = first_part, last_part
-                w.a = a + i * height // TILE_ROWS * strip + first * line_of_tiles(numbers)
-                w.lower = w.a + (TILE_BYTES if numbers == OF_INT16 else strip)
-                w.ahead = b + lines * width * LINE_BYTES + (first * blocks + w.steps * i) * w.ahead_step
-                if resumes or pauses:
-                    sums = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
-                w.sums = between[i].sums if turn > 0 else sums if resumes else NULL
-                w.waiting = between[i].sums if end < steps else sums if pauses else NULL
-                w.sums_ahead = NULL
-                if resumes and turn == (0 if i + 1 < blocks else slices - 1):
-                    w.sums_ahead = sums + SIDE * SIDE
-                if block.columns == 2:
-                    multiply_any_block(numbers, 2, &w, block, before)
-                else:
-                    multiply_any_block(numbers, 1, &w, block, before)
+                place_part(numbers, w, &s, i)
+                multiply_any_block(numbers, w, block, before)
                 if w.waiting == NULL:
                     number += 1
-        column += SIDE
+        s.column += SIDE
     if number > 0:
         block = &buffers[1 - (number & 1)]
-        finish_rows(numbers, &w, block, block.rows)
+        finish_rows(numbers, w, block, block.rows)
 
 
 include "few_rows.pxi"
@@ -355,39 +425,44 @@ include "few_rows.pxi"
 
 cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    multiply_tiles(OF_BFLOAT16, y, <const char*>a, a_stride * TILE_ROWS * 2, ranges, M, residual, out, panel, last)
+    # Products of bfloat16 numbers, added in float32.
+    cdef TileWork w = tile_work(OF_BFLOAT16, y, a, a_stride, ranges, M, residual, out, panel, last)
+    multiply_tiles(OF_BFLOAT16, &w)
 
 
 cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    if M <= FEW_ROWS:
-        few_rows(OF_INT8, y, <const char*>a, ranges, <int>M, residual, out, panel, last)
+    # Products of codes, by vectors where few rows read the weights but once.
+    cdef TileWork w = tile_work(OF_INT8, y, a, a_stride, ranges, M, residual, out, panel, last)
+    if M <= FEW_CODE_ROWS:
+        few_rows(OF_INT8, &w)
     else:
-        multiply_tiles(OF_INT8, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
+        multiply_tiles(OF_INT8, &w)
 
 
 cdef void tiles_int16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     # Sums begin anew where those of integers.pxi do.
-    cdef Py_ssize_t lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
-    cdef const char* rows = <const char*>a
     cdef Output part = out[0]
-    while part.last_line < lines:
-        part.first_line, part.last_line = part.last_line, min(lines, part.last_line + DEEPEST // LINE_BYTES)
-        if M <= FEW_INTEGERS:
-            few_rows(OF_INT16, y, rows, ranges, <int>M, residual, &part, panel, last)
+    cdef TileWork w = tile_work(OF_INT16, y, a, a_stride, ranges, M, residual, &part, panel, last)
+    while part.last_line < w.lines:
+        part.first_line, part.last_line = part.last_line, min(w.lines, part.last_line + DEEPEST // LINE_BYTES)
+        if M <= FEW_INTEGER_ROWS:
+            few_rows(OF_INT16, &w)
         else:
-            multiply_tiles(OF_INT16, y, rows, a_stride * TILE_ROWS * 2, ranges, M, residual, &part, panel, last)
-        rows += DEEPEST // LINE_BYTES * line_of_tiles(OF_INT16)
+            multiply_tiles(OF_INT16, &w)
+        w.operands += DEEPEST // LINE_BYTES * line_of_tiles(OF_INT16)
 
 
 cdef void to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                    Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Round M rows of x to bfloat16, in tiles.
     round_rows(TILE_ROWS, x, x_stride, M, K, <operand*>operands, operands_stride, first)
 
 
 cdef void quantize_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                             Py_ssize_t codes_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Round M rows of x to the codes of int8.pxi, in tiles.
     quantize_rows(TILE_ROWS, x, x_stride, M, K, <unsigned char*>operands, codes_stride, first, ranges)
 
 
@@ -422,6 +497,7 @@ cdef inline void pack_row(const Linear* y, char* panels, Py_ssize_t column, cons
 
 cdef void pack_tiles_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w,
                               Py_ssize_t n) noexcept nogil:
+    # w: [n,K] bfloat16; sums are not there.
     cdef Py_ssize_t i
     for i in range(n):
         pack_row(y, <char*>panels, column + i, <const char*>w + i * y.K * 2, y.K * 2)
@@ -429,6 +505,7 @@ cdef void pack_tiles_bfloat16(const Linear* y, void* panels, float* sums, Py_ssi
 
 cdef void pack_tiles_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w,
                           Py_ssize_t n) noexcept nogil:
+    # w: [n,K] int8. The codes of rows begin at `low`, so results need the sum of each column.
     cdef Py_ssize_t i
     for i in range(n):
         pack_row(y, <char*>panels, column + i, <const char*>w + i * y.K, y.K)
@@ -446,16 +523,19 @@ cdef inline double tile_rounds(const int numbers, Py_ssize_t n, float* sink) noe
     t_store_sums(2, 2, block.sums, SIDE * sizeof(float))
     t_end()
     sink[0] = block.sums[0]
-    return 2.0 * rows_of_block(numbers) * SIDE * (LINE_BYTES // 2 if numbers == OF_BFLOAT16 else LINE_BYTES) * n
+    return 2.0 * rows_of_block(numbers) * SIDE * (LINE_BYTES // bytes_of_number(numbers)) * n
 
 
 cdef double tile_rounds_bfloat16(Py_ssize_t n, float* sink) noexcept nogil:
+    # 32 rows by 32 columns by 32 steps of depth a round.
     return tile_rounds(OF_BFLOAT16, n, sink)
 
 
 cdef double tile_rounds_int8(Py_ssize_t n, float* sink) noexcept nogil:
+    # 64 steps of depth a round.
     return tile_rounds(OF_INT8, n, sink)
 
 
 cdef double tile_rounds_int16(Py_ssize_t n, float* sink) noexcept nogil:
+    # Half as many rows as in int8, because each takes two tiles.
     return tile_rounds(OF_INT16, n, sink)

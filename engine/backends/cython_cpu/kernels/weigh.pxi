@@ -12,6 +12,7 @@
 #     weights = P / l, entropy = ln l - a ln 2 / l
 
 cdef void weigh(const Attention* call, float* weights, Py_ssize_t stride, float* entropy, float* scratch) noexcept nogil:
+    # The loops of the head of this file, for one block of queries after the other.
     cdef Block blocks[MOST_BLOCKS]
     cdef Scratch s = cut(call, scratch)
     cdef Py_ssize_t group, count, i
@@ -90,6 +91,7 @@ cdef inline void weigh_keys(const Scratch* s, Block* b, const Keys* keys, float*
 
 
 cdef inline void scale_row(float* row, Py_ssize_t n, float scale) noexcept nogil:
+    # Multiply n floats by `scale`, in place.
     cdef Py_ssize_t i = 0
     cdef int width
     while i < n:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from ..rows import ROWS
+from ...cpu.native.native import PRODUCT_PLACES
 from ..target import PAIR_STEPS
 from .pointers import Pointer, Struct
 
@@ -335,7 +335,7 @@ class KernelTable(ctypes.Structure):
     _fields_ = (
         ("isa", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("VL", "NR", "MR", "fused")),
-        ("products", LAYOUTS["Product"] * len(ROWS)),
+        ("products", LAYOUTS["Product"] * len(PRODUCT_PLACES)),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
             "fold_ranges", "choose", "log_sum_exp", "column_maxima", "embed", "activate", "gate", "read")),

@@ -10,10 +10,21 @@ from ..compiler.flow import repeat
 from ..compiler.pointers import SIZE, as_integers8, store
 from ..compiler.structs import Floats, Integers8, Linear, Shorts, Size
 from ..target import MR, NR, VL
-from .integer_pairs import FETCHED, GROUPED, NO_SUM, SHORT, at, dot, load_float16, load_pairs_of_bytes, pair
+from .integer_pairs import (
+    BLOCK_DEPTH,
+    FETCHED,
+    NO_SUM,
+    SCALE_BYTES,
+    SHORT,
+    at,
+    dot,
+    load_float16,
+    load_pairs_of_bytes,
+    pair,
+)
 from .tile import tile_of
 
-Q8_0_BYTES = 34
+Q8_0_BYTES = SCALE_BYTES + BLOCK_DEPTH
 """The bytes of a block of one column."""
 
 
@@ -30,13 +41,13 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
         fetch(b, at(b, w, SIZE(FETCHED)), 2)
         rows = [at(b, a, b.mul(stride, SIZE(i)), SHORT) for i in range(mr)]
         totals = [NO_SUM] * mr
-        for n in range(GROUPED // 2):
+        for n in range(BLOCK_DEPTH // 2):
             x = load_pairs_of_bytes(b, at(b, w, b.mul(width, SIZE(2 * n))))
             totals = [dot(b, total, pair(b, at(b, row, SIZE(2 * n), SHORT)), x)
                       for total, row in zip(totals, rows, strict=True)]
         scale = load_float16(b, scales_at)
         found = [fma(b, b.sitofp(total, VF), scale, y) for total, y in zip(totals, found, strict=True)]
-        return [at(b, a, SIZE(GROUPED), SHORT), at(b, w, step), at(b, scales_at, step), *found]
+        return [at(b, a, SIZE(BLOCK_DEPTH), SHORT), at(b, w, step), at(b, scales_at, step), *found]
 
     begin = [codes, weights, scales, *[ir.Constant(VF, [0.0] * VL)] * mr]
     for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):
@@ -47,26 +58,32 @@ sum_q8_0 = tile_of(_blocks, MR, vectors=1)
 
 
 @inline
+def blocks_of(K: Size) -> Size:
+    """Return the blocks of a row."""
+    return (K + BLOCK_DEPTH - 1) // BLOCK_DEPTH
+
+
+@inline
 def block_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv: Size, results: Floats) -> None:
     """results[M][NR] = the products of M rows and panel p, without the steps of the rows, in tiles of equal height."""
-    blocks, width, tiles = (y.K + GROUPED - 1) // GROUPED, nv * VL, (M + MR - 1) // MR
+    blocks, width, tiles = blocks_of(y.K), nv * VL, (M + MR - 1) // MR
     b = as_integers8(y.panels) + p * NR * blocks * Q8_0_BYTES
     row = 0
     for i in range(tiles):
         n = M * (i + 1) // tiles - row
         for j in range(nv):
             sum_q8_0(n, 1, blocks, width, codes + row * stride, stride, b + j * 2 * VL,
-                     b + (32 * width + j * 2 * VL), results + (row * NR + j * VL))
+                     b + (BLOCK_DEPTH * width + j * 2 * VL), results + (row * NR + j * VL))
         row += n
 
 
 @inline
 def pack_row_of_blocks(y: Linear, panel: Integers8, width: Size, c: Size, row: Integers8) -> None:
     """Put a stored row of blocks into column c of a panel of this width."""
-    for _ in range((y.K + GROUPED - 1) // GROUPED):
-        for i in range(2):
-            panel[(16 * width + c) * 2 + i] = row[i]
-        for i in range(32):
-            panel[(i // 2 * width + c) * 2 + i % 2] = row[2 + i]
+    for _ in range(blocks_of(y.K)):
+        for i in range(SCALE_BYTES):
+            panel[BLOCK_DEPTH * width + SCALE_BYTES * c + i] = row[i]
+        for i in range(BLOCK_DEPTH):
+            panel[(i // 2 * width + c) * 2 + i % 2] = row[SCALE_BYTES + i]
         row += Q8_0_BYTES
         panel += Q8_0_BYTES * width

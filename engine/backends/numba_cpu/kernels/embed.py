@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from ....model.precision import COMPUTED
 from ..compiler.compiling import helper, inline
 from ..compiler.emit import splat
 from ..compiler.pointers import Pointer, as_bits, as_floats, as_integers8
@@ -23,10 +24,11 @@ from ..compiler.vector import (
     vector,
 )
 from ..target import VL
-from .integer_pairs import load_float16
+from .blocks import Q8_0_BYTES, blocks_of
+from .integer_pairs import BLOCK_DEPTH, SCALE_BYTES, load_float16
 
-FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(7)
-"""The values of enum Storage in table.pxd."""
+FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(len(COMPUTED))
+"""The values of enum Storage in table.pxd, which has the order of COMPUTED."""
 
 
 @inline
@@ -61,10 +63,10 @@ def v_float16(typing: Any, p: Pointer) -> Any:
 @inline
 def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
     """The same for a row of blocks Q8_0, whose numbers are scale * code."""
-    blocks = as_integers8(table.rows) + row * ((D + 31) // 32) * 34
+    blocks = as_integers8(table.rows) + row * blocks_of(D) * Q8_0_BYTES
     for i in range(0, D, VL):
-        block, n = blocks + i // 32 * 34, min(D - i, VL)
-        x = v_mul(v_float16(block), v_load_int8(block + (2 + i % 32), n))
+        block, n = blocks + i // BLOCK_DEPTH * Q8_0_BYTES, min(D - i, VL)
+        x = v_mul(v_float16(block), v_load_int8(block + (SCALE_BYTES + i % BLOCK_DEPTH), n))
         x = v_mul(v_set1(table.factor), x)
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 

@@ -8,8 +8,8 @@ from ..compiler.emit import I32, VF, VI, call, splat
 from ..compiler.pointers import BYTE
 from ..target import INTEGERS, VL
 
-GROUP, GROUPED = 16, 32
-"""Depth of a group of integers, and of a block."""
+BLOCK_DEPTH, SCALE_BYTES = 32, 2
+"""The successive weights of a column that share a scale, and the bytes of the float16 that it is."""
 FETCHED = 2048
 """Bytes of a panel that are prefetched ahead."""
 SHORT = ir.IntType(16)

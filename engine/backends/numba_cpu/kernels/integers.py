@@ -29,13 +29,12 @@ from ..compiler.vector import (
     vector,
 )
 from ..target import MR, NR, NV, VL
-from .blocks import Q8_0_BYTES, block_results, pack_row_of_blocks
+from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
 from .elementwise import IDENTITY, activate_rows
 from .embed import INT4, INT8, Q8_0
 from .integer_pairs import (
+    BLOCK_DEPTH,
     FETCHED,
-    GROUP,
-    GROUPED,
     NO_SUM,
     SHORT,
     at,
@@ -46,12 +45,14 @@ from .integer_pairs import (
 )
 from .nibbles import (
     DEEPEST_OFFSETS,
+    GROUP_DEPTH,
+    OFFSET_BYTES,
     add_blocks,
-    blocks_of,
+    bytes_of_block,
     groups_of,
-    nibble_bytes,
     pack_nibbles,
     round_blocks,
+    stored_bytes,
 )
 from .roofline import in_rounds
 from .tile import columns, tile_of
@@ -131,7 +132,7 @@ def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
 def round_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
                    ranges: Floats) -> None:
     """Round M rows of x, each by its own step, to integers, which end in zeros."""
-    whole, padded = K // VL * VL, (K + GROUPED - 1) // GROUPED * GROUPED
+    whole, padded = K // VL * VL, blocks_of(K) * BLOCK_DEPTH
     for row in range(M):
         codes, inverse = operands + (first + row) * stride, inverse_step(x, K, ranges + 2 * row)
         for i in range(0, padded, VL):
@@ -173,7 +174,7 @@ def sum_in_tiles(M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b:
 def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv: Size, results: Floats) -> None:
     """results[M][NR] = the products of M rows and panel p, without the steps of the rows."""
     totals = all_totals()
-    padded = (y.K + GROUPED - 1) // GROUPED * GROUPED
+    padded = blocks_of(y.K) * BLOCK_DEPTH
     b = as_integers8(y.panels) + p * NR * padded
     for k in range(0, padded, DEEPEST):
         sum_in_tiles(M, nv, min(padded - k, DEEPEST) // 2, codes + k, stride, b + k * nv * VL, totals)
@@ -189,15 +190,15 @@ def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, 
                    results: Floats) -> None:
     """results[M][NR] = the products of M rows and panel p, whose weights have 4 bits."""
     blocks, width = blocks_of(y.K), nv * VL
-    panel = as_integers8(y.panels) + p * NR * blocks * (19 if y.storage == INT4 else nibble_bytes(y.storage))
+    panel = as_integers8(y.panels) + p * NR * blocks * stored_bytes(y.storage)
     add_blocks(y.storage, blocks, width, a, stride, M, panel, results)
     if y.storage == INT4:
-        totals, depth = all_totals(), blocks * GROUPED
-        offsets, groups = panel + 17 * blocks * width, groups_of(a, blocks)
+        totals, depth = all_totals(), blocks * BLOCK_DEPTH
+        offsets, groups = panel + bytes_of_block(INT4) * blocks * width, groups_of(a, blocks)
         for k in range(0, depth, DEEPEST_OFFSETS):
             part = min(depth - k, DEEPEST_OFFSETS)
-            weights = offsets + k // GROUPED * 2 * width
-            sum_in_tiles(M, nv, part // GROUPED, groups + k // GROUP, stride, weights, totals)
+            weights = offsets + k // BLOCK_DEPTH * OFFSET_BYTES * width
+            sum_in_tiles(M, nv, part // BLOCK_DEPTH, groups + k // GROUP_DEPTH, stride, weights, totals)
             for i in range(M):
                 for j in range(nv):
                     at, column = i * NR + j * VL, p * NR + j * VL
@@ -239,12 +240,12 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
 
 def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
     """Pack the rows of w, [n,K] int8 or [n,bytes of a row] in blocks, into columns [column, column + n)."""
-    padded = (y.K + GROUPED - 1) // GROUPED * GROUPED
+    padded = blocks_of(y.K) * BLOCK_DEPTH
     of_column = padded
     if y.storage == Q8_0:
-        of_column = padded // GROUPED * Q8_0_BYTES
+        of_column = padded // BLOCK_DEPTH * Q8_0_BYTES
     elif y.storage != INT8:
-        of_column = padded // GROUPED * (19 if y.storage == INT4 else nibble_bytes(y.storage))
+        of_column = padded // BLOCK_DEPTH * stored_bytes(y.storage)
     for i in range(n):
         c = column + i
         first = c // NR * NR

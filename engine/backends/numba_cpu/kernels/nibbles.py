@@ -18,20 +18,21 @@ from ..compiler.structs import Float, Floats, Int, Integers8, Linear, Shorts, Si
 from ..compiler.vector import v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
 from ..rows import ROWS
 from ..target import INTEGERS, NR, VL
+from .blocks import blocks_of
 from .embed import INT4, Q4_0, Q4_1
-from .integer_pairs import FETCHED, GROUP, GROUPED, NO_SUM, SHORTS, at, every, load_float16
+from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SCALE_BYTES, SHORTS, at, every, load_float16
 from .integer_pairs import dot as dot_pairs
 from .tile import tile_of
 
 NIBBLE_ROWS = 4
+GROUP_DEPTH, WEIGHT_BYTES, OFFSET_BYTES = 16, BLOCK_DEPTH // 2, 2
+"""The depth of a group; the bytes of the weights, and of the offsets of INT4, of a block of one column."""
 DEEPEST_OFFSETS, BESIDE_BLOCK = 4096, ROWS["codes"]["beside"]
 IN_PAIRS = INTEGERS == "vpmaddubsw"
 """Whether products are added in int16, in which a lane has the sums of two halves."""
 BYTES_OF_VECTOR = ir.VectorType(BYTE, 4 * VL)
 _MAGIC = np.float32(12582912.0)
 _PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
-_BYTES = {Q4_0: 18, Q4_1: 20, INT4: 17}
-"""The bytes of a block of one column, without the offsets of INT4."""
 
 
 def _half(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
@@ -88,7 +89,7 @@ def _tile(storage: int) -> Callable[..., None]:
         codes, steps, sums: of the first row; stride: bytes from one row to the next. weights, behind, results: those of
         the first column; behind: its multipliers, or its scales. width: the columns of the panel.
         """
-        step = b.mul(width, SIZE(_BYTES[storage]))
+        step = b.mul(width, SIZE(bytes_of_block.py_func(storage)))
 
         def of_row(pointer: ir.Value, i: int) -> ir.Value:
             return at(b, pointer, b.mul(stride, SIZE(i)))
@@ -112,7 +113,7 @@ def _tile(storage: int) -> Callable[..., None]:
                     y = b.fmul(y, scale)
                 row_step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
                 found[i] = fma(b, row_step, y, found[i])
-            return [at(b, a, SIZE(GROUPED)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
+            return [at(b, a, SIZE(BLOCK_DEPTH)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
                     at(b, scales_at, step), *found]
 
         begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
@@ -141,27 +142,27 @@ def store_bytes(typing: Any, p: Any, x: Any) -> Any:
 
 
 @inline
-def blocks_of(K: Size) -> Size:
-    """Return the blocks of a row."""
-    return (K + GROUPED - 1) // GROUPED
+def bytes_of_block(storage: Int) -> Size:
+    """Return the bytes of a block of one column in a panel: weights, and multipliers, a scale, or scale and minimum."""
+    return WEIGHT_BYTES + (1 if storage == INT4 else SCALE_BYTES if storage == Q4_0 else 2 * SCALE_BYTES)
 
 
 @inline
-def nibble_bytes(storage: Int) -> Size:
-    """Return the bytes of a block of one column, without the offsets of INT4."""
-    return 17 if storage == INT4 else 18 if storage == Q4_0 else 20
+def stored_bytes(storage: Int) -> Size:
+    """Return the bytes of a block as it is stored, where the offsets of INT4 are a part of it."""
+    return bytes_of_block(storage) + (OFFSET_BYTES if storage == INT4 else 0)
 
 
 @inline
 def codes_of(row: Shorts, blocks: Size) -> Integers8:
     """Return the codes of a row of operands."""
-    return as_integers8(row) + 2 * GROUPED * blocks
+    return as_integers8(row) + 2 * BLOCK_DEPTH * blocks
 
 
 @inline
 def groups_of(row: Shorts, blocks: Size) -> Shorts:
     """Return the sums of groups of a row of operands."""
-    return as_shorts(codes_of(row, blocks) + (GROUPED + 8) * blocks)
+    return as_shorts(codes_of(row, blocks) + (BLOCK_DEPTH + 8) * blocks)
 
 
 @inline
@@ -169,7 +170,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
     """Round a row to codes; of_row: the step of the sums of its groups, NaN for a row that is not finite."""
     blocks = blocks_of(K)
     codes, groups = codes_of(row, blocks), groups_of(row, blocks)
-    steps, sums = as_floats(codes + GROUPED * blocks), as_ints(codes + (GROUPED + 4) * blocks)
+    steps, sums = as_floats(codes + BLOCK_DEPTH * blocks), as_ints(codes + (BLOCK_DEPTH + 4) * blocks)
     if of_row != of_row:
         for i in range(BESIDE_BLOCK * blocks):
             codes[i] = np.int8(0)
@@ -180,7 +181,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
     in_steps = np.float32(1) / of_row if of_row > np.float32(1e-30) else np.float32(0)
     for b in range(blocks):
         largest = v_set1(0.0)
-        for i in range(b * GROUPED, (b + 1) * GROUPED, VL):
+        for i in range(b * BLOCK_DEPTH, (b + 1) * BLOCK_DEPTH, VL):
             value = v_load(x + i) if K - i >= VL else v_loadn(x + i, max(K - i, 0))
             largest = v_max(v_abs(value), largest)
         top = v_largest(largest)
@@ -188,8 +189,8 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
         inverse = v_set1(np.float32(127) / top if step > np.float32(1e-30) else np.float32(0))
         steps[b], total = step, np.float32(0)
         for g in range(2):
-            of_group, begin = v_set1(0.0), b * GROUPED + g * GROUP
-            for i in range(begin, begin + GROUP, VL):
+            of_group, begin = v_set1(0.0), b * BLOCK_DEPTH + g * GROUP_DEPTH
+            for i in range(begin, begin + GROUP_DEPTH, VL):
                 value = v_load(x + i) if K - i >= VL else v_loadn(x + i, max(K - i, 0))
                 value = v_mul(value, inverse)
                 store_bytes(codes + i, value)
@@ -209,9 +210,9 @@ def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size,
     for i in range(tiles):
         n = M * (i + 1) // tiles - row
         codes, to = codes_of(a + row * stride, blocks), results + row * NR
-        steps, sums = as_floats(codes + GROUPED * blocks), as_ints(codes + (GROUPED + 4) * blocks)
+        steps, sums = as_floats(codes + BLOCK_DEPTH * blocks), as_ints(codes + (BLOCK_DEPTH + 4) * blocks)
         for c in range(0, width, VL):
-            words, behind = panel + 4 * c, panel + 16 * width + (c if storage == INT4 else 2 * c)
+            words, behind = panel + 4 * c, panel + WEIGHT_BYTES * width + (c if storage == INT4 else SCALE_BYTES * c)
             if storage == INT4:
                 sum_int4(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
             elif storage == Q4_0:
@@ -224,8 +225,8 @@ def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size,
 @inline
 def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integers8) -> None:
     """Put a stored row into column c of a panel of this width."""
-    size, blocks = nibble_bytes(y.storage), blocks_of(y.K)
-    offsets = panel + 17 * width * blocks
+    size, blocks = bytes_of_block(y.storage), blocks_of(y.K)
+    offsets, beside = panel + size * width * blocks, size - WEIGHT_BYTES
     for k in range(blocks):
         for h in range(4):
             for i in range(4):
@@ -233,15 +234,15 @@ def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integer
                 if y.storage == INT4:
                     q, p = row[low // 2] >> 4 * (low % 2), row[high // 2] >> 4 * (high % 2)
                 else:
-                    q = row[size - 16 + low % 16] >> 4 * (low // 16)
-                    p = row[size - 16 + high % 16] >> 4 * (high // 16)
+                    q = row[beside + low % WEIGHT_BYTES] >> 4 * (low // WEIGHT_BYTES)
+                    p = row[beside + high % WEIGHT_BYTES] >> 4 * (high // WEIGHT_BYTES)
                 panel[(h * width + c) * 4 + i] = np.int8((q & 15) | (p & 15) << 4)
         if y.storage == INT4:
-            panel[16 * width + c] = row[16]
-            for i in range(2):
-                offsets[(k * width + c) * 2 + i] = row[17 + i]
+            panel[WEIGHT_BYTES * width + c] = row[WEIGHT_BYTES]
+            for i in range(OFFSET_BYTES):
+                offsets[(k * width + c) * OFFSET_BYTES + i] = row[size + i]
         else:
-            for i in range(size - 16):
-                panel[16 * width + (i // 2 * width + c) * 2 + i % 2] = row[i]
-        row += 19 if y.storage == INT4 else size
+            for i in range(beside):
+                panel[WEIGHT_BYTES * width + (i // 2 * width + c) * 2 + i % 2] = row[i]
+        row += stored_bytes(y.storage)
         panel += size * width
