@@ -22,6 +22,7 @@ class Request:
     source: int
     entry: Entry
     waits: bool = False
+    most_scored: int | None = None
 
 
 def prompt(number, length, *, priority=0, owner="", source=0, scored=None):

@@ -108,11 +108,11 @@ class Gate:
         runner = service.model.runner_of("classify")
         logits = runner.logits
 
-        def slow(tokens, **options):
+        def slow(tokens, call):
             self.entered.set()
             self.batches.append(tokens.input_ids)
             assert self.open.wait(30)
-            yield from logits(tokens, **options)
+            yield from logits(tokens, call)
 
         monkeypatch.setattr(runner, "logits", slow)
 
@@ -132,8 +132,8 @@ def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
     assert 0 < sum(fails) < count
     alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
 
-    def raising(tokens, **options):
-        for n, (i, row) in enumerate(logits(tokens, **options)):
+    def raising(tokens, call):
+        for n, (i, row) in enumerate(logits(tokens, call)):
             yield i, row
             if n >= len(tokens.input_ids) // 2 and any(bad in ids for ids in tokens.input_ids):
                 raise RuntimeError("a head that raises")
