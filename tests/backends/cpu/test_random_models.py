@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.backends.batch import Batch
@@ -108,6 +108,8 @@ def test_tokens_that_read_and_are_not_read(config, lengths, seed, which, data):
        which=st.sampled_from([pair for pair in EVERY_PRODUCT if pair[1] != "float32"]))
 def test_precisions_are_as_defined(config, lengths, seed, which):
     name, precision = which
+    # A norm of two numbers is nearly the sign of their difference, which jumps where float32 rounds one of them.
+    assume(not config.head_norm or config.head_width > 2)
     # Some hundreds of tokens with three sets of weights, so that a number which float32 rounds to its other neighbour
     # counts little. One set is not enough: where all tokens have nearly the same context, one number is that of all. In
     # narrow models three sets may be too few, so up to twelve count.
