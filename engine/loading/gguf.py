@@ -71,7 +71,7 @@ class GgufSource(Source):
                 if self.kind != kind:
                     raise self.refuse_kind(kind, self.kind)
                 return Model(encoder=self._encoder())
-            if kind != "generate":
+            if kind == "transcribe":
                 raise self.refuse_kind(kind, self.kind)
             settings = self._file.settings
             parts = self.with_context(read_decoder(settings, self._file.shapes))

@@ -26,6 +26,7 @@ from engine.loading import load as loading
 from engine.loading.source import CLASS_OF_KIND
 
 from ..tools.encoders import TRANSLATES
+from ..tools.golden_gguf import gguf_of
 from ..tools.module_folders import write_modules
 from ..tools.paths import CTRANSLATE2, DECODERS, ENCODERS, FILES
 from ..tools.speech import timed
@@ -175,6 +176,15 @@ def with_architectures(name, folder, names):
 def test_a_class_refuses_the_models_of_another(cls, name, words):
     with pytest.raises(UnsupportedError, match=words):
         cls.load(found(name))
+
+
+def test_a_language_model_in_one_file_ranks(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(gguf_of("qwen3"))
+    reranker = Reranker.load(tmp_path / "m.gguf", template="{query}{document}", answers=(5, 6), **OPTIONS)
+    generator = Generator.load(tmp_path / "m.gguf", **OPTIONS)
+    prompt = generator.tokenizer.encode("ab")
+    yes, no = (generator.score([prompt], [[answer]])[0].log_probabilities[0] for answer in (5, 6))
+    assert reranker.predict(("a", "b"), logits=True) == pytest.approx(yes - no, rel=1e-4)
 
 
 def test_files_of_other_libraries_say_what_to_load(tmp_path):
