@@ -234,7 +234,7 @@ for the modules that have none of their name.
 
 
 def modules() -> list[str]:
-    """Return the paths in engine/ of all modules, compiled ones too, without those that define nothing."""
+    """Return the paths in engine/ of all modules that define something. Compiled modules count."""
     return sorted(path.relative_to(ENGINE).as_posix() for path in ENGINE.rglob("*")
                   if path.suffix in SUFFIXES and not _is_generated(path) and not _only_imports(path))
 

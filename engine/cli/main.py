@@ -123,8 +123,8 @@ def _add_convert(commands: Any) -> None:
     command.add_argument("-o", "--output", metavar="OUT", help="the same")
     _add_one_of(command, "--precision", STORABLE, "precision of the weights to write: bfloat16 takes half of float32's "
                 "bytes, int8 a quarter; by default the weights keep theirs")
-    command.add_argument("--calibration", metavar="FILE", help="with --precision int4: a text like those that the "
-                         "model will read, a few thousand words. The model reads up to 8,192 tokens of it, and the "
+    command.add_argument("--calibration", metavar="FILE", help="with --precision int4: a file with a few thousand "
+                         "words like those that the model will read. The model reads up to 8,192 tokens of it, and the "
                          "rounding spares the inputs that are large there: far nearer to the original")
     command.add_argument("--bounded", action="store_true", help="with --precision int8: write integers for CPUs "
                          "without VNNI, which would otherwise round the weights of linear layers a second time; the "

@@ -50,11 +50,6 @@ class Scoring(Work):
         """The log probabilities of the first tokens of the continuation."""
 
     @property
-    def rows(self) -> int:
-        """Return 1."""
-        return 1
-
-    @property
     def key(self) -> Hashable:
         """Return one key: all continuations are one group."""
         return "scoring"
@@ -203,11 +198,6 @@ class AllLogits(Work):
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.most_scored = len(ids)
         self.found = np.empty((len(ids), vocab_size), np.float32)
-
-    @property
-    def rows(self) -> int:
-        """Return 1."""
-        return 1
 
     @property
     def key(self) -> Hashable:

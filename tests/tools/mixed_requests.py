@@ -1,4 +1,4 @@
-"""Requests of all kinds that come to one session at random, beside each of them alone."""
+"""Send requests of all kinds to one session at random moments, and compare each result with the request alone."""
 
 from __future__ import annotations
 
