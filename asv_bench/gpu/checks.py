@@ -6,6 +6,7 @@
 import argparse
 import json
 import math
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -53,12 +54,12 @@ class Check:
     run: Callable[[Device], tuple[np.ndarray, np.ndarray]]
 
     def row(self, device: Device) -> dict[str, Any]:
-        """Return name, bound, ok, and the relative error or the reason why there is none."""
+        """Return name, bound, ok, and the relative error, or the reason why there is none with its traceback."""
         row: dict[str, Any] = {"name": self.name, "bound": self.bound, "ok": False}
         try:
             out, exact = self.run(device)
         except Exception as error:  # the other checks must run even if this one fails
-            return row | {"why": f"{type(error).__name__}: {error}"[:300]}
+            return row | {"why": f"{type(error).__name__}: {error}"[:300], "trace": traceback.format_exc()}
         if not np.isfinite(out).all():
             return row | {"why": "results are not finite"}
         error = float(np.linalg.norm(out - exact) / np.linalg.norm(exact))

@@ -14,6 +14,8 @@ TOOLS = ("memcheck", "racecheck")
 FOUND = 86
 """Exit status when the sanitizer finds an error."""
 AT_ONCE = 12
+TRACE = 4000
+"""Characters at the end of a failed process's messages that the file of the numbers keeps."""
 
 
 def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], dict[str, str]]:
@@ -33,7 +35,7 @@ def run_group(group: str, seconds: float) -> list[dict]:
     status, out, error = _run([sys.executable, "-m", "asv_bench.gpu.checks", group], seconds)
     if status == 0:
         return json.loads(out.splitlines()[-1])
-    return [{"name": group, "ok": False, "why": _ended(status, seconds, error)}]
+    return [{"name": group, "ok": False, "why": _ended(status, seconds, error), "trace": error[-TRACE:]}]
 
 
 def sanitizer() -> str | None:
