@@ -81,7 +81,10 @@ def _without_wgmma(device: Device, program: Program, precision: str) -> Products
 
 
 def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float]:
-    """Record `REPEATS` launches at once, and return a contender that replays them and scales the time."""
+    """Record `REPEATS` launches at once, and return a contender that replays them and scales the time.
+
+    The contender holds `work`, and with it the arrays, because a recording holds only their addresses.
+    """
 
     def several() -> None:
         for _ in range(REPEATS):
@@ -89,4 +92,9 @@ def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float
 
     replay = device.record(several)
     run = timed(replay, lambda: device.mark()())
-    return lambda calls: run(-(-calls // REPEATS)) * calls / (-(-calls // REPEATS) * REPEATS)
+
+    def contender(calls: int, held: Callable[[], None] = work) -> float:
+        recordings = -(-calls // REPEATS)
+        return run(recordings) * calls / (recordings * REPEATS)
+
+    return contender

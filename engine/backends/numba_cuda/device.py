@@ -46,7 +46,8 @@ class Device(Protocol):
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run `work`, which queues launches, and return a function that queues the same launches again.
 
-        They use the same arrays. `work` may be run twice, and must not repeat its preparations in the second run.
+        They use the same arrays, by their addresses: the caller keeps the arrays while it keeps the function. `work`
+        may be run twice, and must not repeat its preparations in the second run.
         """
 
     def mark(self) -> Callable[[], None]:
