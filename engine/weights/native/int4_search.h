@@ -1,11 +1,11 @@
 /* The search for 4-bit weights of one row; engine/weights/int4.py has the formula and the bytes of a block.
  *
  * For the scales of the row, each group chooses the multiplier, the offset and the codes with the least squared error
- * among several widths: what part of the range of its weights the 16 steps cover, so that weights at the ends may be cut.
- * Then the row chooses the scale of least squares for these codes, and the groups choose again.
+ * among several widths: what part of the range of its weights the 16 steps cover, so that weights at the ends may be
+ * cut. Then the row chooses the scale of least squares for these codes, and the groups choose again.
  *
- * Four groups are searched at a time, one in each lane. No multiplication is fused with an addition, and the compiler may
- * reorder no sum, so the bytes are the same on every CPU.
+ * Four groups are searched at a time, one in each lane. No multiplication is fused with an addition, and the compiler
+ * may reorder no sum, so the bytes are the same on every CPU.
  */
 
 #include <math.h>
@@ -55,7 +55,8 @@ INLINE void try_width(int4_groups *g, float width, float scale, float offset_sca
     lanes inverse = 1 / step;
     float wanted = 1 / offset_scale;
     mask better;
-    offset = nearest(limited(((g->high + g->low) / 2 - TOP_Q / 2 * step) * wanted, -TOP_OFFSET, TOP_OFFSET)) * offset_scale;
+    o = nearest(limited(((g->high + g->low) / 2 - TOP_Q / 2 * step) * wanted, -TOP_OFFSET, TOP_OFFSET));
+    offset = o * offset_scale;
     for (int k = 0; k < GROUP; k++) sum += g->weight[k] * (g->x[k] - step * code_of(g->x[k], offset, inverse));
     o = nearest(limited(sum / g->total * wanted, -TOP_OFFSET, TOP_OFFSET));
     offset = o * offset_scale;
@@ -73,7 +74,7 @@ INLINE void try_width(int4_groups *g, float width, float scale, float offset_sca
 
 /* The scale of least squares for the codes of all groups, or the present one where all codes are 0. */
 static float best_scale(const int4_groups *groups, ptrdiff_t count, float scale, float offset_scale) {
-    double size = 0, found = 0;
+    double size = 0, product = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
         const int4_groups *g = groups + i;
         lanes large = all(0), right = all(0);
@@ -82,10 +83,10 @@ static float best_scale(const int4_groups *groups, ptrdiff_t count, float scale,
             large += weighted * code;
             right += weighted * (g->x[k] - g->o * offset_scale);
         }
-        for (int j = 0; j < LANES; j++) size += large[j], found += right[j];
+        for (int j = 0; j < LANES; j++) size += large[j], product += right[j];
     }
-    found = size > 0 ? found / size : 0;
-    return found > 1e-30 ? (float)found : scale;
+    if (size > 0 && product / size > 1e-30) return (float)(product / size);
+    return scale;
 }
 
 /* Put weight k of group i of a row; a group that the row does not have gets zeros, which count nothing. */

@@ -1,6 +1,6 @@
-# Compute attention of one head of one sequence on tiles, out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], where q, k and
-# v are rows of bfloat16 numbers that the product before has written, and no option of attention is used. Then queries can
-# be the rows of both products, and nothing but the keys is transposed:
+# Compute attention of one head of one sequence on tiles, out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], where q, k
+# and v are rows of bfloat16 numbers that the product before has written, and no option of attention is used. Then
+# queries can be the rows of both products, and nothing but the keys is transposed:
 #
 #   for each query group of QUERIES queries               in scratch
 #     for each block of MOST_KEYS keys
@@ -13,8 +13,8 @@
 #
 # Keys and values pass by the L1 cache, which holds the queries and the scores at hand.
 #
-# Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of keys
-# begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
+# Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of
+# keys begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
 
 cdef enum:
     MOST_KEYS = 512
@@ -202,7 +202,8 @@ cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* s
 
 
 cdef inline void hide_rest(float* scores, Py_ssize_t count, Py_ssize_t tiles) noexcept nogil:
-    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-125, change no sum, and their values are 0.
+    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-125, change no sum, and their values are
+    # 0.
     cdef Py_ssize_t i, r
     cdef vf seen
     for i in range(count // VL, tiles):

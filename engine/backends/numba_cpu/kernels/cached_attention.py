@@ -27,7 +27,7 @@ from .ranges import (
 from .scores import LOG2_E, all_finite
 from .tile import scores_tile
 
-CHUNK = 24
+CHUNK_QUERIES = 24
 """Queries whose scores stay in the L1 cache."""
 QUERIES = 256
 """The most queries that share an unpacked range."""
@@ -36,7 +36,7 @@ QUERIES = 256
 def cached_attention_scratch(d: Size, e: Size) -> Size:
     """Return the number of floats of scratch that cached attention needs."""
     E = (e + VL - 1) // VL * VL
-    return RANGE * (d + E + 2) + CHUNK * (RANGE + E + 2) + NR + VL + QUERIES * (d + E + 2) + 1
+    return RANGE * (d + E + 2) + CHUNK_QUERIES * (RANGE + E + 2) + NR + VL + QUERIES * (d + E + 2) + 1
 
 
 def cached_attention(call: CachedAttention, scratch: Floats) -> None:
@@ -58,16 +58,16 @@ def cut_range(call: CachedAttention, first: Size, n: Size, scratch: Floats) -> U
     values = scratch + RANGE * call.d
     key_scales = values + RANGE * E
     p = key_scales + 2 * RANGE
-    product = p + CHUNK * RANGE
-    maximum = product + CHUNK * E
-    unused = maximum + 2 * CHUNK
+    product = p + CHUNK_QUERIES * RANGE
+    maximum = product + CHUNK_QUERIES * E
+    unused = maximum + 2 * CHUNK_QUERIES
     queries = unused + (NR + VL)
     sums = queries + QUERIES * call.d
     finite = as_bytes(sums + QUERIES * (E + 2))
     if call.sums:
         sums = call.sums + first * (E + 2)
     return Unpacked(0, 0, 0, first, n, scratch, values, key_scales, key_scales + RANGE, p,
-                    product, maximum, maximum + CHUNK, unused, unused + NR, queries, sums, finite)
+                    product, maximum, maximum + CHUNK_QUERIES, unused, unused + NR, queries, sums, finite)
 
 
 @inline
@@ -114,8 +114,8 @@ def attend_query_group(call: CachedAttention, u: Unpacked) -> None:
             own = of_range(u, r, begin, end)
             unpack_range(call, own)
             own.finite[0] = np.uint8(2)
-            for row in range(0, u.n, CHUNK):
-                attend_chunk(call, own, row, min(u.n - row, CHUNK))
+            for row in range(0, u.n, CHUNK_QUERIES):
+                attend_chunk(call, own, row, min(u.n - row, CHUNK_QUERIES))
 
 
 @helper
