@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base.errors import WeightsError, shown
+from ..base.errors import WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import gpt2
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
-    head_width,
     integer,
     merge_dialects,
     number,
     optional_integer,
     refuse_variants,
+    sizes,
 )
 from .names import Names
 from .parts import Part, Parts, Values, Weights, with_one_norm
@@ -62,19 +62,13 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
     values = merge_dialects(values, gpt2.DIALECT)
-    width, heads, columns = (integer(values, key, default) for key, default in (
-        ("hidden_size", 4096), ("num_attention_heads", 16), ("rotary_dim", 64)))  # fmt: skip
-    if family == "codegen" and heads % _CORES:
-        raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shown(heads)}")
+    shape, columns = sizes(values, 4096, 28, 16, vocab=50400, positions=2048), integer(values, "rotary_dim", 64)
+    if family == "codegen" and shape["num_heads"] % _CORES:
+        raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shape['num_heads']}")
     config = ModelConfig(
         family=family,
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 28),
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 50400),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        **shape,
+        ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
         position_table=False,
         embedding_norm=False,
         norm_place="parallel",

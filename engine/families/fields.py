@@ -265,6 +265,22 @@ def head_width(hidden_size: int, num_heads: int) -> int:
     return hidden_size // num_heads
 
 
+def sizes(values: dict[str, Any], hidden: int = 768, layers: int = 12, heads: int = 12, *, ffn: int | None = None,
+          vocab: int | None = None, positions: int | None = None, head_dim: bool = False) -> dict[str, Any]:
+    """Return the options of a `ModelConfig` for the sizes that most families have under the same keys.
+
+    hidden, layers, heads, ffn, vocab, positions: transformers' defaults; None leaves the option out. head_dim: whether
+    that key may state another width of a head than the equal share of the hidden size. Raises `WeightsError`.
+    """
+    width, count = integer(values, "hidden_size", hidden), integer(values, "num_attention_heads", heads)
+    stated = head_dim and optional_integer(values, "head_dim", 0)
+    further = (("ffn_size", "intermediate_size", ffn), ("vocab_size", "vocab_size", vocab),
+               ("max_positions", "max_position_embeddings", positions))
+    return {"hidden_size": width, "num_layers": integer(values, "num_hidden_layers", layers), "num_heads": count,
+            "head_width": stated or head_width(width, count),
+            **{option: integer(values, key, usual) for option, key, usual in further if usual is not None}}
+
+
 def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None = None) -> None:
     """Raise `UnsupportedError` for a setting that changes the computation in a way that the engine does not support.
 

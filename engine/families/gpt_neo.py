@@ -8,7 +8,7 @@ from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import gpt2
-from .fields import activation, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
+from .fields import activation, integer, merge_dialects, number, optional_integer, refuse_variants, sizes
 from .parts import Part, Parts, Values
 
 NAMES = replace(
@@ -35,19 +35,13 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
-    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 16)
-    layers, window = integer(values, "num_hidden_layers", 24), integer(values, "window_size", 256)
+    shape, window = sizes(values, 2048, 24, 16, vocab=50257, positions=2048), integer(values, "window_size", 256)
     if window < 1:
         raise WeightsError(f"window_size must be at least 1, not {shown(window)}")
     config = ModelConfig(
         family="gpt_neo",
-        hidden_size=width,
-        num_layers=layers,
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 50257),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        **shape,
+        ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
         embedding_norm=False,
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
@@ -55,7 +49,7 @@ def read_generator(values: Values) -> Parts:
         activation=activation(values, "activation_function", "gelu_new"),
         attention_scale=1.0,
         attention_kinds=(AttentionKind(causal=True), AttentionKind(window - 1, causal=True)),
-        layer_kinds=_layer_kinds(values, layers),
+        layer_kinds=_layer_kinds(values, shape["num_layers"]),
         logits="tied",
     )
     return Parts(None, Part(config, NAMES))

@@ -12,7 +12,7 @@ from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import fields, heads
-from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
@@ -61,17 +61,11 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     qkv, fc1, fc2 = (boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
     act, positions = _activation(values, own), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    width = optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads)
-    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if own else 1000.0, width)
+    shape = fields.sizes(values, ffn=3072, vocab=30528, head_dim=True)
+    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if own else 1000.0, shape["head_width"])
     return ModelConfig(
         family="nomic_bert",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 30528),
+        **shape,
         max_positions=positions,
         position_table=False,
         token_types=integer(values, "type_vocab_size", 2),
