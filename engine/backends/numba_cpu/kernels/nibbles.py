@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
 from ..compiler.emit import F32, I32, VF, VI, call, fetch, fma, splat
 from ..compiler.flow import repeat
 from ..compiler.pointers import BYTE, SIZE, as_floats, as_integers8, as_ints, as_shorts, store
 from ..compiler.structs import Float, Floats, Int, Integers8, Linear, Shorts, Size
-from ..compiler.vector import v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
+from ..compiler.vector import emits, v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
 from ..rows import ROWS
 from ..target import INTEGERS, NR, VL
 from .blocks import blocks_of
@@ -129,16 +126,11 @@ sum_q4_0 = tile_of(_tile(Q4_0), NIBBLE_ROWS, vectors=1)
 sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 
 
-@intrinsic
-def store_bytes(typing: Any, p: Any, x: Any) -> Any:
+@emits()
+def store_bytes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int8 to the nearest integers, and store them."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        magic = ir.Constant(VF, [float(_MAGIC)] * VL)
-        store(b, args[0], b.trunc(b.bitcast(b.fadd(args[1], magic), VI), ir.VectorType(BYTE, VL)), 1)
-        return context.get_dummy_value()
-
-    return types.void(p, x), build
+    magic = ir.Constant(VF, [float(_MAGIC)] * VL)
+    store(b, p, b.trunc(b.bitcast(b.fadd(x, magic), VI), ir.VectorType(BYTE, VL)), 1)
 
 
 @inline
