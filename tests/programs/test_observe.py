@@ -9,7 +9,6 @@ import pytest
 from engine.backends import get_backend
 from engine.backends.interfaces import ObservingPlan
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
 from engine.base.stop import Stop
 from engine.model.attention import AttentionKind
@@ -31,6 +30,7 @@ from ..tools.plans import (
     rounds_queries,
 )
 from ..tools.plans import SMALL as POST
+from ..tools.rounded import rounded_plan
 
 PRE = replace(POST, position_table=False, norm="rms", norm_place="pre", gated=True, biases=(), num_kv_heads=2,
               head_width=12, first_attention_norm=False, head_norm=True, layer_kinds=(0, 1, 2),

@@ -8,7 +8,6 @@ import pytest
 
 from engine.backends import get_backend
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE, WAYS
@@ -29,6 +28,7 @@ from ...tools.plans import (
     plan_module,
     rounds_queries,
 )
+from ...tools.rounded import rounded_plan
 
 tools = pytest.importorskip("tests.backends.kernels.tools", reason="the compiled kernels are not built")
 

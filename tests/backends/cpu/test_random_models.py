@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from engine.backends.batch import Batch
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
@@ -18,6 +17,7 @@ from engine.programs.observe import Observed
 
 from ...tools.plans import EVERY_PRODUCT, rounds_queries
 from ...tools.random_models import LENGTHS, configs, make_batch, make_weights
+from ...tools.rounded import rounded_plan
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 plan_module = pytest.importorskip("engine.backends.cpu.plan")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from asv_bench.gpu import checks
-from engine.backends.numba_cuda.emulated import EmulatedDevice
+
+from ...tools.emulated_device import EmulatedDevice
 
 
 def small(group, *names):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from engine.backends.batch import Batch
-from engine.backends.numba_cuda.emulated import EmulatedDevice
 from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
 from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
 from engine.backends.numba_cuda.plan import CudaPlan
@@ -21,7 +20,6 @@ from engine.backends.numba_cuda.workspace import Workspace
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.ops import ReferenceOps
 from engine.backends.reference.plan import ReferencePlan
-from engine.backends.reference.rounded import bfloat16
 from engine.base.errors import InputError, UnsupportedError
 from engine.encoding.pooling import pool
 from engine.families import FAMILIES, get_family
@@ -34,8 +32,10 @@ from engine.programs.program import Program
 from engine.weights.parameters import expected_shapes
 
 from ...families.cases import CASES, TYPES
+from ...tools.emulated_device import EmulatedDevice
 from ...tools.encoders import engine_of
 from ...tools.paths import ENCODERS
+from ...tools.rounded import bfloat16
 from ...tools.tiny_models import CONFIGS, D, random_model
 from ...tools.tiny_text import tiny_text
 

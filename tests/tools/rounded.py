@@ -11,17 +11,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...model.config import ModelConfig
-from ...model.precision import FORMATS
-from ...weights.bfloat16 import from_bfloat16, to_bfloat16
-from ...weights.blocks import quantize_q8_0, widen_blocks
-from ...weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
-from ...weights.parameters import parameters_of
-from ...weights.quantize import quantize_linear, widen
-from ..ops_interface import AttentionCall
-from .attention import visible_keys
-from .ops import ReferenceOps
-from .plan import ReferencePlan
+from engine.backends.ops_interface import AttentionCall
+from engine.backends.reference.attention import visible_keys
+from engine.backends.reference.ops import ReferenceOps
+from engine.backends.reference.plan import ReferencePlan
+from engine.model.config import ModelConfig
+from engine.model.precision import FORMATS
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+from engine.weights.blocks import quantize_q8_0, widen_blocks
+from engine.weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
+from engine.weights.parameters import parameters_of
+from engine.weights.quantize import quantize_linear, widen
 
 
 def bfloat16(x: np.ndarray) -> np.ndarray:
