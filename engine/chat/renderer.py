@@ -314,8 +314,8 @@ def _ready(descriptor: int, event: int, seconds: float) -> bool:
 @cache
 def _folders_of_jinja() -> list[str]:
     """Return the folders from which Jinja2 and MarkupSafe are imported; raises `UnsupportedError` without them."""
-    found = [find_spec(name) for name in ("jinja2", "markupsafe")]
-    if any(spec is None or spec.origin is None for spec in found):
+    specs = [find_spec(name) for name in ("jinja2", "markupsafe")]
+    if any(spec is None or spec.origin is None for spec in specs):
         raise UnsupportedError(f"a chat needs the package jinja2; {install_command('chat')}")
     try:
         stated = version("jinja2")
@@ -325,7 +325,7 @@ def _folders_of_jinja() -> list[str]:
     if numbers < _OLDEST:
         raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is "
                                f"installed; older ones have known holes; {install_command('chat')}")
-    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))
+    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin))
 
 
 def _forget_all() -> None:

@@ -87,8 +87,8 @@ def _print(report: CalibrationReport) -> None:
     print(f"{calibration.task}: {calibration!r}")
     if report.before is None or report.after is None:
         losses = calibration.arrays["losses"]
-        found = int((losses < float("inf")).sum())
-        print_row("questions", f"{len(losses):,}, of which {found:,} have the right answer among the candidates")
+        covered = int((losses < float("inf")).sum())
+        print_row("questions", f"{len(losses):,}, of which {covered:,} have the right answer among the candidates")
         return
     print_row("fitted to", f"{report.fitted:,}")
     print_row("measured on", f"{report.before.count:,} others")

@@ -55,8 +55,8 @@ def _compare_calibration(args: argparse.Namespace) -> None:
         print(f"{row.precision}, {row.data}: {row.measures.count:,} texts")
         print_row("accuracy, ECE", f"{row.measures.accuracy:.4f}, {row.measures.ece:.4f}")
         print_row("log loss, Brier", f"{row.measures.log_loss:.4f}, {row.measures.brier:.4f}")
-        for score, found in row.coverage.items():
+        for score, share in row.coverage.items():
             print_row(f"{score.upper()} for {coverage:g}",
-                      f"covers {found:.4f}, {row.set_size[score]:.2f} labels a text")
+                      f"covers {share:.4f}, {row.set_size[score]:.2f} labels a text")
         print_row("shift", f"D {row.distance:.3f}, p {row.p_value:.2g}"
                   + (": unlike the texts of the calibration" if row.p_value <= FALSE_ALARM_RATE else ""))

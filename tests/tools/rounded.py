@@ -78,21 +78,6 @@ ROWS = {"int8": codes, "q8_0": integers}
 """How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds whole rows."""
 
 
-def cached(x: np.ndarray, precision: str) -> np.ndarray:
-    """Round keys or values [..., d] as a cache of this precision keeps them; the dtype stays.
-
-    int8 has a scale for each row, its largest magnitude / 127.
-    """
-    if precision == "float32":
-        return x
-    if precision == "bfloat16":
-        return bfloat16(x).astype(x.dtype)
-    rows = x.astype(np.float32)
-    scales = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
-    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales != 0)
-    return (np.clip(np.rint(rows * inverse), -127, 127) * scales.astype(x.dtype)).astype(x.dtype)
-
-
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
                  attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
     """Return a plan in float64 that rounds as "bfloat16", "bfloat16x3", "int8", "q8_0" or "int4" does.

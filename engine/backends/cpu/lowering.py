@@ -254,13 +254,13 @@ class _Emitter:
         for name, weight in zip_longest(operation.buffers, operation.norms):
             width = shapes[name].width // (shapes[name].heads or 1)
             of_norm = shapes[name].width if operation.joint else width
-            own = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
-            if own is not None and operation.joint:
-                self._executor.norm(at[name], at[name], own, residual=-1, operands=-1, rms=True, stored=False,
+            norm = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
+            if norm is not None and operation.joint:
+                self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
-                own = None
-            if own is not None or rotary is not None:
-                self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
+                norm = None
+            if norm is not None or rotary is not None:
+                self._executor.heads(at[name], norm, cos, sin, width, rotary is not None and rotary.interleaved,
                                      needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:

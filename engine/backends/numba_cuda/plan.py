@@ -107,11 +107,11 @@ class CudaPlan:
                 members = group.first + np.flatnonzero(lengths[group.first : group.last])
                 pooled = self._device.allocate((len(modes), len(members), D), np.float32)
                 starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
-                own = self._device.allocate((len(members),), np.int32)
-                self._device.copy(own, skips[members])
+                sequence_skips = self._device.allocate((len(members),), np.int32)
+                self._device.copy(sequence_skips, skips[members])
                 for m, mode in enumerate(modes):
                     self._device.launch(_pooling_kernel(mode), grid, self._result,
-                                        starts[: len(members) + 1], own, pooled[m])
+                                        starts[: len(members) + 1], sequence_skips, pooled[m])
                 host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
                 self._device.mark()()

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ops
+from engine.backends.reference.decoder import cached
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.model.positions import distance_bias
@@ -23,7 +24,6 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from engine.weights.parameters import expected_shapes
 
 from ...tools.decoders import row
-from ...tools.rounded import cached
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")

@@ -92,7 +92,7 @@ def _tile(storage: int) -> Callable[..., None]:
             return at(b, pointer, b.mul(stride, SIZE(i)))
 
         def block(values: list[ir.Value]) -> list[ir.Value]:
-            a, steps_at, sums_at, w, scales_at, *found = values
+            a, steps_at, sums_at, w, scales_at, *sums = values
             fetch(b, at(b, w, SIZE(FETCHED)), 2)
             row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
             totals = _totals(
@@ -109,9 +109,9 @@ def _tile(storage: int) -> Callable[..., None]:
                 elif not grouped:
                     y = b.fmul(y, scale)
                 row_step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
-                found[i] = fma(b, row_step, y, found[i])
+                sums[i] = fma(b, row_step, y, sums[i])
             return [at(b, a, SIZE(BLOCK_DEPTH)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
-                    at(b, scales_at, step), *found]
+                    at(b, scales_at, step), *sums]
 
         begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
