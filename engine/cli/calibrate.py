@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
             if not path.endswith(suffix):
                 raise InputError(f"expected the name of a file that ends in {suffix}, not {path!r}")
             check_folder(Path(path))
-    lines = read_lines(args.data, own=TABS, other=TABS_ADVICE)
+    lines = read_lines(args.data, kept=TABS, other=TABS_ADVICE)
     source = open_source(args.model, revision=args.revision)
     kind = choose_kind(source, args.kind)
     if kind == "transcribe":

@@ -30,7 +30,7 @@ def compare(args: argparse.Namespace) -> None:
         raise InputError("--other and --coverage are for --calibration")
     if args.precision is None:
         raise InputError("give the precision to compare with float32 with --precision")
-    data = parse_data(read_lines(args.data, own=TABS, other=TABS_ADVICE), args.data)
+    data = parse_data(read_lines(args.data, kept=TABS, other=TABS_ADVICE), args.data)
     result = compare_precision(args.model, args.precision, data, backend=args.backend, threads=args.threads,
                                bits=args.bits, show_progress_bar=sys.stderr.isatty(), revision=args.revision)
     print(f"{args.precision} against float32: {len(data.rows):,} {'lines' if data.scores is None else 'scored pairs'}")
@@ -44,7 +44,7 @@ def _compare_calibration(args: argparse.Namespace) -> None:
     """Print how the calibration of a model holds in each precision, for each file."""
     data = {}
     for name in [args.data] + [args.other] * (args.other is not None):
-        texts, labels = parse_labelled("classify", read_lines(name, own=TABS, other=TABS_ADVICE), name)
+        texts, labels = parse_labelled("classify", read_lines(name, kept=TABS, other=TABS_ADVICE), name)
         assert labels is not None
         data[name] = texts, labels
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIO else name for name in args.audio]
     results = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
-                                       show_progress_bar=sys.stderr.isatty(), **settings)
+                                         show_progress_bar=sys.stderr.isatty(), **settings)
     with writing_lines(args.output) as write:
         for line in _lines(args, bool(timestamps), results):
             write(line)

@@ -53,8 +53,8 @@ GPTJ = Names(
     left_out=("score.", "qa_outputs."),
     buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
 )
-CODEGEN = replace(GPTJ, layer={**{name: own for name, own in GPTJ.layer.items() if own[-5:] not in ("query", "value")
-                                  and not own.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
+CODEGEN = replace(GPTJ, layer={**{name: ours for name, ours in GPTJ.layer.items() if ours[-5:] not in ("query", "value")
+                                  and not ours.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
 
 
 def read_generator(values: Values) -> Parts:
@@ -85,12 +85,12 @@ def read_generator(values: Values) -> Parts:
 
 def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the weights with one norm, and queries, keys and values cut out of the parts of their tensor."""
-    found: Weights = {}
+    cut: Weights = {}
     for name, array in with_one_norm(config, weights)[1].items():
         if ".attention.qkv." in name and array.shape[:1] == (3 * config.num_heads * config.head_width,):
             parts = array.reshape(_CORES, len(_ORDER), -1, *array.shape[1:])
-            found |= {name.replace("qkv", own): np.ascontiguousarray(parts[:, i]).reshape(-1, *array.shape[1:])
-                      for i, own in enumerate(_ORDER)}
+            cut |= {name.replace("qkv", map): np.ascontiguousarray(parts[:, i]).reshape(-1, *array.shape[1:])
+                    for i, map in enumerate(_ORDER)}
         else:
-            found[name] = array
-    return config, found
+            cut[name] = array
+    return config, cut

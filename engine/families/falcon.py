@@ -13,8 +13,8 @@ from .parts import Part, Parts, Values, with_one_norm
 
 NAMES = replace(
     bloom.NAMES,
-    embeddings={name: own for name, own in bloom.NAMES.embeddings.items() if "layernorm" not in name},
-    layer={name: own for name, own in bloom.NAMES.layer.items() if name != "post_attention_layernorm"},
+    embeddings={name: ours for name, ours in bloom.NAMES.embeddings.items() if "layernorm" not in name},
+    layer={name: ours for name, ours in bloom.NAMES.layer.items() if name != "post_attention_layernorm"},
     joined_by_head=(),
 )
 _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True,

@@ -206,7 +206,7 @@ def rotated_columns(values: dict[str, Any], width: int, share: float,
     if columns < 2 or columns % 2:
         raise WeightsError(f"{share_key} {share} rotates {columns} of the {shown(width)} columns of a head; expected a "
                            "share from 0 to 1 that gives an even number, 2 at least")
-    return values | {name: {own: value for own, value in rope.items() if own != "partial_rotary_factor"}
+    return values | {name: {key: value for key, value in rope.items() if key != "partial_rotary_factor"}
                      for name, rope in ropes.items()}, columns
 
 

@@ -62,16 +62,16 @@ def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
     """
     stated = values.get("attention_types")
     pairs = [[list(_TYPES), 12]] if stated is None else stated
-    found: list[int] = []
+    kinds: list[int] = []
     if isinstance(pairs, list):
         for pair in pairs:
             names, times = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
             if (not isinstance(names, list) or type(times) is not int or not all(name in _TYPES for name in names)
-                    or not 0 <= times * len(names) <= layers - len(found)):
+                    or not 0 <= times * len(names) <= layers - len(kinds)):
                 break
-            found += [_TYPES.index(name) for name in names] * times
+            kinds += [_TYPES.index(name) for name in names] * times
         else:
-            if len(found) == layers:
-                return tuple(found)
+            if len(kinds) == layers:
+                return tuple(kinds)
     raise WeightsError(f"attention_types must be pairs of a list of names, 'global' or 'local', and a number of times, "
                        f"{shown(layers)} layers in all, not {shown(stated)}")

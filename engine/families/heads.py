@@ -259,16 +259,16 @@ def pair_function(values: Values, outputs: int) -> str:
 
     Raises `UnsupportedError` for a class of config.json that is not in `PAIR_FUNCTIONS`.
     """
-    own = values.get("sentence_transformers")
-    for key, stated in _stated_functions(values, own):
+    package = values.get("sentence_transformers")
+    for key, stated in _stated_functions(values, package):
         return function_of_class(key, stated)
     return "sigmoid" if outputs == 1 else "identity"
 
 
-def _stated_functions(values: Values, own: Any) -> Iterator[tuple[str, Any]]:
+def _stated_functions(values: Values, package: Any) -> Iterator[tuple[str, Any]]:
     """Yield the key and the value of each function that config.json states, the one that counts first."""
-    if isinstance(own, Mapping) and own.get("activation_fn") is not None:
-        yield "sentence_transformers.activation_fn", own["activation_fn"]
+    if isinstance(package, Mapping) and package.get("activation_fn") is not None:
+        yield "sentence_transformers.activation_fn", package["activation_fn"]
     if values.get("sbert_ce_default_activation_function") is not None:
         yield "sbert_ce_default_activation_function", values["sbert_ce_default_activation_function"]
 

@@ -40,8 +40,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     task_names(values)
-    own = values.get("model_type") == "xlm-roberta"
-    key, theta = ("rotary_emb_base", 10000.0) if own else ("rope_theta", 20000.0)
+    remote = values.get("model_type") == "xlm-roberta"
+    key, theta = ("rotary_emb_base", 10000.0) if remote else ("rope_theta", 20000.0)
     shape = fields.sizes(values, 1024, 24, 16, ffn=4096, vocab=250002, positions=8194)
     return ModelConfig(
         family="jina_embeddings_v3",

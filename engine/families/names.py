@@ -148,7 +148,7 @@ class Names:
         for prefix in _WRAPPERS:
             bare = bare.removeprefix(prefix)
         bare = next((bare.removeprefix(prefix) for prefix in _each(self.prefix) if bare.startswith(prefix)), bare)
-        if canonical := next((own for own, copies in self.copies.items() if bare in copies), None):
+        if canonical := next((ours for ours, copies in self.copies.items() if bare in copies), None):
             return _copy(canonical, bare)
         bare = _in_new_words(bare)
         if bare in self._of_heads:

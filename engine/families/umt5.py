@@ -9,12 +9,12 @@ from .parts import Part, Parts, Values
 
 NAMES = replace(
     t5.NAMES,
-    embeddings={name: own for name, own in t5.NAMES.embeddings.items() if own != "distance_bias.weight"},
+    embeddings={name: ours for name, ours in t5.NAMES.embeddings.items() if ours != "distance_bias.weight"},
     layer={**t5.NAMES.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
 )
 DECODER = replace(
     t5.DECODER,
-    embeddings={name: own for name, own in t5.DECODER.embeddings.items() if own != "distance_bias.weight"},
+    embeddings={name: ours for name, ours in t5.DECODER.embeddings.items() if ours != "distance_bias.weight"},
     layer={**t5.DECODER.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
 )
 

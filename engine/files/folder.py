@@ -97,11 +97,11 @@ class ModelFolder:
 
     def weight_files(self) -> list[str]:
         """Return the names of the files that `tensors` reads, the index of a split one first; none without weights."""
-        found = self._weights()
-        if found is None or not found.endswith(_INDEX):
-            return [] if found is None else [found]
-        with self.naming(found):
-            return [found, *shard_names(self.read_object(found), found)]
+        weights = self._weights()
+        if weights is None or not weights.endswith(_INDEX):
+            return [] if weights is None else [weights]
+        with self.naming(weights):
+            return [weights, *shard_names(self.read_object(weights), weights)]
 
     def _weights(self) -> str | None:
         """Return the name of the file of weights, or of the index of a split one; None if there is neither."""
@@ -139,11 +139,11 @@ def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] =
         shards = shard_names(parse_object(read_bytes(index, MAX_JSON)), index.name)
     arrays: dict[str, np.ndarray] = {}
     for shard in shards:
-        found = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
+        shard_arrays = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
         with naming(index, ADVICE):
-            if twice := sorted(arrays.keys() & found.keys()):
+            if twice := sorted(arrays.keys() & shard_arrays.keys()):
                 raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
-        arrays |= found
+        arrays |= shard_arrays
     return arrays
 
 

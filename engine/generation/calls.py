@@ -82,8 +82,7 @@ def score(
     for i, (request, ids) in enumerate(zip(requests, continuations, strict=True)):
         with located(_place(places, i)):
             works.append(Scoring(stepper, request, ids, temperature, seen, lengths))
-    found: list[Any] = generate(stepper, works, budget=budget, stop=stop, traffic=traffic, places=places)
-    return found
+    return generate(stepper, works, budget=budget, stop=stop, traffic=traffic, places=places)
 
 
 def last_logits(

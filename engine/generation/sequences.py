@@ -87,6 +87,6 @@ class Texts:
         """Return the texts of rows (ids, length, ids of the prompt, repetition penalty, followers)."""
         ids, lengths, prompts, penalties, followers = zip(*rows, strict=True)
         tokens = np.zeros((len(ids), max(lengths)), np.int64)
-        for row, own, length in zip(tokens, ids, lengths, strict=True):
-            row[:length] = own[:length]
+        for row, row_ids, length in zip(tokens, ids, lengths, strict=True):
+            row[:length] = row_ids[:length]
         return cls(tokens, np.array(lengths), np.array(prompts), np.array(penalties, np.float32), followers)

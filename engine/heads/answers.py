@@ -189,11 +189,11 @@ def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tup
 
 def _words(places: Places) -> dict[int, tuple[int, int]]:
     """Return the first character of each word of a window's text, and the one after its last, by the word's number."""
-    found: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for number, word, (first, end) in zip(places.texts, places.words, places.offsets, strict=True):
         if number == 1 and word is not None:
-            found[word] = found.get(word, (first, end))[0], end
-    return found
+            spans[word] = spans.get(word, (first, end))[0], end
+    return spans
 
 
 def _characters(places: Places, s: int, e: int, words: Mapping[int, tuple[int, int]]) -> tuple[int, int]:

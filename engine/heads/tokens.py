@@ -166,8 +166,8 @@ def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray 
     if tagging.strategy != "simple":
         tokens = [_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    found = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
-    return [entity for entity in found if entity["entity_group"] not in tagging.ignored]
+    entities = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
+    return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
 
 def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
@@ -270,13 +270,13 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], call: Call =
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entities of all windows of a text in order: of those that overlap the longest, or the surest."""
-    found: list[dict[str, Any]] = []
+    longest: list[dict[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: int(entity["start"])):
-        if not found or not found[-1]["start"] <= entity["start"] < found[-1]["end"]:
-            found.append(entity)
-        elif (_length(entity), entity["score"]) > (_length(found[-1]), found[-1]["score"]):
-            found[-1] = entity
-    return found
+        if not longest or not longest[-1]["start"] <= entity["start"] < longest[-1]["end"]:
+            longest.append(entity)
+        elif (_length(entity), entity["score"]) > (_length(longest[-1]), longest[-1]["score"]):
+            longest[-1] = entity
+    return longest
 
 
 def _length(entity: dict[str, Any]) -> int:

@@ -49,11 +49,11 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     """Return the manifest, or a dictionary without parts if the job is not finished; raises `WeightsError`."""
     if not folder.has(MANIFEST):
         return {"parts": {}}
-    found = read_object(folder, MANIFEST, _ADVICE)
-    parts = found.get("parts")
+    manifest = read_object(folder, MANIFEST, _ADVICE)
+    parts = manifest.get("parts")
     if not isinstance(parts, dict) or not all(isinstance(part, dict) and "sha256" in part for part in parts.values()):
         raise WeightsError(f"{MANIFEST} in the output folder is damaged: it lists no parts with checksums; {_ADVICE}")
-    return found
+    return manifest
 
 
 def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
@@ -114,8 +114,8 @@ def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | Non
 def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
     """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
     data = read_rejected(unit, folder)
-    found = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
-    return _fault(unit, {name: entry.get(name) for name in ("sha256", "rejected")} | found, entry)
+    stored = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
+    return _fault(unit, {name: entry.get(name) for name in ("sha256", "rejected")} | stored, entry)
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
         counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
     else:
         _, metadata = read_part(data, unit.name)     # whole, with the checksums of its pages
-        own = unit.place
-        if found := {name: metadata.get(name) for name in own if metadata.get(name) != own[name]}:
-            raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "
+        place = unit.place
+        if others := {name: metadata.get(name) for name in place if metadata.get(name) != place[name]}:
+            raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(others)[1:-1]}); delete it, and "
                                "run the job again")
         counts = {name: metadata[name] for name in COUNTS}
         if refused and len(refused.splitlines()) != counts["rejected"]:

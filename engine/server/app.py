@@ -352,8 +352,8 @@ class Exchange:
         kind, _, rest = given.partition(b";")
         if kind.strip() not in (b"application/json", b"") and not kind.strip().endswith(b"+json"):
             raise Refusal("type", "the body must be JSON; send the header content-type: application/json")
-        if (found := re.search(rb"charset=\"?([\w-]+)", rest)) and found[1] not in (b"utf-8", b"utf8", b"us-ascii"):
-            raise Refusal("wrong", f"the body must be in UTF-8, not in {found[1].decode()}")
+        if (charset := re.search(rb"charset=\"?([\w-]+)", rest)) and charset[1] not in (b"utf-8", b"utf8", b"us-ascii"):
+            raise Refusal("wrong", f"the body must be in UTF-8, not in {charset[1].decode()}")
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
 

@@ -142,8 +142,8 @@ class Batcher:
                 for one in batch:
                     try:
                         _run_job(job, [one])
-                    except BaseException as own:
-                        self._failed(one[0], own)
+                    except BaseException as alone:
+                        self._failed(one[0], alone)
         ended = time.monotonic()
         for request, places in batch:
             request.queue += begun - request.waited

@@ -45,15 +45,15 @@ def embed(form: EmbedForm, model: AnyModel) -> Work:
 
     def body(answer: Answer, asked: Asked) -> Any:
         vectors = finite(answer.value)
-        found: dict[str, Any] = {}
+        embeddings: dict[str, Any] = {}
         for kind in form.embedding_types:
             if kind == "float":
-                found[kind] = vectors
+                embeddings[kind] = vectors
             elif kind == "base64":
-                found[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+                embeddings[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
             else:
-                found[kind] = quantize_vectors(vectors, kind, None)
-        return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": found,
+                embeddings[kind] = quantize_vectors(vectors, kind, None)
+        return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
     return Work("embed", form.texts, body, dimensions_of(form, model), len(form.texts), characters_of(form.texts))

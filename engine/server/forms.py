@@ -131,11 +131,11 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
     except UnicodeEncodeError:
         raise Refusal("wrong", "a text has half of a surrogate pair, and so it is not valid Unicode") from None
     except msgspec.ValidationError as error:
-        found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
-        assert found is not None
-        missing = re.fullmatch(r"Object missing required field `(\w+)`", found[1])
-        name = ".".join(part for part in (found[2], missing and missing[1]) if part)
-        why = "the field is missing" if missing else found[1][:1].lower() + found[1][1:]
+        match = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
+        assert match is not None
+        missing = re.fullmatch(r"Object missing required field `(\w+)`", match[1])
+        name = ".".join(part for part in (match[2], missing and missing[1]) if part)
+        why = "the field is missing" if missing else match[1][:1].lower() + match[1][1:]
         raise Refusal("wrong", f"{name}: {why}", name) from None
 
 

@@ -126,8 +126,7 @@ def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
     given = [one for one in (getattr(form, name), getattr(form, other)) if one is not None]
     if len(given) != 1:
         raise Refusal("wrong", f"{name}: give {name}, which may also be called {other}, once", name)
-    found: str | list[str] = given[0]
-    return found
+    return given[0]
 
 
 ROUTES = (*(Route(path, Kind(OPENAI, EmbeddingsForm, embeddings)) for path in ("/v1/embeddings", "/embeddings")),

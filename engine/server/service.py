@@ -155,9 +155,9 @@ class Service:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
                     self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, 1))
                     self._admission.reserve(size)
-                except (InputError, Overloaded) as own:
-                    error = own
-                    self._refused += isinstance(own, Overloaded)
+                except (InputError, Overloaded) as refusal:
+                    error = refusal
+                    self._refused += isinstance(refusal, Overloaded)
             if error is None:
                 request.bytes = size
                 self._open.add(request)

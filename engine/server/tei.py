@@ -140,10 +140,10 @@ def predict(form: PredictForm, model: AnyModel) -> Work:
     check_not_empty("inputs", texts)
 
     def body(answer: Answer, asked: Asked) -> Any:
-        found = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
-        for row in found:
+        labels = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
+        for row in labels:
             finite([one["score"] for one in row])
-        return found[0] if single else found
+        return labels[0] if single else labels
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
     return Work("classify", texts, body, options, len(texts), characters_of(texts), single)

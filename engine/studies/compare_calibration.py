@@ -57,7 +57,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     share = check_coverage(coverage)
     model = load_model(path, kind="encode", revision=revision)
     engines = engines_in(precisions, model, backend=backend, threads=threads, bits=bits)
-    found = []
+    calibrated = []
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")
         if "classify" not in engine.calibrated_tasks:
@@ -70,12 +70,12 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
                 raise InputError(f"{name}: there are no labelled texts to compare on")
             right = label_numbers(labels, runner.config.labels, f"{name}, text")
             with PLAIN.showing(len(texts), show_progress_bar, precision) as call:
-                own = runner.probabilities(text_logits(runner, texts, call))
-            inside = {score: SCORES[score](own) <= limit for score, limit in limits.items()}
+                chances = runner.probabilities(text_logits(runner, texts, call))
+            inside = {score: SCORES[score](chances) <= limit for score, limit in limits.items()}
             rows = np.arange(len(right))
-            found.append(Calibrated(
-                precision, name, measure(own, right),
+            calibrated.append(Calibrated(
+                precision, name, measure(chances, right),
                 {score: float(sets[rows, right].mean()) for score, sets in inside.items()},
                 {score: float(sets.sum(axis=1).mean()) for score, sets in inside.items()},
-                *shift_of(own.max(axis=1).astype(np.float32), calibration)))
-    return found
+                *shift_of(chances.max(axis=1).astype(np.float32), calibration)))
+    return calibrated

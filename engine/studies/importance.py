@@ -63,10 +63,10 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
     squares, read = _InputSquares(part.config, part.weights, ops), 0
     with progress(max_tokens, show_progress_bar, "Calibration", " tokens") as advance:
         for ids in _sequences(tokenizer, [texts] if isinstance(texts, str) else texts, length):
-            own = ids[: max_tokens - read]
-            squares.read(own)
-            read += len(own)
-            advance(len(own))
+            some = ids[: max_tokens - read]
+            squares.read(some)
+            read += len(some)
+            advance(len(some))
             if read == max_tokens:
                 break
     if read < LEAST_TOKENS:

@@ -72,8 +72,8 @@ def input_heads(config: ModelConfig, name: str) -> int:
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
     """Return the coarsest of `INTEGERS` that a linear weight is in, else "float32" (bfloat16 weights count as it)."""
     names = (f"{name}.weight" for name in linear_maps(config))
-    found = {STORED.get(weights[name].dtype) for name in names if name in weights}
-    return next((name for name in INTEGERS if name in found), "float32")
+    stored = {STORED.get(weights[name].dtype) for name in names if name in weights}
+    return next((name for name in INTEGERS if name in stored), "float32")
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:

@@ -45,7 +45,7 @@ def test_in_any_batch(texts, rows, tokens):
 
 
 def test_long_continuations_are_read_in_chunks(monkeypatch):
-    monkeypatch.setattr(schedule, "CHUNK", 4)
+    monkeypatch.setattr(schedule, "SCORED_CHUNK", 4)
     request, ids = Request(None, [3], CONFIG), [*range(11)]
     stepper = TableStepper(longest=12)
     (found,) = score(stepper, [request], [ids])

@@ -130,8 +130,7 @@ class Gpu:
         return lambda: graph.launch(self._stream)
 
     def mark(self) -> Callable[[], None]:
-        wait: Callable[[], None] = self._stream.record().sync
-        return wait
+        return self._stream.record().sync
 
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         from .tensor_map import encode
@@ -166,15 +165,13 @@ class SharedArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface: dict[str, Any] = self.array.__cuda_array_interface__
-        return interface
+        return self.array.__cuda_array_interface__
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._view().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        device: tuple[int, int] = self._view().__dlpack_device__()
-        return device
+        return self._view().__dlpack_device__()
 
     def _view(self) -> Any:
         from cuda.core.utils import StridedMemoryView
