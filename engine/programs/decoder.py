@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from ..model.config import ModelConfig
 from .encoder import attention, embeddings, encoder, feed_forward, norm, part
-from .operations import Attend, Buffer, Linear, Operation, Part, Pick, Store
+from .operations import Attend, Buffer, Linear, Operation, LinearPart, Pick, Store
 from .program import Program
 
 LOGITS = "logits"
@@ -63,7 +63,7 @@ def head_program(config: ModelConfig) -> Program:
     """Return the program from the vectors p of picked tokens to their logits, [tokens, V] unless they are no words."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
-    product = Linear("p", (Part(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
+    product = Linear("p", (LinearPart(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
     store = Store(LOGITS, top=True, softcap=config.logits_softcap)
     return Program((product, store), (("p", Buffer(config.hidden_size)),))
 

@@ -20,7 +20,7 @@ from .operations import (
     Linear,
     Norm,
     Operation,
-    Part,
+    LinearPart,
     Relative,
     Rotary,
     Store,
@@ -52,7 +52,7 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
         yield norm(config, "embeddings.norm", out, out)
     if config.embedding_width:
         name = "embeddings.projection"
-        yield Linear("e", (Part(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
+        yield Linear("e", (LinearPart(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
 
 
 def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
@@ -176,11 +176,11 @@ def prefix(config: ModelConfig, layer: int) -> str:
     return f"layers.{config.weight_set(layer)}"
 
 
-def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> Part:
+def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> LinearPart:
     """Return the linear map of this name in a layer."""
     full = f"{prefix(config, layer)}.{name}"
     biased = name.rpartition(".")[2] in config.biases
-    return Part(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)
+    return LinearPart(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)
 
 
 def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = None) -> Norm:

@@ -58,7 +58,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Work:
+class Wanted:
     """What the model computes for a request, and how the answer becomes a body."""
 
     task: str
@@ -68,12 +68,14 @@ class Work:
     """Makes the body, for orjson."""
     options: dict[str, Any] = field(default_factory=dict)
     """The options of the task beside those that all routes share."""
-    count: int = 1
-    """The number of inputs."""
-    characters: int = 0
-    """The characters of the inputs that are texts."""
     single: bool = False
     """Whether the client gave one input, and not a list."""
+
+    @property
+    def characters(self) -> int:
+        """The characters of the inputs that are texts."""
+        query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
+        return len(query) + characters_of(texts)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Kind:
 
     family: Family
     form: type[Form]
-    work: Callable[[Any, AnyModel], Work]
+    work: Callable[[Any, AnyModel], Wanted]
     """Makes the work from the form; raises `Refusal`."""
 
 

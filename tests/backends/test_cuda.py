@@ -17,7 +17,7 @@ from engine.families import electra, modernbert, t5
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
-from engine.programs.operations import Attend, Embed, Linear, Norm, Part, Store
+from engine.programs.operations import Attend, Embed, Linear, Norm, LinearPart, Store
 from engine.programs.program import Program
 
 
@@ -136,7 +136,7 @@ EMBED, STORE = Embed("x", 8), Store("x")
 
 
 def linear(x, *outs, residual=None):
-    return Linear(x, tuple(Part(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
+    return Linear(x, tuple(LinearPart(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
 
 
 @pytest.mark.parametrize(("operations", "told"), [

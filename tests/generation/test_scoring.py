@@ -57,7 +57,7 @@ def test_long_continuations_are_read_in_chunks(monkeypatch):
 
 
 def test_few_logits_at_once(monkeypatch):
-    monkeypatch.setattr(schedule, "LOGITS", 23 * 6)
+    monkeypatch.setattr(schedule, "MOST_LOGITS", 23 * 6)
     stepper = TableStepper()
     score(stepper, [Request(None, [3], CONFIG)] * 3, [[*range(9)]] * 3)
     assert {sum(row.scored for row in step) for step in stepper.steps[:-1]} == {6}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...programs.operations import Embed, Linear, Norm, Part, Table
+from ...programs.operations import Embed, Linear, Norm, LinearPart, Table
 from ...programs.program import Program
 from ...weights.quantize import widen
 from .device import Device, upload
@@ -30,7 +30,7 @@ class Weights:
     An absent bias is zeros. The entry None is a dummy for a table or a norm that the embeddings lack.
     """
 
-    linears: dict[tuple[Part, ...], Affine]
+    linears: dict[tuple[LinearPart, ...], Affine]
     """The parts of each Linear, joined to one linear map whose results lie side by side."""
     norms: dict[Norm | None, Affine]
     tables: dict[Table | None, Any]
