@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ..model.positions import distance_bias, rotary_angles
-from ..programs.operations import Attend, DistanceBias, Heads, Linear, Norm, Operation, LinearPart, Rotary
+from ..programs.operations import Attend, DistanceBias, Heads, Linear, LinearPart, Norm, Operation, Rotary
 from .ops_interface import UNBOUNDED, AttentionCall, Ops
 from .relative import relative_terms
 

@@ -17,7 +17,7 @@ from engine.families import electra, modernbert, t5
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
-from engine.programs.operations import Attend, Embed, Linear, Norm, LinearPart, Store
+from engine.programs.operations import Attend, Embed, Linear, LinearPart, Norm, Store
 from engine.programs.program import Program
 
 

@@ -236,8 +236,8 @@ MISTAKES = (
         name="bias-of-key-lost",
         what="A linear map whose name has two words gets no bias.",
         file="engine/programs/encoder.py",
-        right='biased = name.rpartition(".")[2] in config.biases\n    return Part(',
-        wrong="biased = name in config.biases\n    return Part(",
+        right='biased = name.rpartition(".")[2] in config.biases\n    return LinearPart(',
+        wrong="biased = name in config.biases\n    return LinearPart(",
         tests="tests/families/test_names.py tests/families/test_vectors.py -k 'complete or minilm'",
         caught_by=("tests/families/test_names.py::test_names_and_shapes_are_complete",),
     ),
@@ -245,10 +245,8 @@ MISTAKES = (
         name="residual-of-the-norm",
         what="The second half of a pre-norm layer adds its input, and not the sum before it.",
         file="engine/programs/encoder.py",
-        right='yield norm(config, "ffn.norm", "y", "h", layer)\n'
-              '    yield from feed_forward(config, layer, "h", residual="y", out="x")',
-        wrong='yield norm(config, "ffn.norm", "y", "h", layer)\n'
-              '    yield from feed_forward(config, layer, "h", residual="h", out="x")',
+        right='yield from feed_forward(config, layer, "h", residual=before_ffn, out="x")',
+        wrong='yield from feed_forward(config, layer, "h", residual="h", out="x")',
         tests="tests/ops/test_golden.py tests/families/test_vectors.py -k 'encoder_layer or modernbert_new'",
         caught_by=("tests/ops/test_golden.py::test_encoder_layer",),
     ),

@@ -17,7 +17,7 @@ from ...model.positions import distance_bias, relative_rows
 from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED, WAYS
 from ...model.run_config import RunConfig
 from ...programs import programs_of
-from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, LinearPart, Relative, Rotary, Table
+from ...programs.operations import Attend, Buffer, DistanceBias, Linear, LinearPart, Parameter, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...programs.operations import Embed, Linear, Norm, LinearPart, Table
+from ...programs.operations import Embed, Linear, LinearPart, Norm, Table
 from ...programs.program import Program
 from ...weights.quantize import widen
 from .device import Device, upload

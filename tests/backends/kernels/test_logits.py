@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.backends.cpu.lowering import lower
 from engine.base.errors import Cancelled
 from engine.base.stop import Stop
-from engine.programs.operations import Buffer, Linear, Norm, LinearPart, Pick, Store
+from engine.programs.operations import Buffer, Linear, LinearPart, Norm, Pick, Store
 from engine.programs.program import Program
 
 from .tools import assert_as_good, available, load
