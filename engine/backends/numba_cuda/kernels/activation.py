@@ -91,8 +91,3 @@ def gate_kernel(activation: str) -> Kernel:
 def gate_grid(rows: int, F: int) -> tuple[int]:
     """Return the grid for `rows` rows of F results."""
     return (-(-rows * (F // 2) // THREADS),)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [gate_kernel(name) for name in ("gelu", "silu")]

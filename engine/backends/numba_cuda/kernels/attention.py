@@ -285,9 +285,3 @@ def _store(m_tiles: int, d: int) -> Any:
                                      pack_bf16(sums[m, j, 2 * h] * share, sums[m, j, 2 * h + 1] * share))
 
     return store
-
-
-def catalogue() -> list[Kernel]:
-    """List every variant, for the compile test."""
-    return [attention_kernel(d, rows, band=band, bias=bias) for d in WIDTHS for rows in (64, 128)
-            for band, bias in ((False, False), (True, False), (True, True))]

@@ -212,8 +212,3 @@ def _store(d: int) -> Any:
                                  pack_bf16(sums[0, j, 2 * h] * share, sums[0, j, 2 * h + 1] * share))
 
     return store
-
-
-def catalogue() -> list[Kernel]:
-    """List every variant, for the compile test."""
-    return [attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)]

@@ -69,8 +69,3 @@ def embedding_kernel(
     parts = [name for name, there in (("words", words), ("positions", positions), ("types", token_types),
                                       ("norm", norm), ("bf16", bfloat16)) if there]
     return Kernel(f"embedding D={D} {' '.join(parts)}", embed, signature, 32 * ROWS, registers=48 + 2 * per_lane)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [embedding_kernel(1024), embedding_kernel(100, words=False, norm=False, bfloat16=False)]

@@ -115,8 +115,3 @@ def attention_kernel(d: int) -> Kernel:
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
     """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [linear_kernel("gelu"), linear_kernel(residual=True), attention_kernel(20), attention_kernel(128)]

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..kernel import Kernel
 from ..ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base
-from ..ptx.epilogue import ACTIVATIONS, epilogue
+from ..ptx.epilogue import epilogue
 from ..ptx.mma import swizzle, warp_product
 from ..toolchain import cuda, device_function, types
 
@@ -142,10 +142,3 @@ def _fetch(tile: Tile) -> Any:
             copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * pitch, size)
 
     return fetch
-
-
-def catalogue() -> list[Kernel]:
-    """List every tile and every epilogue, for the compile test."""
-    large = [linear_kernel("gelu"), linear_kernel(residual=True)]
-    small = [linear_kernel(name, tile=SMALL) for name in ACTIVATIONS if name not in ("identity", "gelu")]
-    return [*large, *small, linear_kernel(residual=True, tile=SMALL)]

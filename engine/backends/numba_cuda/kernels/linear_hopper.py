@@ -212,9 +212,3 @@ def _consumer(tile: Tile) -> Any:
             barrier_arrive(empty + 8 * before)
 
     return consume
-
-
-def catalogue() -> list[Kernel]:
-    """List every tile and both kinds of epilogue, for the compile test."""
-    return [linear_kernel("gelu"), linear_kernel(residual=True), linear_kernel("gelu", tile=ALTERNATE),
-            linear_kernel(residual=True, tile=SMALL)]

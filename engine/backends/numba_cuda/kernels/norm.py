@@ -106,8 +106,3 @@ def _kernel(D: int, *, centred: bool, bfloat16: bool) -> Kernel:
     signature = (f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
     name = f"{'layer' if centred else 'rms'}_norm D={D}{'' if bfloat16 else ' float32'}"
     return Kernel(name, norm_rows, signature, 32 * ROWS, registers=32 + 2 * per_lane)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [layer_norm_kernel(1024), layer_norm_kernel(100, bfloat16=False), rms_norm_kernel(1024)]

@@ -72,8 +72,3 @@ def pooling_kernel(mode: str) -> Kernel:
 def pooling_grid(sequences: int, D: int) -> tuple[int, int]:
     """Return the grid for a number of sequences of width D."""
     return (sequences, -(-D // THREADS))
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")]
