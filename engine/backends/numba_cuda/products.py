@@ -24,8 +24,6 @@ _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(atten
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
-_FAR = np.int32(attention.FAR)
-
 
 class Products(Protocol):
     """The linear maps and the attention of models on one device."""
@@ -76,8 +74,7 @@ class BFloat16Products:
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows)
-        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale), _FAR, _FAR,
-                            self._dummy)
+        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale))
 
 
 class HopperProducts(BFloat16Products):

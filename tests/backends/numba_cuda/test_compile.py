@@ -14,9 +14,8 @@ pytestmark = pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make
 
 
 VARIANTS = {
-    "activation": lambda k: [k.gate_kernel(name) for name in ("gelu", "silu")],
-    "attention": lambda k: [k.attention_kernel(d, rows, band=band, bias=bias) for d in k.WIDTHS for rows in (64, 128)
-                            for band, bias in ((False, False), (True, False), (True, True))],
+    "activation": lambda k: [],
+    "attention": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
     "attention_hopper": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
     "embedding": lambda k: [k.embedding_kernel(1024),
                             k.embedding_kernel(100, words=False, norm=False, bfloat16=False)],
@@ -29,7 +28,7 @@ VARIANTS = {
     "linear_hopper": lambda k: [k.linear_kernel("gelu"), k.linear_kernel(residual=True),
                                 k.linear_kernel("gelu", tile=k.ALTERNATE),
                                 k.linear_kernel(residual=True, tile=k.SMALL)],
-    "norm": lambda k: [k.layer_norm_kernel(1024), k.layer_norm_kernel(100, bfloat16=False), k.rms_norm_kernel(1024)],
+    "norm": lambda k: [k.layer_norm_kernel(1024), k.layer_norm_kernel(100, bfloat16=False)],
     "pooling": lambda k: [k.pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")],
 }
 """The variants of each module of kernels that are compiled: all of them, or the largest and the most unusual ones."""

@@ -33,7 +33,7 @@ def embedding_kernel(
     norm, bfloat16: whether the model has these parts; the arguments of a missing part are dummies.
     """
     per_lane = -(-D // 32)
-    normed = norm_function(D, centred=True)
+    normed = norm_function(D)
 
     def embed(ids: Any, position_ids: Any, type_ids: Any, word: Any, position: Any, token_type: Any, weight: Any,
               bias: Any, eps: Any, out32: Any, out16: Any) -> None:

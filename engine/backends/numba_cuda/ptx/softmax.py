@@ -1,4 +1,4 @@
-"""Compute the softmax of flash attention, on scores in the registers of mma.sync: bias, mask, streaming softmax.
+"""Compute the softmax of flash attention, on scores in the registers of mma.sync: mask, streaming softmax.
 
 A warp holds m_tiles tiles of 16 queries by `keys` keys. A lane has two lines of each tile, queries g and g + 8, and of
 each line keys 2t and 2t + 1 of every eight (g, t: `mma.py`). All functions are unrolled over local arrays:
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .inline import Registers, Writer, f32, i32, i64, straight, u32
-from .warp import ADD, EXP2, FMA, KEEP_BELOW, LOOK_UP, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
+from .inline import Registers, Writer, f32, i32, straight, u32
+from .warp import ADD, EXP2, FMA, KEEP_BELOW, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
 
 LOG2_E = 1.4426950408889634
 _HUGE = 3e38  # replaces infinity, because infinity times 0 and infinity minus infinity are NaN
@@ -70,21 +70,6 @@ def hide(m_tiles: int, keys: int) -> Any:
 
     lines = Registers(2 * m_tiles, u32)
     return straight(body, Registers(m_tiles * keys // 2), lines, lines)
-
-
-def look_up(m_tiles: int, keys: int) -> Any:
-    """Return a function (scores, begins, table, last, factor) that sets scores to factor table[begin + key].
-
-    A product is then added to these scores. begins: the table index of the lane's first key; indices are clamped to 0
-    .. last table: address of float32
-    """
-
-    def body(writer: Writer, scores: list[Any], begins: list[Any], table: Any, last: Any, factor: Any) -> None:
-        for line in range(2 * m_tiles):
-            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):
-                (scores[i],) = writer(MULTIPLY, *writer(LOOK_UP, table, writer.add(begins[line], key), last), factor)
-
-    return straight(body, Registers(m_tiles * keys // 2), Registers(2 * m_tiles, u32), i64, u32, f32)
 
 
 _KEYS = [8 * j + e for j in range(32) for e in range(2)]
