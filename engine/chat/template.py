@@ -22,15 +22,7 @@ from ..base.stop import NEVER, Stop
 from ..generation.lengths import Bound
 from ..model.chat_config import DEFAULT, MAX_TEMPLATE, TOOL_USE, ChatConfig
 from ..text.tokenizer import Tokenizer
-from .messages import (
-    REASONING,
-    Message,
-    Plain,
-    plain_documents,
-    plain_messages,
-    plain_tools,
-    with_reasoning,
-)
+from .messages import REASONING, Message, Plain, plain_documents, plain_messages, plain_tools, with_reasoning
 from .renderer import Renderer
 
 CONTROL_TOKENS = ("text", "parse")

@@ -20,33 +20,24 @@ from ..base.version import __version__
 from ..encoding.stream import RESULTS
 from ..encoding.vector_precision import PRECISIONS
 from ..interface.engine import Engine
-from ..jobs import (
-    COUNTS,
-    FORMATS,
+from ..jobs.job import (
     REJECTED,
-    Columns,
     Job,
-    JobPart,
     JobSettings,
-    Recipe,
     Unit,
-    diff,
-    drop_old_manifest,
-    entry_of,
-    find_inputs,
     find_units,
     is_own_name,
-    open_folder,
     open_job,
     option_of,
     own_names,
-    refuse_own_files,
-    refuse_own_patterns,
-    refuse_stale,
     shard_of,
-    verify,
-    write_manifest,
 )
+from ..jobs.manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
+from ..jobs.parts import COUNTS, JobPart
+from ..jobs.readers import FORMATS, Columns
+from ..jobs.results import Recipe
+from ..jobs.storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
+from ..jobs.verify import diff, verify
 from ..loading.load import find_model
 from ..loading.model_files import checksum
 from ..model.bits import DEFINITION, PORTABLE

@@ -13,7 +13,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.cuts import truncating
 from ..text.sentences import check_sentences
-from ..uncertainty import SCORES
+from ..uncertainty.conformal import SCORES
 from .console import (
     NOT_LINES,
     STDIO,

@@ -22,7 +22,7 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import Call
 from ..text.sentences import read_texts
 from ..text.tokenizer import Places, tokens_of
-from ..uncertainty import entropy
+from ..uncertainty.measures import entropy
 from ..weights.modules import softmax
 from .runner import HeadRunner
 

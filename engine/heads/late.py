@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.stop import NEVER, Stop
-from ..encoding import Call, TextEncoder
+from ..encoding.call import Call
+from ..encoding.text_encoder import TextEncoder
 from ..model.late_config import LateConfig
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens

@@ -25,7 +25,7 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN, Call
 from ..text.sentences import check_order, read_texts, slices
 from ..text.tokenizer import Places, tokens_of
-from ..uncertainty import entropy, margin
+from ..uncertainty.measures import entropy, margin
 from ..weights.modules import softmax
 from .runner import HeadRunner, check_choice
 

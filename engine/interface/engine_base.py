@@ -12,7 +12,7 @@ from ..backends import check_layout, get_backend
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..encoding import TextEncoder
+from ..encoding.text_encoder import TextEncoder
 from ..model.bits import PORTABLE
 from ..model.late_config import LateConfig
 from ..model.run_config import RunConfig

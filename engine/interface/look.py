@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..backends.ops_interface import Ops
 from ..encoding.outputs import ForwardOutput
-from ..uncertainty import entropy_limits, rollout, shares
+from ..uncertainty.attention import entropy_limits, rollout, shares
 
 
 @dataclass(frozen=True, eq=False)

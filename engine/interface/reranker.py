@@ -27,17 +27,17 @@ from ..base.arguments import (
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
-from ..encoding import calling
+from ..encoding.call import calling
 from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
-from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
+from ..heads.pairs import check_pairs, check_query, is_pair, pair_scores
 from ..model.bits import FASTEST
 from ..model.head import has_heads
 from ..text.cuts import marking, reported, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from ..uncertainty import probabilities
+from ..uncertainty.probabilities import probabilities
 from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
 from .engine import Engine

@@ -9,16 +9,7 @@ from typing import Any
 
 from ..base.errors import InputError, WeightsError, listed, shown
 from .batch_api import is_answers
-from .job import (
-    JOB,
-    MANIFEST,
-    Unit,
-    as_json,
-    part_names,
-    read_object,
-    rejected_name,
-    rejected_names,
-)
+from .job import JOB, MANIFEST, Unit, as_json, part_names, read_object, rejected_name, rejected_names
 from .parts import COUNTS, JobPart, is_part, read_part
 from .storage import Folder
 

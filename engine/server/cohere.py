@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..encoding import quantize_vectors
+from ..encoding.vector_precision import quantize_vectors
 from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite
 from .openai import usage
 from .refusals import COHERE, Refusal

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ..base.errors import UnsupportedError, listed, nearest, shown
-from ..encoding import ROLE_PROMPTS, role_prompt
+from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
 from ..files.reading import FormatError, parse_json
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker

@@ -16,25 +16,15 @@ import numpy as np
 from ..base.arguments import flag, is_one_of, positive_int_or_none, refuse_unknown
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding import ROLE_PROMPTS, Call, TextEncoder, role_prompt
-from ..heads import (
-    NOTHING,
-    HeadRunner,
-    check_function,
-    check_pairs,
-    check_query,
-    check_ranks,
-    check_tagging,
-    entities_of,
-    labels_of,
-    late_tokens,
-    late_vectors,
-    scores_of,
-    sparse_rows,
-    sparse_vectors,
-    tag_windows,
-)
+from ..encoding.call import Call
+from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..heads.classify import check_function, labels_of
 from ..heads.coverage import ranks_of
+from ..heads.late import late_tokens, late_vectors
+from ..heads.pairs import check_pairs, check_query, check_ranks, scores_of
+from ..heads.runner import HeadRunner
+from ..heads.sparse import NOTHING, sparse_rows, sparse_vectors
+from ..heads.tokens import check_tagging, entities_of, tag_windows
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..model.generation_config import ids_array

@@ -14,36 +14,20 @@ from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_argu
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
-from ..encoding import Call
-from ..heads import (
-    Answering,
-    HeadRunner,
-    answer,
-    check_pairs,
-    gaps_below,
-    loss_of,
-    pair_logits,
-    text_logits,
-    widened,
-    word_logits,
-)
+from ..encoding.call import Call
+from ..heads.answers import Answering, answer, loss_of, widened
+from ..heads.classify import text_logits
+from ..heads.pairs import check_pairs, gaps_below, pair_logits
+from ..heads.runner import HeadRunner
+from ..heads.tokens import word_logits
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
 from ..text.sentences import check_order, check_sentences
-from ..uncertainty import (
-    Measures,
-    aps_scores,
-    fit_scale,
-    fit_scale_and_bias,
-    fit_temperature,
-    lac_scores,
-    log_loss,
-    measure,
-    measure_summary,
-    probabilities,
-    summarise,
-)
+from ..uncertainty.conformal import aps_scores, lac_scores
+from ..uncertainty.measures import Measures, measure, measure_summary, summarise
+from ..uncertainty.probabilities import probabilities
+from ..uncertainty.temperature import fit_scale, fit_scale_and_bias, fit_temperature, log_loss
 from ..weights.calibration import Calibration
 from .labelled import RELEVANCES, check_several, label_numbers
 

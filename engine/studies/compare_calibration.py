@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError
-from ..encoding import PLAIN
-from ..heads import text_logits
+from ..encoding.call import PLAIN
+from ..heads.classify import text_logits
 from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
 from ..model.bits import FASTEST
-from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
+from ..uncertainty.conformal import SCORES, check_coverage, threshold
+from ..uncertainty.measures import Measures, measure
 from .compare import engines_in
 from .labelled import label_numbers
 

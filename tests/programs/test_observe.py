@@ -19,16 +19,7 @@ from engine.programs import program_of
 from engine.programs.observe import Observed, with_observed
 from engine.programs.operations import Attend, ObservedHead, Store
 
-from ..tools.plans import (
-    EVERY_PRODUCT,
-    WEIGHTS,
-    isa,
-    make_batch,
-    make_plan,
-    make_weights,
-    one_sequence,
-    rounds_queries,
-)
+from ..tools.plans import EVERY_PRODUCT, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence, rounds_queries
 from ..tools.plans import SMALL as POST
 from ..tools.rounded import rounded_plan
 

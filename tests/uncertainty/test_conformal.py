@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 from engine import InputError
-from engine.uncertainty import (
-    SCORES,
-    aps_scores,
-    check_coverage,
-    class_thresholds,
-    lac_scores,
-    probabilities,
-    threshold,
-)
+from engine.uncertainty.conformal import SCORES, aps_scores, check_coverage, class_thresholds, lac_scores, threshold
+from engine.uncertainty.probabilities import probabilities
 
 
 def lac_of(row, y):

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from engine.uncertainty import kolmogorov_smirnov
+from engine.uncertainty.shift import kolmogorov_smirnov
 
 
 def distance(a, b):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, shown
-from ...heads import SparseVectors
+from ...heads.sparse import SparseVectors
 from ...loading.load import open_source
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, is_tensor, like, sparse_tensor, to_sparse

@@ -10,17 +10,7 @@ from ..compiler.compiling import helper, inline
 from ..compiler.emit import splat
 from ..compiler.pointers import as_bits, as_floats, as_integers8
 from ..compiler.structs import Embedding, EmbeddingTable, Floats, Int, Size, Vector
-from ..compiler.vector import (
-    emits,
-    v_add,
-    v_load_bfloat16,
-    v_load_int8,
-    v_loadn,
-    v_mul,
-    v_set1,
-    v_storen,
-    vector,
-)
+from ..compiler.vector import emits, v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen, vector
 from ..target import VL
 from .blocks import Q8_0_BYTES, blocks_of
 from .integer_pairs import BLOCK_DEPTH, SCALE_BYTES, load_float16

@@ -30,17 +30,7 @@ from ..target import MR, NR, NV, VL
 from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
 from .elementwise import IDENTITY, activate_rows
 from .embed import INT4, INT8, Q8_0
-from .integer_pairs import (
-    BLOCK_DEPTH,
-    FETCHED,
-    NO_SUM,
-    SHORT,
-    at,
-    dot,
-    every,
-    load_pairs_of_bytes,
-    pair,
-)
+from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
 from .nibbles import (
     DEEPEST_OFFSETS,
     GROUP_DEPTH,
