@@ -181,7 +181,7 @@ def test_other_precisions(name, precision):
         product = isa.load(name).product(precision)
         plan = make_plan(config, weights, 2, name, precision=precision)
         right = rounded(model, precision, product.converts, not product.attends_in_float32, product.needs_bound,
-                        rounds_queries(config, weights, product))
+                        rounds_queries(config, product))
         arrays = plan.observe(batch, observed)
         assert np.array_equal(arrays[0], plan.forward(batch))
         hidden, table, entropies = split(observed, arrays, LENGTHS)

@@ -61,7 +61,7 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
     inputs = widths_of_inputs(program, packer) if product.converts else {}
     only = operands_only(program) if product.converts else set()
     without_floats = only - results_deeper_than(product.operands_depth, program, packer)
-    bfloat16 = bfloat16_heads(program, packer) if product.attends_rows else set()
+    bfloat16 = bfloat16_heads(program) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
         if name in without_floats:
@@ -176,7 +176,7 @@ def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
     return widths
 
 
-def bfloat16_heads(program: Program, packer: Packer) -> set[str]:
+def bfloat16_heads(program: Program) -> set[str]:
     """Return the heads that products write and only attention without options reads; they can be bfloat16."""
     rounded: set[str] = set()
     others: set[str] = set()

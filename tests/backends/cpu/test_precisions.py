@@ -73,7 +73,7 @@ def test_as_defined(name, precision):
         kernels = tools.load(name)
         product = kernels.product(precision)
         exact, defined = results(shape, precision, product.converts, not product.attends_in_float32,
-                                 product.needs_bound, rounds_queries(config, weights, product))
+                                 product.needs_bound, rounds_queries(config, product))
         out = plan_module.CpuPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
         rounding = mean_square(defined - exact)
         assert rounding > 0

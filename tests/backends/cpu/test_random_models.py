@@ -121,7 +121,7 @@ def test_precisions_are_as_defined(config, lengths, seed, which):
         defined = rounded_plan(config, weights, precision, rows=product.converts,
                                attention=not product.attends_in_float32,
                                bounded=product.needs_bound,
-                               queries=rounds_queries(config, weights, product)).forward_unrounded(batch)
+                               queries=rounds_queries(config, product)).forward_unrounded(batch)
         out = plan_of(config, weights, 2, precision, name).forward(batch)
         rounding += np.square(defined - exact).mean()
         error += np.square(out - defined).mean()
