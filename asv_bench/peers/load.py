@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(error or ConnectionResetError("the server ended the connection"))
 
     async def ask(self, data: bytes) -> int:
-        """Return the status of the answer when it is whole; raises `OSError` where the server has ended the connection."""
+        """Return the status of the answer when it is whole; raises `OSError` if the server has ended the connection."""
         if self.transport.is_closing():
             raise ConnectionResetError("the server has ended the connection")
         self._data.clear()
