@@ -45,13 +45,13 @@ def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> 
     return Peak(measure_rate(threads, precision, repeats), measure_dram(threads, repeats), threads)
 
 
-def measure_rate(threads: int, precision: str = "float32", repeats: int = 5) -> float:
+def measure_rate(threads: int, precision: str = "float32", repeats: int = 5, decodes: bool = False) -> float:
     """Measure 10^9 operations a second of a precision's independent products, on `threads` threads together.
 
     float32 has FMAs, int8 dot products, bfloat16 the CPU's own product of it, or FMAs where there is none. The best of
-    `repeats` runs counts.
+    `repeats` runs counts. decodes: the products are those of a decoder, whose int8 has inputs of 12 bits.
     """
-    rounds = isa.chosen().product(precision).rounds
+    rounds = isa.chosen().product(precision, decodes).rounds
     operations = rounds(ROUNDS, threads)
     return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 

@@ -31,7 +31,7 @@ cdef inline bint stopped(Job* job, const Private* private) noexcept nogil:
     # Return whether to skip work; threads still go to every barrier. Every 50 ms the caller's thread looks at the
     # clock, and lets Python run signal handlers.
     cdef double now
-    if own == job.privates and not is_set(&job.stop):    # the first reason to stop is the one that is raised
+    if private == job.privates and not is_set(&job.stop):    # the first reason to stop is the one that is raised
         now = monotonic_seconds()
         if now - job.looked >= 0.05:
             job.looked = now
