@@ -15,8 +15,8 @@ from ..interface.generator import Generator
 from ..interface.reranker import Reranker
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
+from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..studies.calibrate import CalibrationReport, calibrate, task_of
-from ..studies.labelled import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..uncertainty import plot
 from ..weights.calibration import TASKS
 from ..weights.model import Model

@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from ..base.errors import InputError
-from ..chat.terminal import Talk
+from ..chat import Talk
 from ..interface.generator import Generator
 from .console import MODEL_OR_GGUF, add_model, run_options
 from .generate import add_generation, generation_of

@@ -7,9 +7,7 @@ import sys
 
 from ..base.errors import InputError
 from ..heads.coverage import FALSE_ALARM_RATE
-from ..studies.compare import compare_precision, parse_data
-from ..studies.compare_calibration import COVERAGE, compare_calibration
-from ..studies.labelled import parse_labelled
+from ..studies import COVERAGE, compare_calibration, compare_precision, parse_data, parse_labelled
 from .console import TABS, TABS_ADVICE, print_row, read_lines
 
 

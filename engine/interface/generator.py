@@ -17,7 +17,7 @@ from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
-from ..chat.methods import ChatMethods
+from ..chat import ChatMethods
 from ..encoding.outputs import read_attention_heads
 from ..generation.calls import Ends
 from ..generation.lengths import Bound

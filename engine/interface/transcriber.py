@@ -14,10 +14,10 @@ from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.settings import settings_of_call
 from ..model.bits import FASTEST
+from ..speech import Order, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
 from ..speech.tokens import SpecialTokens
-from ..speech.transcription import Order, Transcription
 from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
 from .loaded import Loaded

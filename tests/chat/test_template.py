@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine import EngineError, InputError, WeightsError
+from engine.chat import Reply
 from engine.chat.messages import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
-from engine.chat.methods import Reply
 from engine.chat.template import CONTROL_TOKENS, Options, Prompts
 from engine.generation.lengths import Bound
 from engine.model.chat_config import MAX_TEMPLATE, ChatConfig
