@@ -29,7 +29,7 @@ from ..base.errors import EngineError, InputError, UnsupportedError
 from ..base.install import install_command
 from ..base.stop import Stop
 from . import render
-from .system_calls import own_program
+from .system_calls import filter_of_this_machine
 
 SCRIPT = Path(render.__file__)
 WALL_SECONDS = 60.0
@@ -145,9 +145,10 @@ class _Process:
                                    f"is {sys.executable!r}, which is none, because Python is part of another program; "
                                    "set sys.executable to a Python, and delete sys.frozen if it is there, or render "
                                    "the template yourself and call generate")
-        command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(seconds),
+        # The arguments are those of `main` in render.py.
+        command = [sys.executable, "-I", "-S", str(SCRIPT), filter_of_this_machine().hex(), str(seconds),
                    str(idle_seconds), *_folders_of_jinja()]
-        self._number, self._seconds = 0, seconds
+        self._number, self._seconds = 0, seconds    # the number of the last request
         self._ended = False
         self._lock = threading.RLock()
         with _STARTING:

@@ -36,7 +36,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if not boolean(values, "use_bidirectional_attention", False):
         raise UnsupportedError("use_bidirectional_attention is not true: this gemma3_text is a language model, whose "
                                "tokens see no later token; load it with Generator")
-    return read_layers(values | {"use_bidirectional_attention": None})
+    return read_layers(values | {"use_bidirectional_attention": None})      # checked here; None is never refused
 
 
 def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig:

@@ -23,6 +23,7 @@ def read_generator(values: Values) -> Parts:
     config = llama.read_config(values, "smollm3")
     rotates = _rotating(values, config.num_layers)
     if not all(rotates):
+        # Llama's one kind, 0, rotates, and the new kind, 1, does not.
         config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
                          layer_kinds=tuple(int(not turns) for turns in rotates))
     return Parts(None, Part(config, llama.names_of(config)))

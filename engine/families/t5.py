@@ -118,7 +118,7 @@ def read_encoder(values: Values) -> Part:
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, own_logits))
+    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, untied_where_stored))
 
 
 def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
@@ -140,7 +140,7 @@ def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
     )
 
 
-def own_logits(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Give the decoder logits of its own where the file has them; whether the config ties them does not say it."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 

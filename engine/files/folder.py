@@ -19,6 +19,7 @@ ADVICE = "copy the model's folder again from its source"
 """The end of a message about a damaged file of a folder."""
 
 _LONGEST_NAME = 1000
+"""Limit on the characters of a path that a file of the folder states."""
 
 
 class Reader(Protocol):
@@ -26,7 +27,10 @@ class Reader(Protocol):
 
     def __call__(self, path: Path, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                  memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the tensors of one file under their new names."""
+        """Return the tensors of one file under their new names, without those for which `rename` returns None.
+
+        keep_float16, memory: as in `ModelFolder.tensors`.
+        """
 
 
 FORMATS: dict[str, Reader] = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_checkpoint}
@@ -42,7 +46,7 @@ class ModelFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._texts: dict[str, bytes] = {}
+        self._contents: dict[str, bytes] = {}
 
     def __str__(self) -> str:
         return str(self.path)
@@ -75,9 +79,9 @@ class ModelFolder:
 
     def _text(self, name: str) -> bytes:
         """Return the contents of a JSON file, which are kept: a value takes up to 30 times the memory of its text."""
-        if name not in self._texts:
-            self._texts[name] = self.read_bytes(name, MAX_JSON)
-        return self._texts[name]
+        if name not in self._contents:
+            self._contents[name] = self.read_bytes(name, MAX_JSON)
+        return self._contents[name]
 
     def read_bytes(self, name: str, limit: int) -> bytes:
         """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""
@@ -109,7 +113,7 @@ class ModelFolder:
 
     def tensors(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the weights, read as `read_safetensors` describes."""
+        """Return the weights, read as `read_safetensors` describes; `rename` returns None for a tensor to leave out."""
         name = self._weights()
         if name is None:
             raise WeightsError(f"{self}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under "

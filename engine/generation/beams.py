@@ -82,6 +82,7 @@ class BeamGroup(PathGroup):
             sums = padded
         sums = sums.reshape(len(first), beams * k)
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
+        # A padded slot, whose sum is -inf, may lie behind the last row.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 
@@ -89,7 +90,8 @@ class BeamGroup(PathGroup):
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
             changed = self.changed(scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
-            # Also where nothing changed: other requests of the batch decide whether there are changes.
+            # A request is renormalized whether or not its own scores changed: all of them are in `changed`, because
+            # one request of the batch needs its logits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
             if rows:
                 logits = changed[rows]

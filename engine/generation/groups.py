@@ -53,7 +53,7 @@ class Path(Sequence):
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
-        return Path(self.work, self.ids.copy(), self.length, self.scored, self.best, self.read, self.hypothesis,
+        return Path(self.work, self.ids.copy(), self.length, self.first_scored, self.best, self.read, self.hypothesis,
                     self.sample, self.total)
 
 

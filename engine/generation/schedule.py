@@ -140,7 +140,7 @@ class Schedule:
             source = sequence.work.source if not sequence.read else 0
             if source and sources and (waits or source >= size):
                 continue
-            before = max(0, sequence.scored - sequence.read)        # tokens without scores
+            before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
             n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, lines))
             if n <= 0 or not rows:
                 continue

@@ -308,7 +308,7 @@ class Session:
         whole: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(None, [], [])
         for sequence, n in chosen:
-            if sequence.read + n > sequence.scored or n == sequence.unread:
+            if sequence.read + n > sequence.first_scored or n == sequence.unread:
                 whole.setdefault(sequence.work.key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)

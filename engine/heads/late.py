@@ -26,7 +26,7 @@ from .runner import HeadRunner
 
 def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], call: Call, *,
                   task: str | None, normalized: bool) -> list[np.ndarray]:
-    """Return the token vectors of texts: float32 [T_i, D'] for each.
+    """Return the token vectors of texts: float32 [T_i, D'] for each, of the width D' behind the model's last module.
 
     task: "query", "document" or None. normalized: scale each vector to length 1, whatever the model does.
     """

@@ -174,26 +174,27 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
             starts: list[int] | None) -> Iterator[_Token]:
     """Yield the tokens of a window with their tags, without special tokens."""
     prefix = runner.encoder.tokenizer.continuing_prefix
-    before: int | None = None
+    previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
     best = probabilities.argmax(axis=1).tolist()
-    for i, (name, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
+    for i, (token_text, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
         if places.special[i]:
             continue
         word = places.words[i]
         if starts is not None and word is not None:
             start, end = start + starts[word], end + starts[word]
         if tagging.words == "tokenizer":
-            goes_on = word is not None and word == before
-        elif prefix is not None:
-            goes_on = len(name) != end - start
-        else:
+            goes_on = word is not None and word == previous_word
+        elif prefix is not None:    # the pipeline's rule: a prefix such as ## makes a token longer than its characters
+            goes_on = len(token_text) != end - start
+        else:       # the pipeline's rule: no space before the token, and none as its first character
             goes_on = start > 0 and " " not in text[start - 1 : start + 1]
         if int(places.input_ids[i]) == runner.config.unknown_id:
-            name, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
-        before = word
-        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], name, start, end, i, probabilities[i],
-                     goes_on)
+            # The pipeline shows the characters of an unknown token, which begins a word.
+            token_text, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
+        previous_word = word
+        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], token_text, start, end, i,
+                     probabilities[i], goes_on)
 
 
 def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:

@@ -92,7 +92,10 @@ def entry_of(part: JobPart) -> dict[str, Any]:
 
 
 def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """Return what is wrong with a part or its rejected rows, by what they are and what the manifest says; or ""."""
+    """Return what is wrong with a part or the file of its rejected rows, or "".
+
+    entry: what the manifest would say of the files as they are. before: what it says; None if it says nothing.
+    """
     if entry.get("rejected") and "rejected_sha256" not in entry:
         return f"{unit.rejected}: is missing"
     if before is not None and before["sha256"] != entry["sha256"]:
@@ -106,7 +109,8 @@ def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
     """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
     data = read_rejected(unit, folder)
     stored = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
-    return _fault(unit, {name: entry.get(name) for name in ("sha256", "rejected")} | stored, entry)
+    as_it_is = {name: entry.get(name) for name in ("sha256", "rejected")} | stored      # the part counts as right
+    return _fault(unit, as_it_is, entry)
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
@@ -114,10 +118,10 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
     refused = read_rejected(unit, folder)
     if unit.format == "openai":
         try:
-            lines = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
+            tokens = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise WeightsError(f"{unit.name}: is damaged: {error}; delete it, and run the job again") from error
-        counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
+        counts = {"rows": len(tokens), "rejected": len(refused.splitlines()), "tokens": sum(tokens)}
     else:
         _, metadata = read_part(data, unit.name)     # whole, with the checksums of its pages
         place = unit.place

@@ -26,11 +26,11 @@ from .storage import InputFile
 MOST_LINE = 2**24
 """Limit on the bytes of a line, and of a row of CSV, so that a file without line ends does not fill the memory."""
 MORE_LINES = 4
-"""How many times as many rows a range of lines may have, so that a megabyte of lines is mostly one range."""
+"""A range of lines may have this many times the rows of other ranges, so that a megabyte of lines is mostly one."""
 MOST_UNPACKED = 2**28
 """Limit on the bytes that a range of Parquet needs in memory, by the sizes that the file states."""
 MOST_RATIO = 100
-"""How many times the bytes of a large column of Parquet its values may need in memory."""
+"""Limit on the bytes that the values of a large column of Parquet need in memory, for each of its bytes in the file."""
 MOST_NAMES = 20
 """How many fields of JSON a message about a missing one names."""
 _BOM = b"\xef\xbb\xbf"

@@ -28,9 +28,9 @@ class Computed:
     results: Sequence[Any]
     """One row for each text that could be encoded."""
     tokens: list[int]
-    """The tokens of these."""
+    """How many tokens each of these texts has."""
     reasons: dict[int, str]
-    """Why the others could not, by their places."""
+    """Why the other texts could not be encoded, by their indices among all texts."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Recipe:
         """Raise the errors of the options now."""
         if self.options.get("precision") in ("int8", "uint8") and self.options.get("ranges") is None:
             raise InputError(f"vectors in {self.options['precision']} need the ranges of their dimensions, which must "
-                             "not depend on the unit; write np.stack([v.min(axis=0), v.max(axis=0)]) of many float32 "
-                             "vectors v with np.save, and pass the file as --ranges")
+                             "not depend on the part of the job; write np.stack([v.min(axis=0), v.max(axis=0)]) of "
+                             "many float32 vectors v with np.save, and pass the file as --ranges")
         self._stream(encoder, [])
 
     def compute(self, encoder: StreamEncoder, texts: list[str]) -> Computed:

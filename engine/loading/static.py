@@ -68,7 +68,7 @@ def _tensor_names(folder: ModelFolder) -> set[str]:
     """Return the names of the tensors in a folder; none without weights."""
     names: set[str] = set()
     if folder.has_weights():
-        folder.tensors(lambda name: names.add(name))
+        folder.tensors(lambda name: names.add(name))    # which returns None, so that no tensor is read
     return names
 
 

@@ -240,7 +240,7 @@ class CpuDecoder(Requests[CellTable]):
         ends = [0, *accumulate(counts)]
         tables = [self._cache.extend(parent.rows if parent else None, count)
                   for parent, count in zip(parents, counts, strict=True)]
-        if len(rows) == ends[-1] <= TOGETHER:
+        if len(rows) == ends[-1] <= TOGETHER:       # one token each, and few rows
             single = self._single_tokens(len(rows))
             return _NewRows(rows, parents, tables, single.cu_seqlens, single)
         return _NewRows(rows, parents, tables, np.array(ends, np.int32))
@@ -266,6 +266,8 @@ class CpuDecoder(Requests[CellTable]):
                     for source in sources]
         addresses = self._cache.addresses
         copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
+        # int64 [R, 6], as `Executor.forward` in executor.pxi reads it: the first cell, the tokens before, the address
+        # of the copied cell (0: none), and the source's cells, tokens and bytes of a run (0: none).
         kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in members], np.int64)
         state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
         picked = np.array([places[i] for i in members], np.int64) if places else None

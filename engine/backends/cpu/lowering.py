@@ -156,20 +156,24 @@ class _Emitter:
 
     def _parts(self, operation: Operation, shapes: dict[str, Buffer],
                following: list[Operation]) -> list[tuple[int, int]]:
-        """Return in which parts columns go from a product to the next one; none if there is no such pair."""
-        most = self._product.hidden_columns
-        if not (most and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
+        """Return the columns (first, last) of each part in which a product hands its columns to the next product.
+
+        None if there is no such pair: the buffer between the two must be in private memory, which holds at most
+        `hidden_columns` of its columns at a time, and nothing else may read it.
+        """
+        most_columns = self._product.hidden_columns
+        if not (most_columns and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
             return []
         hidden = writes(operation)[0]
         if hidden in self._placed or following[0].x != hidden or multiplied_next(hidden, following[1:]):
             return []
         NR, width = self._product.kernels.NR, shapes[hidden].width
-        count, panels = -(-width // most), -(-width // NR)
+        count, panels = -(-width // most_columns), -(-width // NR)      # a panel has NR columns
         if count == 1 or not all(name in self._placed for name in writes(following[0])):
             return []
-        if self._product.fresh_depth:
-            ends = [min(width, i * most) for i in range(count + 1)]
-        else:
+        if self._product.fresh_depth:   # sums of the second product begin anew every so many columns: no part cuts one
+            ends = [min(width, i * most_columns) for i in range(count + 1)]
+        else:       # parts of about equal width, of whole panels
             ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
             ends[-1] = width
         return list(pairwise(ends))

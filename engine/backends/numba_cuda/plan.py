@@ -87,7 +87,8 @@ class CudaPlan:
             out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
-            self._device.mark()()
+            wait_for_copies = self._device.mark()
+            wait_for_copies()
         return self._device.share(out)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
