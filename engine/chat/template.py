@@ -262,6 +262,7 @@ def _with_tag(chat: list[Message], continued: bool | str, template: str) -> str:
     last: Any = message.get(name)
     if last is None:
         raise InputError(f'continue_final_message is set but the final message has no "{name}" to continue!')
+    # The reasoning stands under several names, of which a template reads one.
     names = [one for one in REASONING if message.get(one) == last] if name in REASONING else [name]
     if not any(one in template for one in names):
         raise InputError(f'continue_final_message is set to "{name}" but this is not an accepted field in the '

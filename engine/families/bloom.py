@@ -38,7 +38,7 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
     values = merge_dialects(values, DIALECT)
-    shape = sizes(values, 64, 2, 8, vocab=250880)
+    shape = sizes(values, hidden=64, layers=2, heads=8, vocab=250880)
     config = ModelConfig(
         family="bloom",
         **shape,

@@ -62,7 +62,8 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
     values = merge_dialects(values, gpt2.DIALECT)
-    shape, columns = sizes(values, 4096, 28, 16, vocab=50400, positions=2048), integer(values, "rotary_dim", 64)
+    shape = sizes(values, hidden=4096, layers=28, heads=16, vocab=50400, positions=2048)
+    columns = integer(values, "rotary_dim", 64)
     if family == "codegen" and shape["num_heads"] % _CORES:
         raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shape['num_heads']}")
     config = ModelConfig(

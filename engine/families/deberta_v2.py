@@ -60,7 +60,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     # transformers ignores position_embedding_type here.
     refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
-    shape = sizes(values, 1536, 24, 24, ffn=6144, vocab=128100, positions=512)
+    shape = sizes(values, hidden=1536, layers=24, heads=24, ffn=6144, vocab=128100, positions=512)
     for key, only in (("embedding_size", shape["hidden_size"]), ("attention_head_size", shape["head_width"]),
                       ("conv_kernel_size", 0)):
         if optional_integer(values, key, only) != only:

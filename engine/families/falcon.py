@@ -25,7 +25,7 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
     values = merge_dialects(values, bloom.DIALECT)
-    shape = sizes(values, 4544, 32, 71, vocab=65024, positions=2048)
+    shape = sizes(values, hidden=4544, layers=32, heads=71, vocab=65024, positions=2048)
     if values.get("num_ln_in_parallel_attn") not in (None, 1):
         raise UnsupportedError("num_ln_in_parallel_attn is not 1; only one norm for both parts of a layer is supported")
     config = ModelConfig(

@@ -35,7 +35,8 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
-    shape, window = sizes(values, 2048, 24, 16, vocab=50257, positions=2048), integer(values, "window_size", 256)
+    shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50257, positions=2048)
+    window = integer(values, "window_size", 256)
     if window < 1:
         raise WeightsError(f"window_size must be at least 1, not {shown(window)}")
     config = ModelConfig(

@@ -45,7 +45,7 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": False})
     values = merge_dialects(values, {"rotary_emb_base": "rope_theta"})
-    shape = sizes(values, 6144, 44, 64, ffn=24576, vocab=50432, positions=2048)
+    shape = sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
     rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.25, "rotary_pct")
     config = ModelConfig(
         family="gpt_neox",

@@ -42,7 +42,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     task_names(values)
     remote = values.get("model_type") == "xlm-roberta"
     key, theta = ("rotary_emb_base", 10000.0) if remote else ("rope_theta", 20000.0)
-    shape = fields.sizes(values, 1024, 24, 16, ffn=4096, vocab=250002, positions=8194)
+    shape = fields.sizes(values, hidden=1024, layers=24, heads=16, ffn=4096, vocab=250002, positions=8194)
     return ModelConfig(
         family="jina_embeddings_v3",
         **shape,

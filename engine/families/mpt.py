@@ -39,7 +39,7 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, _SUPPORTED)
     refuse_variants(attention, _ATTENTION)
     values = merge_dialects(values, _DIALECT)
-    shape = sizes(values, 2048, 24, 16, vocab=50368)
+    shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50368)
     config = ModelConfig(
         family="mpt",
         **shape,

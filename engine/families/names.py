@@ -74,8 +74,8 @@ class Names:
     layers: str | tuple[str, ...]
     """The part of a tensor name before the layer's number; several for several dialects."""
     layer: Mapping[str, str]
-    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`, or of
-    a whole tensor whose name has no such end."""
+    """Canonical form of the part of a tensor name between the layer's number and the final `.weight`, `.bias` or
+    `.lambda1` (a scale of DINOv2's layers), or of a whole tensor whose name has no such end."""
     left_out: tuple[str, ...]
     """Prefixes of the names of buffers, and of task heads that the engine does not run."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

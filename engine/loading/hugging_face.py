@@ -243,7 +243,10 @@ class FolderSource(Source):
                          unread, linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
-        """Return a model whose head reads the vectors of its decoder; None for a folder of another one."""
+        """Return a model whose head reads the vectors of its decoder; None for a folder of another one.
+
+        The encoder's part keeps such a head, with its names and its settings.
+        """
         home = self.folder
         family, values = _family(home, "AutoModel")
         if family.read_reader is None:
@@ -256,11 +259,14 @@ class FolderSource(Source):
         self.refuse_task(task, "a model whose head reads a decoder has none; leave it out")
         encoder = parts.encoder
         arrays = self._arrays_of(parts)
-        renamed = _renamed(home, arrays, lambda name: new if (new := encoder.names.rename(name)) is None
-                           or new.startswith(PREFIX) else None)
+
+        def of_head(name: str) -> str | None:
+            renamed = encoder.names.rename(name)
+            return renamed if renamed is not None and renamed.startswith(PREFIX) else None
+
+        renamed = _renamed(home, arrays, of_head)
         tensors = {name.removeprefix(PREFIX): array for name, array in renamed.items()}
-        others = {name: array for name, array in arrays.items()
-                  if not str(encoder.names.rename(name)).startswith(PREFIX)}
+        others = {name: array for name, array in arrays.items() if of_head(name) is None}
         model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
         assert model.encoder is not None
         text = read_text(Modules(folder=home, home=home), encoder.config, translates=family.translates)

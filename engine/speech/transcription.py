@@ -168,7 +168,7 @@ class Transcription:
                 if order.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
             results = yield self._work(window, spoken, order, False, config, stepper)
-            silent = len(samples) < RATE // FRAMES
+            silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:

@@ -56,7 +56,7 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
         raise UnsupportedError("importance is measured on texts, and this model has no tokenizer")
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels; measure the original model")
-    tokenizer = Tokenizer(part.text, None, 1)
+    tokenizer = Tokenizer(part.text, max_tokens=None, threads=1)
     if part.config.longest_sequence:
         length = min(length, part.config.longest_sequence)
     ops = get_backend("auto").ops(choose_threads(None))

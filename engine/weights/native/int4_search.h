@@ -50,8 +50,8 @@ INLINE lanes code_of(lanes x, lanes offset, lanes inverse) {
 
 /* Try one width, and keep it in the lanes where its error is the least so far.
  *
- * The step follows from the width. A first offset centres the 16 steps on the range. The second is that of least squares
- * for the codes of the first, sum weight (x - step code) / sum weight; codes and error follow from it. */
+ * The step follows from the width. A first offset centres the 16 steps on the range. The second is that of least
+ * squares for the codes of the first, sum weight (x - step code) / sum weight; codes and error follow from it. */
 INLINE void try_width(int4_groups *g, float width, float scale, float offset_scale) {
     lanes q[GROUP], residual, o, offset, error = all(0), sum = all(0);
     lanes m = nearest(limited((g->high - g->low) * (width / TOP_Q / scale), 1, TOP_M)), step = scale * m;

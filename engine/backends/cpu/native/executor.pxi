@@ -264,8 +264,11 @@ cdef class Executor:
                 list arrays, const long long[::1] weight_offsets=None, stop=None, state=None,
                 const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None,
                 const long long[::1] keys=None):
-        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
+        """Run all groups.
 
+        sequences: (its first token in the batch, T, its first row in the group) each, in the groups' order. groups:
+        (sequences, tokens) each. bundles: whether a thread computes whole groups by itself (schedule.pxi), in place of
+        all threads one group after the other.
         arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
         weight_offsets: for each sequence, the place of its first attention weight in a flat array that holds the [T,T]
         of all sequences; None if no weights are asked for.

@@ -287,9 +287,9 @@ cdef class Product:
                  float[::1] sums=None):
         """out [M,N] = activation(operands w^T + bias + residual [M,N]).
 
-        width, block, lines and sums are explained at Output in table.pxd. M is the number of rows of out
-        or of operands, whichever has fewer: operands may end in the middle of a strip, and out may have the rows of all
-        blocks.
+        width, block, lines and sums are explained at Output in table.pxd. M is the number of rows of out or of
+        operands, whichever has fewer: operands are filled up to whole strips, and an `out` of blocks, one below the
+        other, has M rows for each of them.
         """
         cdef const unsigned char[:, :] a = operands.view("u1")
         cdef Py_ssize_t M = min(a.shape[0], out.shape[0])

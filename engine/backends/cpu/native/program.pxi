@@ -233,6 +233,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     cdef Operands a, to
     cdef Output out
     memset(&out, 0, sizeof(out))
+    # Two GEMMs in a row may run in parts of the columns between them (Instruction.first_hidden). Where threads divide
+    # the columns, the first part has run the whole GEMM.
     if op.last_hidden and size > 1 and op.first_hidden > 0:
         return
     out.width = op.linear.N
@@ -242,7 +244,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, first), m.buffers[op.x].stride, NULL
     if op.operands >= 0:
         to = operands_at(m, at, op.operands)
-        if op.last_hidden and size == 1:    # each part of the columns takes the place of the first one
+        # One thread alone computes the columns of this part, and each part takes the place of the first one.
+        if op.last_hidden and size == 1:
             begin, end = op.first_hidden // of_a_panel, (op.last_hidden + of_a_panel - 1) // of_a_panel
             to.rows -= op.first_hidden * product.strip * product.operand_bytes
         out.operands, out.operands_stride = to.rows, to.stride

@@ -15,6 +15,9 @@
 #
 # Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of
 # keys begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
+#
+# VL = TILE_ROWS = 16 and SIDE = 32, two tiles, are those of tiles.pxi; STEP = 32, the depth of a tile, and whole_steps,
+# which rounds up to it, those of attention_tiles.pxi; QUERIES that of attention.pxi.
 
 cdef enum:
     MOST_KEYS = 512
@@ -99,6 +102,7 @@ cdef void prepare_keys(const Attention* call, const RowScratch* s, Py_ssize_t fi
         for step in range(call.d // STEP):
             for i in range(VL):
                 row = k + (first + key + i) * call.k_stride + step * STEP
+                # As float32, so that a pair of numbers moves as one lane.
                 tile[i] = v_load(<const float*>row) if key + i < count else v_set1(0.0)
             v_transpose(tile)
             for i in range(VL):

@@ -24,7 +24,7 @@ cdef inline void add_products(const int weights, const int mr, const int nv, con
     cdef vf w[NV]
     cdef vfactor x
     cdef int i, j
-    if weights == TWO_STEPS:
+    if weights == TWO_STEPS:    # PAIR_STEPS of simd/*.h: the calls that a pair takes; where it is 1, one adds both
         add_half(mr, nv, low, high, a_stride, b, 0, acc)
         if PAIR_STEPS == 2:
             add_half(mr, nv, low, high, a_stride, b, 1, acc)

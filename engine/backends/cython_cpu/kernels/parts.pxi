@@ -185,7 +185,9 @@ cdef inline void multiply_step_of_three(const bint few, const int rows, const in
 cdef inline void multiply_step_of_few(const int parts, const int columns, const char* a, const char* b,
                                       Split* s) noexcept nogil:
     # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so
-    # that no tile is loaded twice, and products with the same weights follow each other, which is faster.
+    # that no tile is loaded twice, and products with the same weights follow each other, which is faster. For each part
+    # of the weights, t_multiply_part adds the products whose other factors are there by then, so that their order is
+    # that of the head of this file, too.
     cdef Py_ssize_t each = (s.left + parts * columns - 1) // (parts * columns), next = columns * TILE_BYTES
     t_load_parts(parts, a)
     t_multiply_part(parts, 0, 0, b)
