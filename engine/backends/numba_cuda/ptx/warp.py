@@ -45,6 +45,10 @@ ROUND = Statement("cvt.rn.bf16.f32 $0, $1;", (u16,), (f32,), lambda x: bits_of_b
 WIDEN = Statement("mov.b32 $0, {0, $1};", (f32,), (u16,), bf16_of_bits)
 SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32,), (f32, i32),
                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u32,), (u32, i32),
+                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SELECT = Statement("{ .reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p; }", (u32,), (u32, u32, u32),
+                   lambda choice, x, y: np.where(choice != 0, x, y))
 SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: None, memory=True)
 
 exp2 = function(EXP2, alone=True)
