@@ -219,7 +219,7 @@ def test_a_small_grid_is_no_reason_to_warn(gpu, start):
             return lambda *arguments: None
 
     gpu._compile = lambda kernel: Compiled()
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="Host array") as caught:
         gpu.launch(KERNEL, (32,), "x")
     assert [str(warning.message) for warning in caught] == [f"{start}Host array used in CUDA kernel"]
 

@@ -2,8 +2,8 @@
 
 After FlashAttention-3 (Shah et al., 2024, arXiv:2407.08608). A block stays on its multiprocessor and computes one item
 after the other: up to 128 queries of a head. A producer warpgroup requests from TMA the queries of an item, and 128
-keys and 128 values at a time, as far ahead as the ring has slots, past the end of an item into the next. So the loads of
-an item overlap the arithmetic and the stores of the items before it, which takes most of the time of short sequences.
+keys and 128 values at a time, as far ahead as the ring has slots, past the end of an item into the next. So the loads
+of an item overlap the arithmetic and the stores of the items before it.
 
 One or two consumer warpgroups, each with 64 queries of the item, multiply. A consumer starts the product of the next
 scores before the product of the present weights and values, and computes the softmax of the former while the tensor
@@ -249,18 +249,20 @@ def _consumer(d: int, in_turns: bool) -> Any:
             release(KEY, turn, bars)
         soften(scores, maxima, totals, shrinks, begins, counts, length, factor, lane)
         pack_weights(scores, weights, sums, shrinks)
+        wait_full(VALUE, turn, bars)
         for step in range(1, steps):
             before, number = types.uint32(turn + step - 1), types.uint32(turn + step)
             if in_turns:
                 barrier_wait(types.uint32(bars + order + own_row // 8), (before - made + 1 - own_row // 64) % 2)
             start_scores(scores, queries, number, bars)
-            start_sums(sums, weights, before, bars)
+            start_sums(sums, weights, before)
             if in_turns and elected:
                 barrier_arrive(types.uint32(bars + order + 8 - own_row // 8))
             wait_for_older(scores)
             if elected:
                 release(KEY, number, bars)
             soften(scores, maxima, totals, shrinks, begins, counts, types.int32(length - step * KEYS), factor, lane)
+            wait_full(VALUE, number, bars)      # its loop also keeps ptxas from moving the next wait before `soften`
             wait_for_sums(sums)
             if elected:
                 release(VALUE, before, bars)
@@ -268,8 +270,8 @@ def _consumer(d: int, in_turns: bool) -> Any:
         if elected:
             release(QUERY, made, bars)
         last = types.uint32(turn + steps - 1)
-        clear_rest(last, types.int32(length - (steps - 1) * KEYS), bars, thread)
-        start_sums(sums, weights, last, bars)
+        clear_rest(last, types.int32(length - (steps - 1) * KEYS), thread)
+        start_sums(sums, weights, last)
         wait_for_sums(sums)
         if elected:
             release(VALUE, last, bars)
@@ -278,9 +280,10 @@ def _consumer(d: int, in_turns: bool) -> Any:
 
 
 def _products(d: int) -> tuple[Any, Any]:
-    """Make the device functions that wait for operands and start the products of scores and of sums.
+    """Make the device functions that start the products of scores and of sums.
 
-    start_scores(scores, queries, number, bars), with a descriptor; start_sums(sums, weights, number, bars)
+    start_scores(scores, queries, number, bars), with a descriptor, waits for the keys; start_sums(sums, weights,
+    number) does not wait for the values
     """
     panels = d // 64
     place, wait_full, _ = _ring(d)
@@ -297,21 +300,19 @@ def _products(d: int) -> tuple[Any, Any]:
             more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)
 
     @device_function
-    def start_sums(sums: Any, weights: Any, number: Any, bars: Any) -> None:
-        wait_full(VALUE, number, bars)
+    def start_sums(sums: Any, weights: Any, number: Any) -> None:
         add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)
 
     return start_scores, start_sums
 
 
 def _clear_rest(d: int) -> Any:
-    """Make a device function (number, room, bars, thread) that overwrites the values from row `room` on with zeros."""
-    place, wait_full, _ = _ring(d)
+    """Make a device function (number, room, thread) that overwrites the values from row `room` on with zeros."""
+    place, _, _ = _ring(d)
 
     @device_function
-    def clear_rest(number: Any, room: Any, bars: Any, thread: Any) -> None:
+    def clear_rest(number: Any, room: Any, thread: Any) -> None:
         if room < KEYS:
-            wait_full(VALUE, number, bars)
             if types.int32(thread % 128) >= room:
                 row = types.uint32(place(VALUE, number) + thread % 128 * 128)
                 for piece in range(d // 8):
