@@ -14,8 +14,8 @@ TMA also copies rows that follow the sequence. Their keys are hidden, and their 
 because NaN among them would spoil the result.
 
     d      shared    registers (ptxas 13.0) with 64 queries, with 128
-    64     192 KB    168, 168 (232 for consumers)
-    128    192 KB    224, 168 (232 for consumers)
+    64     192 KB    190, 168 (232 for consumers)
+    128    192 KB    210, 168 (232 for consumers)
 """
 
 from __future__ import annotations
