@@ -115,7 +115,8 @@ class Gpu:
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Grid size")  # numba-cuda warns about small grids
+            # numba-cuda warns about small grids, and its text may begin with an escape sequence for bold letters.
+            warnings.filterwarnings("ignore", ".*Grid size")
             self._compile(kernel)[grid, kernel.threads, self._stream, kernel.shared](*arguments)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:

@@ -10,9 +10,9 @@ when they are copied (`ptx/epilogue.py`), so that lanes store neighbouring chann
     LARGE 128 x 128     64 KB     193 to 197           2: a warp's 64 x 64 uses each fragment four or eight times
     SMALL  32 x  32     24 KB     56                   4 or more: for few tokens, when reading weights takes the time
 
-Expected limit: tensor cores with mma.sync, about 0.6 of the speed of wgmma on Hopper. This kernel has not run on a GPU
-yet. Every sum runs over the depth in steps of 16, in order, whatever the tile, so that a token's result does not depend
-on its batch.
+Limit: tensor cores with mma.sync. On an H200, LARGE reaches 287 to 304 TFLOP/s, half of the speed of wgmma there. No
+GPU that lacks wgmma has run this kernel yet. Every sum runs over the depth in steps of 16, in order, whatever the tile,
+so that a token's result does not depend on its batch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One thread handles one column of one sequence and adds its tokens in order. The warps of a block read whole lines of
 memory, and the order of the sum, and so its bits, depend on the sequence alone. Memory bandwidth limits the kernel;
-every token is read once. This kernel has not run on a GPU yet.
+every token is read once.
 """
 
 from __future__ import annotations

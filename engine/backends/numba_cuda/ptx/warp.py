@@ -35,6 +35,10 @@ PACK = Statement("cvt.rn.bf16x2.f32 $0, $2, $1;", (u32,), (f32, f32),
 ROUND = Statement("cvt.rn.bf16.f32 $0, $1;", (u16,), (f32,), lambda x: bits_of_bf16(x).astype(np.uint16))
 SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32,), (f32, i32),
                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u32,), (u32, i32),
+                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SELECT = Statement("{ .reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p; }", (u32,), (u32, u32, u32),
+                   lambda choice, x, y: np.where(choice != 0, x, y))
 SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: None, memory=True)
 
 exp2 = function(EXP2, alone=True)
