@@ -361,12 +361,12 @@ def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: 
     found += [f"not on record: {name}" for name in here if name not in record and group_of(name) not in NOT_RECORDED]
     for title, run in runs.items():
         there = elsewhere(*run)
-        found += [f"{title}: {name}" for name in expected if there.digests.get(name) != expected[name]]
+        differing = [f"{title}: {name}" for name in expected if there.digests.get(name) != expected[name]]
         other = [name for name, own in libraries.items() if there.libraries[name] != own]
-        found += [f"{title}: it has the bits of this process in {name}"
-                  for name in (choices[title].changes if title in choices else ()) if name not in other]
-        print(f"{title}: {len(there.digests)} results with NumPy {there.numpy}; other bits in the libraries: "
-              f"{', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        print(f"{title}: {len(differing)} of {len(expected)} results differ, with NumPy {there.numpy}; other bits in the "
+              f"libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        found += [*differing, *(f"{title}: it has the bits of this process in {name}" for name in
+                                (choices[title].changes if title in choices else ()) if name not in other)]
     return found
 
 
