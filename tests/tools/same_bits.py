@@ -363,8 +363,8 @@ def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: 
         there = elsewhere(*run)
         differing = [f"{title}: {name}" for name in expected if there.digests.get(name) != expected[name]]
         other = [name for name, own in libraries.items() if there.libraries[name] != own]
-        print(f"{title}: {len(differing)} of {len(expected)} results differ, with NumPy {there.numpy}; other bits in the "
-              f"libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        print(f"{title}: {len(differing)} of {len(expected)} results differ, with NumPy {there.numpy}; other bits in "
+              f"the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
         found += [*differing, *(f"{title}: it has the bits of this process in {name}" for name in
                                 (choices[title].changes if title in choices else ()) if name not in other)]
     return found
