@@ -191,7 +191,8 @@ mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see ea
 
 same-bits: MODELS ?= 2000
 same-bits: $(INSTALLED)  ## Compare portable bits between kernels, threads, backends and libraries, with MODELS=2000 random models (an hour)
-	$(BIN)/python -m tests.tools.same_bits --compare --models $(MODELS) encoders decoders speech heads tables random real
+	$(BIN)/python -m tests.tools.same_bits --compare --models $(MODELS) $(addprefix --python ,$(subst :, ,$(PYTHONS))) \
+		encoders decoders speech heads tables random real
 
 # A build of its own under build/, found before the one in the tree (the program `pytest`, unlike `python -m pytest`, does
 # not put the tree first, and --engine-from makes sure); the sanitizer must be in the process before Python is.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,89 @@ def product(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
                                                                 for x in (a, b))
     sums = (high @ other_low.T + low @ other_high.T) * 2.0**-bits + high @ other_high.T
     return np.ldexp(sums + 0.0, units + other_units.T - 2 * bits)   # + 0.0, because the sign of a zero is not exact
+
+
+_Complex = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The real and the imaginary parts of numbers."""
+
+
+def spectrum(x: NDArray[np.float64]) -> _Complex:
+    """Return the discrete Fourier transform of each column of x [N,n], N even: its real and imaginary part [N/2+1,n].
+
+    X_k = sum over t of x_t e^(-2 pi i k t / N), for k from 0 to N/2. `numpy.fft` has other bits in other versions.
+    """
+    half = len(x) // 2
+    parts = _transform(x[::2], x[1::2])     # of complex numbers, whose imaginary parts are the odd x_t
+    real, imaginary = (np.append(part, part[:1], axis=0) for part in parts)
+    real_back, imaginary_back = real[::-1], imaginary[::-1]
+    cosine, sine = (table[:, None] for table in _turns(2 * half, 1, half + 1))
+    odd = _turned((imaginary + imaginary_back) * 0.5, (real_back - real) * 0.5, cosine, sine)
+    return (real + real_back) * 0.5 + odd[0], (imaginary - imaginary_back) * 0.5 + odd[1]
+
+
+def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Complex:
+    """Return the discrete Fourier transform of each column: real and imaginary part [N,n] of both.
+
+    A transform of p m numbers is m transforms of p numbers, one factor for each number, and p transforms of m numbers.
+    A step leaves [m, p and the p of earlier steps, n], so that each row of the result is in its place at the end.
+    """
+    N, n = real.shape
+    left, done = N, 1
+    for p in _factors(N):
+        left //= p
+        parts = _transform_of_few(real.reshape(p, left, done, n), imaginary.reshape(p, left, done, n))
+        real, imaginary = np.empty((2, left, p, done, n))
+        for q, (a, b) in enumerate(parts):
+            if q and left > 1:
+                cosine, sine = _turns(p * left, q, left)
+                a, b = _turned(a, b, cosine[:, None, None], sine[:, None, None])
+            real[:, q], imaginary[:, q] = a, b
+        done *= p
+    return real.reshape(N, n), imaginary.reshape(N, n)
+
+
+def _turned(real: NDArray[np.float64], imaginary: NDArray[np.float64], cosine: NDArray[np.float64],
+            sine: NDArray[np.float64]) -> _Complex:
+    """Return the parts of (real + i imaginary) (cosine - i sine)."""
+    return real * cosine + imaginary * sine, imaginary * cosine - real * sine
+
+
+@cache
+def _turns(N: int, step: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the cosines and the sines of 2 pi step j / N for j below count."""
+    return cos_sin(2 * np.pi * step * np.arange(count) / N)
+
+
+@cache
+def _factors(N: int) -> list[int]:
+    """Return primes, and 4 in place of 2 times 2, whose product is N."""
+    found = []
+    for p in (4, *range(2, N + 1)):
+        while N % p == 0:
+            found.append(p)
+            N //= p
+    return found
+
+
+def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> list[_Complex]:
+    """Return the discrete Fourier transform of 4 arrays or a prime number of them: (real, imaginary part) of each."""
+    p = len(real)
+    if p == 2:
+        return [(real[0] + real[1], imaginary[0] + imaginary[1]), (real[0] - real[1], imaginary[0] - imaginary[1])]
+    if p == 4:
+        (a, c), (b, d) = (_transform_of_few(real[i::2], imaginary[i::2]) for i in range(2))
+        return [(a[0] + b[0], a[1] + b[1]), (c[0] + d[1], c[1] - d[0]),
+                (a[0] - b[0], a[1] - b[1]), (c[0] - d[1], c[1] + d[0])]
+    # Element h and element p - h meet the same cosine, and sines of opposite signs.
+    first, last = slice(1, p // 2 + 1), slice(-1, p // 2, -1)
+    even, odd = [[both(part[first], part[last]) for part in (real, imaginary)] for both in (np.add, np.subtract)]
+    found = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p
+    for q in range(1, p // 2 + 1):
+        cosine, sine = (table[1:, None, None, None] for table in _turns(p, q, p // 2 + 1))
+        a, b = real[0] + (even[0] * cosine).sum(axis=0), imaginary[0] + (even[1] * cosine).sum(axis=0)
+        c, d = (odd[1] * sine).sum(axis=0), (odd[0] * sine).sum(axis=0)
+        found[q], found[-q] = (a + c, b - d), (a - c, b + d)
+    return found
 
 
 _EXACT_BITS = 53

@@ -13,8 +13,8 @@ PORTABLE = "portable"
 
 float32 is multiplied by fused multiply-adds alone. Weights in bfloat16 are widened, and their inputs stay float32.
 Encoders in int8 have weights that every CPU can multiply, and heads that are padded to 16 numbers. Attention is in
-float32, and no function is approximated. Integers of decoders are exact on every CPU. Powers of logits are those of
-`engine.base.functions`, and not NumPy's.
+float32, and no function is approximated. Integers of decoders are exact on every CPU. Powers of logits, and the
+Fourier transforms of speech, are those of `engine.base.functions`, and not NumPy's.
 """
 BITS = (FASTEST, PORTABLE)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.arguments import positive_int
 from ..base.errors import InputError
-from ..base.functions import cos_sin, exp, log, log10
+from ..base.functions import cos_sin, exp, log, log10, spectrum
 from ..base.stop import NEVER, Stop
 from .samples import RATE, check_samples
 
@@ -28,18 +28,21 @@ _RANGE = 8.0
 """The dynamic range in powers of ten below the loudest place; everything quieter is raised to its lower end."""
 _PART = 500
 """Columns that are computed together, so that temporary arrays stay small. They begin at multiples of this number
-wherever they are read, because the bits of a matrix product may depend on the number of its columns."""
+wherever they are read."""
+_TOGETHER = 50
+"""Windows whose portable transforms are computed together, so that their arrays stay in the cache."""
 _KEPT = 2**26
 """Bytes of a recording's features that the first pass keeps, those of 33 minutes with 80 channels; windows that come
 later are computed again, which takes 3 ms for a second of audio."""
 
 
-def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
+def log_mel(samples: Any, channels: int = 80, portable: bool = False) -> np.ndarray:
     """Return the features that Whisper reads: float32 [channels, 3000], one column for each 10 ms of 30 s.
 
     samples: floats [n] from -1 to 1 at 16 kHz, at most 30 s. The features are those of transformers'
     WhisperFeatureExtractor: ten logarithms of the power in mel channels, at most 8 below the largest, plus 4, over 4.
-    Raises `InputError`.
+    portable: give the same bits with every version of NumPy, by Fourier transforms that take ten times as long as its
+    own. Raises `InputError`.
     """
     samples = check_samples(samples)
     if len(samples) > SECONDS * RATE:
@@ -49,7 +52,7 @@ def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
     whole = np.zeros(SECONDS * RATE, samples.dtype)
     whole[: len(samples)] = samples
     whole = np.pad(whole, _WINDOW // 2, mode="reflect")
-    parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters)
+    parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters, portable)
              for first in range(0, SECONDS * FRAMES, _PART)]
     mel = np.concatenate(parts, axis=1)
     return _scaled(mel, mel.max())
@@ -63,9 +66,9 @@ class Spectrogram:
     follows the recording, as in OpenAI's Whisper.
     """
 
-    def __init__(self, samples: Any, channels: int = 80, stop: Stop = NEVER):
-        """Find the largest power. samples: as in `log_mel`, of any length; stop: when the pass has to stop."""
-        self._samples = check_samples(samples, float("inf"))
+    def __init__(self, samples: Any, channels: int = 80, stop: Stop = NEVER, portable: bool = False):
+        """Find the largest power. samples, of any length, portable: as in `log_mel`; stop: when it has to stop."""
+        self._samples, self._portable = check_samples(samples, float("inf")), portable
         self._filters = mel_filters(positive_int("channels", channels))
         self.frames = len(self._samples) // _STEP
         """The number of columns: all that the recording fills."""
@@ -104,16 +107,31 @@ class Spectrogram:
         piece = np.pad(piece, (0, stop - max(0, start) - len(piece)))
         if start < 0:   # the first window lies around sample 0; what it has before is a mirror of what comes behind
             piece = np.pad(piece, (-start, 0), mode="reflect")
-        return _log_power(piece, self._filters)
+        return _log_power(piece, self._filters, self._portable)
 
 
-def _log_power(samples: np.ndarray, filters: np.ndarray) -> np.ndarray:
+def _log_power(samples: np.ndarray, filters: np.ndarray, portable: bool) -> np.ndarray:
     """Return the ten logarithms of the power in each mel channel: float32 [channels, windows that the samples fill]."""
     windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
     bell = 0.5 - 0.5 * cos_sin(2 * np.pi * np.arange(_WINDOW) / _WINDOW)[0]
-    waves = np.fft.rfft(windows * bell)
-    power = (waves.real * waves.real + waves.imag * waves.imag).T
+    power = (_portable_power if portable else _power)(windows * bell)
     return log10(np.maximum(_mel_power(filters, power), _FLOOR)).astype(np.float32)
+
+
+def _power(windows: np.ndarray) -> np.ndarray:
+    """Return the power of windows [n, 400] at each frequency: float64 [201, n]."""
+    waves = np.fft.rfft(windows)
+    return (waves.real * waves.real + waves.imag * waves.imag).T
+
+
+def _portable_power(windows: np.ndarray) -> np.ndarray:
+    """Return what `_power` does, with the same bits in every version of NumPy."""
+    found = np.empty((_WINDOW // 2 + 1, len(windows)))
+    for first in range(0, len(windows), _TOGETHER):
+        part = slice(first, first + _TOGETHER)
+        real, imaginary = spectrum(np.ascontiguousarray(windows[part].T))
+        found[:, part] = real * real + imaginary * imaginary
+    return found
 
 
 def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ class Transcription:
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
         """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""
         self._model, self._decoder, self._stem, self._tokens = model, model.decoder, stem, tokens
-        self._languages = list(tokens.languages)
+        self._languages, self._portable = list(tokens.languages), model.bits == PORTABLE
 
     def results(self, items: list[Any], order: Order, max_seconds: float, bar: bool | None) -> Iterator[Any]:
         """Yield the result of each recording as soon as those before it are there, too."""
@@ -80,7 +80,7 @@ class Transcription:
 
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
-        recording = Recording(0, Spectrogram(recording_samples(item), self._channels), None)
+        recording = Recording(0, Spectrogram(recording_samples(item), self._channels, portable=self._portable), None)
         languages: list[tuple[str, float]] = []
 
         def hear(stepper: AudioStepper) -> Task:
@@ -161,7 +161,7 @@ class Transcription:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = order.config, order.language, 0.0
         with located(f"recording {number}"):
-            window = stepper.add(partial(log_mel, samples, self._channels))
+            window = stepper.add(partial(log_mel, samples, self._channels, self._portable))
             if self._tokens.no_speech is not None or (order.language is None and self._languages):
                 [logits] = yield stepper.first_logits(window, self._tokens.start)
                 no_speech = self._no_speech(logits)
@@ -197,7 +197,7 @@ class Transcription:
         call before.
         """
         language = order.language if self._languages else "en"
-        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop), language)
+        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop, self._portable), language)
                       for number, samples in batch.items()]
         self._run([partial(self._windows_task, recording, order, heard) for recording in recordings], order.stop)
         transcripts = {recording.number: recording.transcript() for recording in recordings}
@@ -241,7 +241,7 @@ class Transcription:
         stop.check()
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
-        ops = get_backend(self._model.backend).ops(self._model.threads, self._model.bits == PORTABLE)
+        ops = get_backend(self._model.backend).ops(self._model.threads, self._portable)
         rows = self._stem.embed(features, ops)
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
         return self._model.encoder.forward(batch, stop)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import Engine, Generator, InputError, UnsupportedError
+from engine import Engine, Generator, InputError, Transcriber, UnsupportedError
 from engine.backends import check_portable, numba_cuda
 from engine.backends.cpu.native_ops import NativeOps
 from engine.cli.main import main
@@ -19,6 +19,7 @@ from engine.model.bits import DEFINITION
 
 from ..tools.golden_generating import GOLDEN as GENERATING
 from ..tools.golden_models import GOLDEN
+from ..tools.speech import sounds, timed
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 same_bits = pytest.importorskip("tests.tools.same_bits")
@@ -82,6 +83,51 @@ def test_single_operations_have_the_bits_of_every_set():
         if isa.load(name).fused:
             found.add(NativeOps(isa.load(name), 2, portable=True).linear(x, w, None, "gelu", None).tobytes())
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("name", ["llama", "marian"])
+def test_a_stream_goes_on_by_its_ids_with_the_kernels_of_another_set(name, precision, monkeypatch):
+    """Each set computes three tokens in turn, and gives a continuation the scores and samples of the others, too."""
+    generators = []
+    for kernels in isa.available():
+        if isa.load(kernels).fused:
+            monkeypatch.setenv("ENGINE_ISA", kernels)
+            generators.append(Generator.load(GENERATING / name, precision=precision, bits="portable", threads=1))
+    settings = {"eos_token_id": None, "forced_eos_token_id": None, "repetition_penalty": 1.4, "no_repeat_ngram_size": 1}
+
+    def inputs(generator, ids):
+        if generator.encoder_config is None:
+            return [51, 7, *ids], None
+        return [39, 8, 2], [generator.generation.decoder_start_token_id, *ids]
+
+    def streamed(generator, ids, count):
+        source, prompt = inputs(generator, ids)
+        return [token.id for token in generator.stream(source, prompt=prompt, max_new_tokens=count, **settings)]
+
+    def continued(generator, ids, **search):
+        source, prompt = inputs(generator, ids)
+        return generator.generate([source], prompts=prompt and [prompt], max_new_tokens=5, **settings, **search)
+
+    whole = streamed(generators[0], [], 12)
+    ids: list[int] = []
+    for i in range(4):
+        ids += streamed(generators[i % len(generators)], ids, 3)
+    assert ids == whole
+    assert len({*ids}) == 12
+    for search in ({}, {"num_beams": 3}, {"do_sample": True, "top_k": 0, "seed": 5}):
+        first, *others = [continued(generator, ids[:5], **search) for generator in generators]
+        assert [other == first for other in others] == [True] * len(others)
+
+
+def test_recordings_are_heard_without_the_transforms_of_numpy(monkeypatch):
+    """Their bits differ between NumPy 1 and 2."""
+    pytest.importorskip("tokenizers")
+    transcriber = Transcriber(timed(several=True), bits="portable", threads=1)
+    monkeypatch.setattr(np.fft, "rfft", None)
+    transcriber.transcribe(sounds(1))
+    transcriber.transcribe(sounds(1), timestamps=True)
+    transcriber.detect_language(sounds(1))
 
 
 def test_other_processes_give_the_same_bits():

@@ -33,6 +33,15 @@ MISTAKES = (
         caught_by=("tests/speech/test_spectrogram.py::test_windows_have_the_bits_of_all_features_at_once",),
     ),
     Mistake(
+        name="transform-of-numpy",
+        what="Features with portable bits take NumPy's Fourier transform, whose bits depend on its version.",
+        file="engine/speech/spectrogram.py",
+        right="power = (_portable_power if portable else _power)(windows * bell)",
+        wrong="power = _power(windows * bell)",
+        tests="tests/speech/test_spectrogram.py",
+        caught_by=("tests/speech/test_spectrogram.py::test_portable_features_need_no_transform_of_numpy",),
+    ),
+    Mistake(
         name="symmetric-window",
         what="The window of the spectrogram is symmetric, and not periodic.",
         file="engine/speech/spectrogram.py",

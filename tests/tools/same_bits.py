@@ -1,11 +1,15 @@
 """Digests of results with portable bits, which every process must print alike, whatever its kernels and libraries are.
 
     python -m tests.tools.same_bits GROUP ... [--backend NAME] [--threads N] [--share I/N] [--models N]
+    python -m tests.tools.same_bits --compare GROUP ... [--python PATH ...]
+    python -m tests.tools.same_bits --against FILE GROUP ...
 
 Each line is the name of a result and the digest of its bits. The groups are the keys of `GROUPS`; --share takes every
 N-th result of each group, from the I-th one on. `differences` runs other processes and compares all with the record,
 golden/portable_bits.json, which --record writes anew; raise `engine.model.bits.DEFINITION` then. Random and real models
-are not on record, and compared with those of this process.
+are not on record, and compared with those of this process. --python names other interpreters that run the tree as it is
+built here, for example with other versions of NumPy. --against compares this process alone with the record, or with
+what another one printed with --json: for emulators, in which processes are slow.
 """
 
 from __future__ import annotations
@@ -19,20 +23,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.model.bits import DEFINITION
 
 from .digests import hashed
+from .libraries import computed, other_libraries
 from .paths import DECODERS, ENCODERS, GOLDEN, ROOT
 from .smollm2 import FOLDER as SMOLLM2
 from .whisper import FOLDER as WHISPER
 from .whisper import SPEECH
 
 FILE = GOLDEN / "portable_bits.json"
-RECORDED = ("encoders", "decoders", "speech", "heads", "tables")
+NOT_RECORDED = ("random", "real")
 PRECISIONS = ("float32", "bfloat16", "int8", "q8_0", "int4")
 TEXTS = ("Anna lives in Berlin and works for Bilal.", "The cat sat on a mat; it was very good!", "lovely", "42")
 SEARCHES: Mapping[str, Mapping[str, Any]] = {
@@ -122,9 +127,8 @@ def _decoders(options: dict[str, Any], models: int) -> Iterator[Result]:
 
 
 def _speech(options: dict[str, Any], models: int) -> Iterator[Result]:
-    """Small models of speech: texts, times, scores and languages; the features of sound."""
+    """Small models of speech: texts, times, scores and languages."""
     from engine import Transcriber
-    from engine.speech.spectrogram import log_mel
 
     from .speech import listening, sounds, timed
 
@@ -134,10 +138,6 @@ def _speech(options: dict[str, Any], models: int) -> Iterator[Result]:
         sampled = transcriber.transcribe(sounds(), do_sample=True, seed=1)
         return [[(one.start, one.end, one.text) for one in transcript.segments] for transcript in found], sampled
 
-    def features() -> Any:
-        return [log_mel(samples, channels) for samples in sounds() for channels in (80, 128)]
-
-    yield "mel features", features
     for precision in PRECISIONS:
         yield f"listening {precision}", partial(heard, listening, precision)
         yield f"timed {precision}", partial(heard, timed, precision)
@@ -167,16 +167,24 @@ def _heads(options: dict[str, Any], models: int) -> Iterator[Result]:
 
 
 def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
-    """What is computed outside of the kernels: tables, merged weights, sparse vectors, drawn tokens, similarities."""
+    """What is computed outside of the kernels: functions, tables, merged weights, sparse vectors, tokens, features."""
     from engine import Engine, load_model
     from engine.backends.relative import relative_vectors
-    from engine.base.functions import exp, product
+    from engine.base.functions import cos_sin, exp, log, log1p, log10, power, product, spectrum, tanh
     from engine.families.adapters import merge_adapters
     from engine.generation.sampling import Filters, draw, kept
     from engine.heads.sparse import weights_of
     from engine.model.generation_config import GenerationConfig
     from engine.model.positions import rotary_angles, sinusoids
     from engine.programs import program_of
+    from engine.speech.spectrogram import log_mel
+
+    from .speech import sounds
+
+    def functions() -> Any:
+        x = np.arange(1, 20001) * np.float32(0.00513)
+        return ([function(x) for function in (log, log10, log1p, tanh, cos_sin)], exp(-x), exp(x.astype(np.float64)),
+                power(x, 0.37), log(x.astype(np.float64)))
 
     def positions() -> Any:
         return rotary_angles(np.arange(32768), 10000.0, 64), sinusoids(100, 32)
@@ -216,6 +224,12 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
         return (ops.linear(x, w, activation="gelu", **own), ops.attention(q, k, v, causal=True, **own),
                 ops.layer_norm(x, **own), ops.rms_norm(x, **own), ops.softmax(x, **own), ops.silu(x, **own))
 
+    def features() -> Any:
+        return [log_mel(samples, channels, portable=True) for samples in sounds() for channels in (80, 128)]
+
+    yield "functions", functions
+    yield "spectrum", lambda: spectrum(hashed(32, 400, 60).astype(np.float64))
+    yield "mel features", features
     yield "rotary tables", positions
     yield "drawn tokens", drawn
     yield "relative positions", relative
@@ -285,6 +299,11 @@ GROUPS: Mapping[str, Callable[[dict[str, Any], int], Iterator[Result]]] = {
 }
 
 
+def group_of(name: str) -> str:
+    """Return the group of a result."""
+    return name.partition(":")[0]
+
+
 def results(groups: Sequence[str], backend: str = "cython", threads: int = 1, share: tuple[int, int] = (0, 1),
             models: int = 20, bits: str = "portable") -> dict[str, str]:
     """Return the digest of each result of the groups; share: (i, n) for every n-th of each group from the i-th on."""
@@ -293,45 +312,33 @@ def results(groups: Sequence[str], backend: str = "cython", threads: int = 1, sh
             for i, (name, compute) in enumerate(GROUPS[group](options, models)) if i % share[1] == share[0]}
 
 
-def elsewhere(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+class Elsewhere(NamedTuple):
+    """What another process prints."""
+
+    digests: dict[str, str]
+    libraries: dict[str, str]
+    """What its libraries compute: `tests.tools.libraries.computed`."""
+    numpy: str
+    """The version of NumPy."""
+
+
+def elsewhere(arguments: Sequence[str], environment: Mapping[str, str], python: str = sys.executable) -> Elsewhere:
     """Return what another process prints, which has this environment beside that of this process."""
     own = {name: value for name, value in os.environ.items() if name not in ("ENGINE_ISA", "ENGINE_RANDOM_MODELS")}
-    run = subprocess.run([sys.executable, "-Wignore", "-m", "tests.tools.same_bits", "--json", *arguments],
-                         capture_output=True, text=True, cwd=ROOT,
-                         env=own | {"PYTHONPATH": ":".join(sys.path)} | dict(environment))
+    own["PYTHONPATH"] = ":".join(sys.path) if python == sys.executable else str(ROOT)
+    run = subprocess.run([python, "-Wignore", "-m", "tests.tools.same_bits", "--json", *arguments],
+                         capture_output=True, text=True, cwd=ROOT, env=own | dict(environment))
     if run.returncode:
-        raise RuntimeError(f"{dict(environment)}: {run.stderr[-2000:]}")
-    return dict(json.loads(run.stdout))
+        raise RuntimeError(f"{python}, {dict(environment)}: {run.stderr[-2000:]}")
+    return Elsewhere(**json.loads(run.stdout))
 
 
-def numpy_without(*names: str) -> dict[str, str]:
-    """Return an environment in which NumPy does not use those features that it dispatches on and that have these names.
-
-    It complains of others.
-    """
-    from numpy._core._multiarray_umath import __cpu_dispatch__
-
-    return {"NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if name in names)}
-
-
-WITHOUT_AVX512 = ("AVX512F", "AVX512CD", "AVX512_SKX", "AVX512_CLX", "AVX512_CNL", "AVX512_ICL", "AVX512_SPR", "X86_V4")
-WITHOUT_AVX2 = (*WITHOUT_AVX512, "AVX2", "FMA3", "X86_V3")
-NO_FMA = "glibc.cpu.hwcaps=-FMA_Usable,-FMA,-FMA4_Usable,-FMA4,-AVX2_Usable,-AVX2"
-
-
-def other_libraries() -> dict[str, dict[str, str]]:
-    """Return environments that change what ENGINE_ISA does not: the code of NumPy, of its matrix library, of libm."""
-    return {"NumPy without AVX-512, OpenBLAS for Haswell": numpy_without(*WITHOUT_AVX512) | {
-                "OPENBLAS_CORETYPE": "Haswell"},
-            "NumPy without AVX2, OpenBLAS for Prescott, libm without FMA": numpy_without(*WITHOUT_AVX2) | {
-                "OPENBLAS_CORETYPE": "Prescott", "GLIBC_TUNABLES": NO_FMA},
-            "OpenBLAS for Sandy Bridge, 4 threads": {"OPENBLAS_CORETYPE": "Sandybridge", "OPENBLAS_NUM_THREADS": "4"}}
-
-
-def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: int = 20) -> list[str]:
+def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: int = 20,
+                pythons: Sequence[str] = ()) -> list[str]:
     """Return the results that differ from the record, or from those of this process, and where.
 
-    This process and others compute them: with other kernels, on other threads, and with other libraries.
+    This process and others compute them: with other kernels, on other threads, with other libraries, and with other
+    interpreters. A process whose libraries should choose other code, and do not, counts as a difference.
     """
     from engine.backends import numba_cpu
     from engine.backends.cython_cpu import isa
@@ -341,16 +348,25 @@ def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: 
     expected = {name: record.get(name, own) for name, own in here.items()}
     common = [*groups, "--share", f"{share[0]}/{share[1]}", "--models", str(models)]
     able = [name for name in isa.available() if isa.load(name).fused]
-    runs = {f"{name}, {1 + i % 4} threads": ([*common, "--threads", str(1 + i % 4)], {"ENGINE_ISA": name})
-            for i, name in enumerate(able, 1)}
+    runs: dict[str, tuple[list[str], Mapping[str, str], str]] = {
+        f"{name}, {1 + i % 4} threads": ([*common, "--threads", str(1 + i % 4)], {"ENGINE_ISA": name}, sys.executable)
+        for i, name in enumerate(able, 1)}
     if numba_cpu.BACKEND.unavailable() is None and numba_cpu.BACKEND.no_portable_bits() is None:
-        runs["numba, 2 threads"] = [*common, "--backend", "numba", "--threads", "2"], {}
-    runs |= {name: (common, environment) for name, environment in other_libraries().items()}
+        runs["numba, 2 threads"] = [*common, "--backend", "numba", "--threads", "2"], {}, sys.executable
+    choices = other_libraries()
+    runs |= {name: (common, choice.variables, sys.executable) for name, choice in choices.items()}
+    runs |= {python: (common, {}, python) for python in pythons}
+    libraries = computed()
     found = [f"this process: {name}" for name, own in here.items() if expected[name] != own]
-    for title, (arguments, environment) in runs.items():
-        there = elsewhere(arguments, environment)
-        found += [f"{title}: {name}" for name in expected if there.get(name) != expected[name]]
-        print(f"{title}: {len(there)} results", file=sys.stderr, flush=True)
+    found += [f"not on record: {name}" for name in here if name not in record and group_of(name) not in NOT_RECORDED]
+    for title, run in runs.items():
+        there = elsewhere(*run)
+        differing = [f"{title}: {name}" for name in expected if there.digests.get(name) != expected[name]]
+        other = [name for name, own in libraries.items() if there.libraries[name] != own]
+        print(f"{title}: {len(differing)} of {len(expected)} results differ, with NumPy {there.numpy}; other bits in "
+              f"the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        found += [*differing, *(f"{title}: it has the bits of this process in {name}" for name in
+                                (choices[title].changes if title in choices else ()) if name not in other)]
     return found
 
 
@@ -364,21 +380,31 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=20, help="how many random models there are")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--compare", action="store_true", help="compare other kernels, threads and libraries")
+    parser.add_argument("--python", action="append", default=[], help="another interpreter to compare")
+    parser.add_argument("--against", type=Path, help="compare this process with the digests of a file")
     parser.add_argument("--record", action="store_true", help="write the record of these groups anew")
     args = parser.parse_args()
     first, _, count = args.share.partition("/")
     share = int(first), int(count)
     if args.compare:
-        differing = differences(args.groups, share, args.models)
+        differing = differences(args.groups, share, args.models, args.python)
         raise SystemExit("\n".join(["these results differ:", *differing]) if differing else 0)
     found = results(args.groups, args.backend, args.threads, share, args.models)
+    if args.against:
+        expected = json.loads(args.against.read_text())["digests"]
+        differing = [name for name, own in found.items() if expected.get(name) != own]
+        print(f"{len(found) - len(differing)} of {len(found)} results are those of {args.against}")
+        raise SystemExit("\n".join(["these results differ:", *differing]) if differing else 0)
     if args.record:
         old = json.loads(FILE.read_text())["digests"] if FILE.exists() else {}
-        kept = {name: own for name, own in old.items() if name.partition(":")[0] not in args.groups}
+        kept = {name: own for name, own in old.items() if group_of(name) not in args.groups}
         record = {"version": DEFINITION, "digests": dict(sorted((kept | found).items()))}
         FILE.write_text(json.dumps(record, indent=1) + "\n")
         return
-    print(json.dumps(found) if args.json else "\n".join(f"{name} {value}" for name, value in found.items()))
+    if args.json:
+        print(json.dumps(Elsewhere(found, computed(), np.__version__)._asdict()))
+        return
+    print("\n".join(f"{name} {value}" for name, value in found.items()))
 
 
 if __name__ == "__main__":
