@@ -63,7 +63,7 @@ CHUNK = 8
 """Number of tiles whose heads are computed together: neighbours in memory, and queries that share keys."""
 
 
-def attention_kernel(d: int, rows: int = 128, in_turns: bool = False) -> Kernel:
+def attention_kernel(d: int, rows: int = 128) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per item.
 
     The grid has at most len(tiles) H blocks, of which a multiprocessor runs one at a time.
@@ -79,9 +79,8 @@ def attention_kernel(d: int, rows: int = 128, in_turns: bool = False) -> Kernel:
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
     shared = slots * panels * PANEL
-    in_turns = in_turns and consumers > 1
-    make_barriers = ring_barriers(slots, consumers, others=2)
-    item, produce, consume, store = _item(), _producer(d), _consumer(d, in_turns), _store(d)
+    make_barriers = ring_barriers(slots, consumers, others=0)
+    item, produce, consume, store = _item(), _producer(d), _consumer(d), _store(d)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
     sums_shape = (1, d // 8, 4)
 
@@ -120,13 +119,13 @@ def attention_kernel(d: int, rows: int = 128, in_turns: bool = False) -> Kernel:
                     made = types.uint32(made + 1)
                 begin, top, length, head = then_begin, then_top, then_length, then_head
 
-    return Kernel(f"attention wgmma d={d} rows={rows}{' in turns' * in_turns}", body,
+    return Kernel(f"attention wgmma d={d} rows={rows}", body,
                   (types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32), 128 * (1 + consumers),
-                  shared=shared + 16 * slots + 16, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
+                  shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
                   instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})
 
 
-def _item(chunk: int = CHUNK) -> Any:
+def _item() -> Any:
     """Make a device function (number, items, cu_seqlens, tiles, heads) -> the item's (begin, top, length, head).
 
     begin, length: the first token and the number of tokens of the sequence; top: the item's first query in it. Blocks
@@ -137,8 +136,8 @@ def _item(chunk: int = CHUNK) -> Any:
     @device_function
     def item(number: Any, items: Any, cu_seqlens: Any, tiles: Any, heads: Any) -> Any:
         number = types.int32(min(number, items - 1))
-        first = types.int32(number // (chunk * heads) * chunk)
-        size = types.int32(min(chunk, tiles.shape[0] - first))
+        first = types.int32(number // (CHUNK * heads) * CHUNK)
+        size = types.int32(min(CHUNK, tiles.shape[0] - first))
         within = types.int32(number - first * heads)
         entry = types.int32(first + within % size)
         sequence = tiles[entry, 0]
@@ -206,13 +205,12 @@ def _producer(d: int) -> Any:
     return produce
 
 
-def _consumer(d: int, in_turns: bool) -> Any:
+def _consumer(d: int) -> Any:
     """Make a device function for a warpgroup that computes each lane's sums and totals of an item.
 
     The sums are not divided by the totals yet, and the totals are not summed over lanes yet. turn, made: the numbers of
     steps and of items before this item
     """
-    order = 48 * STAGES[d]
     (place, wait_full, release), (start_scores, start_sums) = _ring(d), _products(d)
     wait_for_scores, wait_for_older = wgmma_wait(KEYS // 2, 0), wgmma_wait(KEYS // 2, 1)
     wait_for_sums, clear_rest = wgmma_wait(d // 2, 0), _clear_rest(d)
@@ -252,12 +250,8 @@ def _consumer(d: int, in_turns: bool) -> Any:
         wait_full(VALUE, turn, bars)
         for step in range(1, steps):
             before, number = types.uint32(turn + step - 1), types.uint32(turn + step)
-            if in_turns:
-                barrier_wait(types.uint32(bars + order + own_row // 8), (before - made + 1 - own_row // 64) % 2)
             start_scores(scores, queries, number, bars)
             start_sums(sums, weights, before)
-            if in_turns and elected:
-                barrier_arrive(types.uint32(bars + order + 8 - own_row // 8))
             wait_for_older(scores)
             if elected:
                 release(KEY, number, bars)
