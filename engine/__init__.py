@@ -12,15 +12,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.errors import (
-    BackendUnavailable,
-    EngineError,
-    HubError,
-    InputError,
-    TimedOut,
-    UnsupportedError,
-    WeightsError,
-)
+from .base.errors import BackendUnavailable, EngineError, HubError, InputError, TimedOut, UnsupportedError, WeightsError
 from .base.version import __version__ as __version__
 from .encoding.outputs import ForwardOutput
 from .interface.engine import Engine

@@ -161,7 +161,7 @@ class EngineMaxSim(Library):
         self.ops, (self.query, self.documents) = get_backend("auto").ops(self.threads), vectors()
 
     def run(self) -> np.ndarray:
-        from engine.encoding import maxsim
+        from engine.encoding.maxsim import maxsim
 
         return maxsim(self.ops, self.query, self.documents)
 

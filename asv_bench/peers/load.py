@@ -82,7 +82,9 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(error or ConnectionResetError("the server ended the connection"))
 
     async def ask(self, data: bytes) -> int:
-        """Return the status of the answer when it is whole."""
+        """Return the status of the answer when it is whole; raises `OSError` if the server has ended the connection."""
+        if self.transport.is_closing():
+            raise ConnectionResetError("the server has ended the connection")
         self._data.clear()
         self._end, self._answer = -1, asyncio.get_running_loop().create_future()
         self.transport.write(data)
@@ -127,6 +129,8 @@ async def open_loop(port: int, rate: float, posts: Sequence[Post], seconds: floa
 
     async def request(due: float, one: Post) -> None:
         try:
+            while idle and idle[-1].transport.is_closing():     # a server ends connections that are idle for long
+                idle.pop()
             connection = idle.pop() if idle else await Connection.open(port)
             status = await connection.ask(one.data)
         except (OSError, asyncio.TimeoutError):

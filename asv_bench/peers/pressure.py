@@ -19,11 +19,13 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from .load import Connection, Load, Post, closed, note, open_loop, post
+from .process_tree import status
 from .serving import Peer, started
 from .work import sentences
 
@@ -46,27 +48,58 @@ def measured(name: str, load: Load) -> None:
     print(f"{name}: {json.dumps(load.as_json())}", flush=True)
 
 
-def capacity(port: int, posts: list[Post], seconds: float) -> float:
-    """Return the texts a second of 64 clients with one text a request."""
+def server_of(port: int) -> int:
+    """Return the process of the server at a port."""
+    [pid] = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline")
+             if b"serve\0" in path.read_bytes() and f"--port\0{port}\0".encode() in path.read_bytes()}
+    return pid
+
+
+def capacity(port: int, posts: list[Post], seconds: float) -> Load:
+    """Return what 64 clients with one text a request get."""
     load = asyncio.run(closed(port, 64, posts, seconds))
     measured("capacity", load)
-    return load.rate
+    return load
+
+
+class Cost:
+    """The server's CPU time for an answer: it tells what the server wastes, also while the machine's speed changes."""
+
+    def __init__(self, port: int):
+        self._pid, self._seconds, self._answers = server_of(port), 0.0, 0
+
+    def of(self, run: Callable[[], Load]) -> Load:
+        """Count a run."""
+        begun = self._cpu()
+        load = run()
+        self._seconds, self._answers = self._seconds + self._cpu() - begun, self._answers + load.statuses[200]
+        return load
+
+    def _cpu(self) -> float:
+        return now.cpu if (now := status(self._pid)) else 0.0
+
+    def __float__(self) -> float:
+        """Return the milliseconds for an answer."""
+        return 1000 * self._seconds / self._answers
 
 
 def overload(port: int, peer: Peer, args: argparse.Namespace) -> None:
     """Print the share of the capacity that is answered at 1.2 times the capacity, in turns with the capacity."""
     posts, rates, loads, used = peer.posts(sentences(), 1), [], [], 0.0
+    usual, pressed = Cost(port), Cost(port)
     for turn in range(args.turns):
-        rates.append(capacity(port, posts, args.seconds / 2))
+        rates.append(usual.of(lambda: capacity(port, posts, args.seconds / 2)).rate)
         begun = time.process_time()
-        loads.append(asyncio.run(open_loop(port, 1.2 * rates[-1], posts, args.seconds, turn, TICK)))
+        opened = open_loop(port, 1.2 * rates[-1], posts, args.seconds, turn, TICK)
+        loads.append(pressed.of(lambda: asyncio.run(opened)))  # noqa: B023
         used += time.process_time() - begun
         measured("1.2 x capacity", loads[-1])
-    rates.append(capacity(port, posts, args.seconds / 2))
+    rates.append(usual.of(lambda: capacity(port, posts, args.seconds / 2)).rate)
     shares = [load.rate / ((rates[i] + rates[i + 1]) / 2) for i, load in enumerate(loads)]
     print(f"answered {np.mean(shares):.3f} of the capacity ({min(shares):.3f} to {max(shares):.3f}); p99 "
           f"{max(load.quantile(0.99) for load in loads):.2f} s, twice max_wait is {2 * args.max_wait:g} s; the clients "
-          f"took {used / sum(load.seconds for load in loads):.2f} of a core", flush=True)
+          f"took {used / sum(load.seconds for load in loads):.2f} of a core; the server's CPU time for an answer: "
+          f"{float(pressed):.2f} ms, at its capacity {float(usual):.2f}", flush=True)
 
 
 def fairness(port: int, peer: Peer, args: argparse.Namespace) -> None:
@@ -123,8 +156,7 @@ def memory(port: int, peer: Peer, args: argparse.Namespace) -> None:
     posts = [peer.posts([texts[i] for i in rng.integers(len(texts), size=count)], int(count))[0]
              for count in rng.choice([1, 1, 1, 2, 8, 32, 64], size=500)]
     posts += [post("/v1/embeddings", b'{"input": 1e999}', 1), post("/embed", b"{", 1)]
-    [pid] = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline")
-             if b"serve\0" in path.read_bytes() and f"--port\0{port}\0".encode() in path.read_bytes()}
+    pid = server_of(port)
     asyncio.run(closed(port, 16, posts, args.seconds / 10))     # what fills once
     times, sizes, begin = [], [], time.monotonic()
     while (now := time.monotonic() - begin) < args.seconds:

@@ -57,15 +57,14 @@ class EngineEmbeddings(Embeddings):
         """Return the vector of each text as a list of floats."""
         if _is_text(texts):
             raise InputError("texts must be a list of texts, not one text; write [text], or call embed_query")
-        found: list[list[float]] = self.engine.encode_document(texts, **self.encode_options).tolist()
-        return found
+        return self.engine.encode_document(texts, **self.encode_options).tolist()
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query as a list of floats."""
         if not _is_text(text):      # a list of two texts would be taken for a pair
             raise InputError(f"the query must be one text, not {shown(text)}")
-        [found] = self.engine.encode_query([text], **self.encode_options).tolist()
-        return found
+        [vector] = self.engine.encode_query([text], **self.encode_options).tolist()
+        return vector
 
 
 class EngineReranker(BaseDocumentCompressor):
@@ -130,5 +129,4 @@ def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
 
 def _scored(document: Document, score: float) -> Document:
     metadata = {**document.metadata, "relevance_score": score}
-    copy: Document = document.model_copy(update={"metadata": metadata})
-    return copy
+    return document.model_copy(update={"metadata": metadata})

@@ -50,8 +50,7 @@ class EngineModel(AbsEncoder):
         name = get_prompt_name(self.model_prompts, task_metadata, prompt_type)
         encode: Any = {"query": self.model.encode_query, "document": self.model.encode_document}.get(
             getattr(prompt_type, "value", ""), self.model.encode)
-        found: np.ndarray = encode(_texts(inputs), prompt=None if name is None else self.model_prompts[name], **options)
-        return found
+        return encode(_texts(inputs), prompt=None if name is None else self.model_prompts[name], **options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each vector with each of others as a tensor [n,m], on which mteb sorts."""
@@ -76,8 +75,7 @@ class EngineCrossEncoder:
                 prompt_type: Any = None, **options: Any) -> np.ndarray:
         """Return the score of each text of one data loader beside the text of the other: float32 [n]."""
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
-        found: np.ndarray = self.model.predict(pairs, **options)
-        return found
+        return self.model.predict(pairs, **options)
 
 
 def _texts(inputs: Any) -> list[str]:

@@ -80,8 +80,8 @@ def require_unique_ids(ds: Any, column: str) -> None:
         return
     suspects = ids.map_batches(lambda frame: frame[np.isin(_hashes(frame[column]), twice)], batch_format="pandas")
     named = suspects.to_pandas()[column]
-    if len(found := named[named.duplicated()].unique()):
-        raise InputError(f"ids of {column} must be unique, and {len(found):,} are not: {listed(map(str, found))}")
+    if len(repeated := named[named.duplicated()].unique()):
+        raise InputError(f"ids of {column} must be unique, and {len(repeated):,} are not: {listed(map(str, repeated))}")
 
 
 def _hashes(ids: Any) -> np.ndarray:

@@ -61,10 +61,9 @@ class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def transform(self, X: Any) -> np.ndarray:
         """Return the vectors of texts: float32 [n, D]. X: a list, an array or a column of strings."""
         encode = getattr(self._engine(), _METHODS[self.task])
-        found: np.ndarray = encode(_check_texts(X), prompt_name=self.prompt_name, prompt=self.prompt,
-                                   normalize_embeddings=self.normalize_embeddings, truncate_dim=self.truncate_dim,
-                                   truncation=True)
-        return found
+        return encode(_check_texts(X), prompt_name=self.prompt_name, prompt=self.prompt,
+                      normalize_embeddings=self.normalize_embeddings, truncate_dim=self.truncate_dim,
+                      truncation=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ..model.positions import distance_bias, rotary_angles
-from ..programs.operations import Attend, DistanceBias, Heads, Linear, Norm, Operation, Part, Rotary
+from ..programs.operations import Attend, DistanceBias, Heads, Linear, LinearPart, Norm, Operation, Rotary
 from .ops_interface import UNBOUNDED, AttentionCall, Ops
 from .relative import relative_terms
 
@@ -75,7 +75,7 @@ class Execution:
             y = self._product(part, x, operation.activation, residual)
             buffers[part.out] = y if part.heads is None else y.reshape(*y.shape[:2], part.heads, -1)
 
-    def _product(self, part: Part, x: np.ndarray, activation: str | None = None,
+    def _product(self, part: LinearPart, x: np.ndarray, activation: str | None = None,
                  residual: np.ndarray | None = None) -> np.ndarray:
         weight = self.weights[part.weight]
         rows = None if residual is None else residual.reshape(-1, len(weight))

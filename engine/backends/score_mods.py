@@ -54,8 +54,8 @@ def _one_query(call: AttentionCall, b: int, h: int, t: int) -> AttentionCall:
                              f"{type(error).__name__}: {error}") from error
 
     group = call.q.shape[1] // call.k.shape[1]
-    own, keys = np.s_[b:b + 1, h:h + 1, t:t + 1], np.s_[b:b + 1, h // group:h // group + 1]
-    return replace(call, q=call.q[own], k=call.k[keys], v=call.v[keys], low=call.low[b:b + 1] + t,
+    query, keys = np.s_[b:b + 1, h:h + 1, t:t + 1], np.s_[b:b + 1, h // group:h // group + 1]
+    return replace(call, q=call.q[query], k=call.k[keys], v=call.v[keys], low=call.low[b:b + 1] + t,
                    high=call.high[b:b + 1] + t, lengths=call.lengths[b:b + 1],
-                   bias=None if call.bias is None else call.bias[own],
-                   mask=None if call.mask is None else call.mask[own], score_mod=explained)
+                   bias=None if call.bias is None else call.bias[query],
+                   mask=None if call.mask is None else call.mask[query], score_mod=explained)

@@ -67,17 +67,17 @@ class Scores:
         """
         if len(parts) == 1:
             return [self]
-        found, row, line, chosen = [], 0, 0, 0
+        scores, row, line, chosen = [], 0, 0, 0
         for rows in parts:
             last_row = row + len(rows)
             last_line = line + sum(each.scored for each in rows if each.best is None)
             last_chosen = chosen + sum(each.scored for each in rows if each.best is not None)
-            own, k = slice(chosen, last_chosen), max((each.best or 0 for each in rows), default=0)
-            top = Top(self.top.values[own, :k], self.top.ids[own, :k], self.top.log_sum_exp[own])
-            found.append(Scores(self.hypotheses[row:last_row], self.finite[row:last_row], self.logits[line:last_line],
-                                top))
+            best, k = slice(chosen, last_chosen), max((each.best or 0 for each in rows), default=0)
+            top = Top(self.top.values[best, :k], self.top.ids[best, :k], self.top.log_sum_exp[best])
+            scores.append(Scores(self.hypotheses[row:last_row], self.finite[row:last_row], self.logits[line:last_line],
+                                 top))
             row, line, chosen = last_row, last_line, last_chosen
-        return found
+        return scores
 
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:

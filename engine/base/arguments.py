@@ -66,14 +66,14 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]) -> None:
+def use_our_names(function: str, arguments: dict[str, Any], parameters: Collection[str]) -> None:
     """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call.
 
-    function: its rows are those of `CALLS`, if it has some. own: the names that the function has, which are never
-    replaced. Raises `InputError` for an argument that the engine lacks, unless its value asks for nothing.
+    function: its rows are those of `CALLS`, if it has some. parameters: the names that the function has, which are
+    never replaced. Raises `InputError` for an argument that the engine lacks, unless its value asks for nothing.
     """
     rows = CALLS.get(function, {})
-    for name in [name for name in arguments if name in rows and name not in own]:
+    for name in [name for name in arguments if name in rows and name not in parameters]:
         row, value = rows[name], arguments.pop(name)
         if row.ours is None:
             if not any(_same_value(value, known) for known in row.neutral):
@@ -93,20 +93,20 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     few or too many arguments.
     """
     parameters = signature(function).parameters.values()
-    own = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
-    takes_all = len(own) < len(parameters)
+    names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
+    takes_all = len(names) < len(parameters)
     positional = [parameter.name for parameter in parameters if parameter.kind.name == "POSITIONAL_OR_KEYWORD"]
     needed, most = [name for name in positional if _has_no_default(function, name)], len(positional)
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
-        use_our_names(function.__name__, kwargs, own)
+        use_our_names(function.__name__, kwargs, names)
         if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
             raise _wrong_call(function.__name__, positional, needed, args, kwargs)
         if twice := [name for name in positional[: len(args)] if name in kwargs]:
             raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and with one")
         if not takes_all:
-            refuse_unknown(function.__name__, kwargs, [name for name in own if name not in ("self", "cls")])
+            refuse_unknown(function.__name__, kwargs, [name for name in names if name not in ("self", "cls")])
         return function(*args, **kwargs)
 
     return renaming
@@ -126,11 +126,11 @@ def _has_no_default(function: Callable[..., Any], name: str) -> bool:
 def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str], args: Sequence[Any],
                 given: Collection[str]) -> CallError:
     """Return the error for a call with too few or too many arguments. args: with the object or class itself."""
-    own = [name for name in positional if name not in ("self", "cls")]
-    shift = len(positional) - len(own)
+    named = [name for name in positional if name not in ("self", "cls")]
+    shift = len(positional) - len(named)
     advice = f"; {POSITIONAL[function]}" if function in POSITIONAL else ""
     if len(args) > len(positional):
-        taken = f"only {', '.join(own)}" if own else "nothing"
+        taken = f"only {', '.join(named)}" if named else "nothing"
         return CallError(f"{_spoken(function)} takes {taken} without a name, and {len(args) - shift} arguments came; "
                          f"give the others by their names{advice}")
     missing = [name for name in needed[len(args) :] if name not in given]

@@ -120,8 +120,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     none of more than 100 characters.
     """
     names = [other for other in islice(known, _MOST_COMPARED) if len(other) <= _LONGEST_COMPARED]
-    found = get_close_matches(name, names, n=1) if len(name) <= _LONGEST_COMPARED else []
-    return f" (did you mean {found[0]}?)" if found else ""
+    closest = get_close_matches(name, names, n=1) if len(name) <= _LONGEST_COMPARED else []
+    return f" (did you mean {closest[0]}?)" if closest else ""
 
 
 @contextmanager

@@ -35,13 +35,13 @@ def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
 
 def _factorials(count: int, step: int, first: int) -> list[float]:
     """Return 1/n! for n = first, first + step, ...: `count` numbers, rounded to float64."""
-    found, product, n = [], Fraction(1), 0
+    inverses, product, n = [], Fraction(1), 0
     for i in range(first + step * (count - 1) + 1):
         product *= max(i, 1)
         if i == first + step * n:
-            found.append(float(1 / product))
+            inverses.append(float(1 / product))
             n += 1
-    return found
+    return inverses
 
 
 class _Exp:
@@ -249,17 +249,17 @@ def _integers(x: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], N
 
 def _in_float64(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], x: ArrayLike) -> NDArray[Any]:
     x = np.asarray(x)
-    found = function(np.atleast_1d(x).astype(np.float64, copy=False)).reshape(x.shape)
-    return found.astype(np.float32) if x.dtype == np.float32 else found
+    y = function(np.atleast_1d(x).astype(np.float64, copy=False)).reshape(x.shape)
+    return y.astype(np.float32) if x.dtype == np.float32 else y
 
 
 def _polynomial(terms: list[float], x: np.ndarray) -> np.ndarray:
     """Return terms[0] + terms[1] x + terms[2] x^2 + ..."""
-    found = np.full_like(x, terms[-1])
+    y = np.full_like(x, terms[-1])
     for term in reversed(terms[:-1]):
-        found *= x
-        found += term
-    return found
+        y *= x
+        y += term
+    return y
 
 
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -270,14 +270,14 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     n -= small
     with np.errstate(invalid="ignore", divide="ignore"):
         s = (m - 1) / (m + 1)
-        found = _polynomial(_ODD, s * s)
-        found *= 2 * s
-        found += n * _LN_2_PIECES[1]
-        found += n * _LN_2_PIECES[0]
-    found[x == np.inf] = np.inf
-    found[x == 0] = -np.inf
-    found[~(x >= 0)] = np.nan
-    return found
+        y = _polynomial(_ODD, s * s)
+        y *= 2 * s
+        y += n * _LN_2_PIECES[1]
+        y += n * _LN_2_PIECES[0]
+    y[x == np.inf] = np.inf
+    y[x == 0] = -np.inf
+    y[~(x >= 0)] = np.nan
+    return y
 
 
 _ODD = [1.0 / i for i in range(1, 24, 2)]

@@ -67,13 +67,13 @@ def beside(call: Callable[[], _Found], stop: Stop) -> _Found:
     room = _ROOMS.setdefault(os.getpid(), threading.BoundedSemaphore(THREADS_BESIDE))
     while not room.acquire(timeout=_LOOK):
         stop.check()
-    found: list[_Found] = []
+    results: list[_Found] = []
     failed: list[BaseException] = []
     done = threading.Event()
 
     def run() -> None:
         try:
-            found.append(call())
+            results.append(call())
         except BaseException as error:      # a panic of Rust is no Exception
             failed.append(error)
         finally:
@@ -89,4 +89,4 @@ def beside(call: Callable[[], _Found], stop: Stop) -> _Found:
         stop.check()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]

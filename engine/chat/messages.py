@@ -73,13 +73,13 @@ class Plain:
             raise InputError(f"{where} is nested deeper than {MAX_DEPTH} levels")
         if not isinstance(value, Mapping):
             return [self.value(item, where, depth + 1) for item in value]
-        found = {}
+        plain = {}
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InputError(f"{where} has the key {shown(key)}; the keys of an object must be texts")
             name = self._text(key, where)
-            found[name if name.isidentifier() else self._change(name)] = self.value(item, where, depth + 1)
-        return found
+            plain[name if name.isidentifier() else self._change(name)] = self.value(item, where, depth + 1)
+        return plain
 
     def _text(self, text: str, where: str) -> str:
         self._characters += len(text)
@@ -112,20 +112,20 @@ def plain_messages(messages: Sequence[Any], plain: Plain) -> list[Message]:
     """Return the messages of one conversation as plain JSON, without keys whose value is None; raises `InputError`."""
     if not messages:
         raise InputError("there are no messages; a conversation needs one at least")
-    found = []
+    entries = []
     for i, message in enumerate(messages):
         where = f"message {i}"
-        own = plain.value(message, where)
-        if not isinstance(own, dict):
+        entry = plain.value(message, where)
+        if not isinstance(entry, dict):
             raise InputError(f"{where} must be an object with role and content, not {shown(message)}")
-        if "role" not in own and isinstance(own.get("message"), dict):
+        if "role" not in entry and isinstance(entry.get("message"), dict):
             raise InputError(f"{where} is an answer as a whole, and no message; append its .message")
-        own = {name: value for name, value in own.items() if value is not None}
-        if not isinstance(own.get("role"), str):
-            raise InputError(f'{where} must have a role, such as "user", not {shown(own.get("role"))}')
-        _check_content(own.get("content"), where)
-        found.append(own)
-    return found
+        entry = {name: value for name, value in entry.items() if value is not None}
+        if not isinstance(entry.get("role"), str):
+            raise InputError(f'{where} must have a role, such as "user", not {shown(entry.get("role"))}')
+        _check_content(entry.get("content"), where)
+        entries.append(entry)
+    return entries
 
 
 def _check_content(content: Any, where: str) -> None:
@@ -144,13 +144,13 @@ def _check_content(content: Any, where: str) -> None:
 
 def with_reasoning(messages: Sequence[Message]) -> list[Message]:
     """Return messages whose reasoning, under whichever name it came, stands where templates look for it."""
-    found = []
+    changed = []
     for message in messages:
         reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
         if reasoning is not None:
             message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
-        found.append(message)
-    return found
+        changed.append(message)
+    return changed
 
 
 def plain_tools(tools: Any, plain: Plain) -> Any:

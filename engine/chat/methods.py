@@ -82,11 +82,11 @@ class ChatMethods:
                                 control_tokens="text" if control_tokens is None else control_tokens)
         make = self._prompts.ids if tokenize else self._prompts.text
         conversations, single = conversations_of(messages)
-        found: list[Any] = []
+        prompts: list[Any] = []
         for i, conversation in enumerate(conversations):
             with located(_place(i, single)):
-                found.append(make(conversation, options, stop))
-        return found[0] if single else found
+                prompts.append(make(conversation, options, stop))
+        return prompts[0] if single else prompts
 
     @renamed_arguments
     def chat(

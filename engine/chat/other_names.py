@@ -1,4 +1,7 @@
-"""What other libraries call the arguments of a chat."""
+"""What other libraries call the arguments of a chat.
+
+Values behind an advice, such as the False of `instead(LACKS, False)`, ask for what happens anyway, and are accepted.
+"""
 
 from __future__ import annotations
 

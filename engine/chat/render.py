@@ -183,8 +183,7 @@ class Templates:
         if "values" not in request:
             return self._own_texts(template)
         self._now = datetime(*request["date"])
-        text: str = self._template(template).render(**request["values"])
-        return text
+        return self._template(template).render(**request["values"])
 
     def _template(self, template: str) -> Any:
         compiled = self._compiled.pop(template, None) or self._environment.from_string(template)

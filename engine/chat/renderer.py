@@ -29,7 +29,7 @@ from ..base.errors import EngineError, InputError, UnsupportedError
 from ..base.install import install_command
 from ..base.stop import Stop
 from . import render
-from .system_calls import own_program
+from .system_calls import filter_of_this_machine
 
 SCRIPT = Path(render.__file__)
 WALL_SECONDS = 60.0
@@ -145,9 +145,10 @@ class _Process:
                                    f"is {sys.executable!r}, which is none, because Python is part of another program; "
                                    "set sys.executable to a Python, and delete sys.frozen if it is there, or render "
                                    "the template yourself and call generate")
-        command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(seconds),
+        # The arguments are those of `main` in render.py.
+        command = [sys.executable, "-I", "-S", str(SCRIPT), filter_of_this_machine().hex(), str(seconds),
                    str(idle_seconds), *_folders_of_jinja()]
-        self._number, self._seconds = 0, seconds
+        self._number, self._seconds = 0, seconds    # the number of the last request
         self._ended = False
         self._lock = threading.RLock()
         with _STARTING:
@@ -314,8 +315,8 @@ def _ready(descriptor: int, event: int, seconds: float) -> bool:
 @cache
 def _folders_of_jinja() -> list[str]:
     """Return the folders from which Jinja2 and MarkupSafe are imported; raises `UnsupportedError` without them."""
-    found = [find_spec(name) for name in ("jinja2", "markupsafe")]
-    if any(spec is None or spec.origin is None for spec in found):
+    specs = [find_spec(name) for name in ("jinja2", "markupsafe")]
+    if any(spec is None or spec.origin is None for spec in specs):
         raise UnsupportedError(f"a chat needs the package jinja2; {install_command('chat')}")
     try:
         stated = version("jinja2")
@@ -325,7 +326,7 @@ def _folders_of_jinja() -> list[str]:
     if numbers < _OLDEST:
         raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is "
                                f"installed; older ones have known holes; {install_command('chat')}")
-    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))
+    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin))
 
 
 def _forget_all() -> None:

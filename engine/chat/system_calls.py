@@ -70,7 +70,7 @@ def program_for(machine: str) -> bytes:
     return b"".join([*lines, _line(_RETURN, REFUSE)])
 
 
-def own_program() -> bytes:
+def filter_of_this_machine() -> bytes:
     """Return the filter for this machine; empty where there is none."""
     return program_for(platform.machine())
 

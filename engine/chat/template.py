@@ -22,15 +22,7 @@ from ..base.stop import NEVER, Stop
 from ..generation.lengths import Bound
 from ..model.chat_config import DEFAULT, MAX_TEMPLATE, TOOL_USE, ChatConfig
 from ..text.tokenizer import Tokenizer
-from .messages import (
-    REASONING,
-    Message,
-    Plain,
-    plain_documents,
-    plain_messages,
-    plain_tools,
-    with_reasoning,
-)
+from .messages import REASONING, Message, Plain, plain_documents, plain_messages, plain_tools, with_reasoning
 from .renderer import Renderer
 
 CONTROL_TOKENS = ("text", "parse")
@@ -129,9 +121,10 @@ class Prompts:
         templates = self._config.templates
         if options.template is not None:
             if options.template not in templates and "{" not in options.template:
-                own = f", or one of the model's names: {listed(sorted(templates))}" if templates else ""
+                known = f", or one of the model's names: {listed(sorted(templates))}" if templates else ""
                 raise InputError(f"template is {shown(options.template)}, which has no tag of Jinja, so no message "
-                                 f"would be in the prompt; give the text of a template and not the name of a file{own}")
+                                 "would be in the prompt; give the text of a template and not the name of a "
+                                 f"file{known}")
             return templates.get(options.template, options.template)
         if not templates:
             raise InputError("this model has no chat template; pass template=..., a template of Jinja (on the command "
@@ -168,13 +161,13 @@ class Prompts:
         added, stated = tokenizer.added_tokens, self._config.control_tokens
         if stated is not None:
             return [token for token, special in added.items() if special or token in stated]
-        own = self._texts.get(template)
-        if own is None:
-            own = self.renderer.own_texts(template, stop, trusted=options.trust_template)
-            self._texts[template] = own
+        own_texts = self._texts.get(template)
+        if own_texts is None:
+            own_texts = self.renderer.own_texts(template, stop, trusted=options.trust_template)
+            self._texts[template] = own_texts
             while len(self._texts) > _KEPT:
                 self._texts.popitem(last=False)
-        return [token for token, special in added.items() if special or (token in own and not token.isspace())]
+        return [token for token, special in added.items() if special or (token in own_texts and not token.isspace())]
 
 
 def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
@@ -224,8 +217,8 @@ class _Marks:
             parts = text.split(self._joint)
             joints = [*accumulate(map(len, parts[:-1]))]
             text = "".join(parts)
-            inside = {joint for found in self._control.finditer(text)
-                      for joint in joints[bisect_right(joints, found.start()) : bisect_left(joints, found.end())]}
+            inside = {joint for token in self._control.finditer(text)
+                      for joint in joints[bisect_right(joints, token.start()) : bisect_left(joints, token.end())]}
             if inside:      # tearing one apart may leave another
                 ends = [*joints, len(text)]
                 text = text[: ends[0]] + "".join((self.end if here in inside else self._joint) + text[here:after]
@@ -248,11 +241,11 @@ def _marked_ids(tokenizer: Tokenizer, text: str, marks: _Marks) -> list[int]:
         if i % 2 == 0:
             ids += _ids_of_piece(piece, lambda part: tokenizer.encode(part, add_special_tokens=False), line_end)
             continue
-        found = _ids_of_piece(piece, tokenizer.encode_plain, line_end)
-        if tokenizer.token_id(piece) in found:
+        piece_ids = _ids_of_piece(piece, tokenizer.encode_plain, line_end)
+        if tokenizer.token_id(piece) in piece_ids:
             raise InputError(f"Can't sanitize {piece!r}: the tokenizer produces it from plain text; take it out of the "
                              'messages, or say control_tokens="parse"')
-        ids += found
+        ids += piece_ids
     return ids
 
 
@@ -269,6 +262,7 @@ def _with_tag(chat: list[Message], continued: bool | str, template: str) -> str:
     last: Any = message.get(name)
     if last is None:
         raise InputError(f'continue_final_message is set but the final message has no "{name}" to continue!')
+    # The reasoning stands under several names, of which a template reads one.
     names = [one for one in REASONING if message.get(one) == last] if name in REASONING else [name]
     if not any(one in template for one in names):
         raise InputError(f'continue_final_message is set to "{name}" but this is not an accepted field in the '

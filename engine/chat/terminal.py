@@ -165,15 +165,15 @@ class Talk:
     def _load(self, name: str) -> None:
         path = _path(name, "/load")
         try:
-            found = parse_list(read_bytes(path, MAX_FILE))
+            messages = parse_list(read_bytes(path, MAX_FILE))
         except FormatError as error:
             raise InputError(f"{name}: {error}; /load reads a file that /save wrote") from None
         if not all(isinstance(one, dict) and is_unicode(one.get("role")) and is_unicode(one.get("content"))
-                   for one in found):
-            raise InputError(f"{name} must be a list of messages with role and content, not {shown(found)}")
-        self.messages = found
-        self._system = found[0]["content"] if found and found[0]["role"] == "system" else None
-        self._say(f"{len(found)} messages are there")
+                   for one in messages):
+            raise InputError(f"{name} must be a list of messages with role and content, not {shown(messages)}")
+        self.messages = messages
+        self._system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
+        self._say(f"{len(messages)} messages are there")
 
     def _write(self, text: str) -> None:
         """Write a part of an answer; a person gets no character that would change what the terminal does."""

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
             if not path.endswith(suffix):
                 raise InputError(f"expected the name of a file that ends in {suffix}, not {path!r}")
             check_folder(Path(path))
-    lines = read_lines(args.data, own=TABS, other=TABS_ADVICE)
+    lines = read_lines(args.data, kept=TABS, other=TABS_ADVICE)
     source = open_source(args.model, revision=args.revision)
     kind = choose_kind(source, args.kind)
     if kind == "transcribe":
@@ -87,8 +87,8 @@ def _print(report: CalibrationReport) -> None:
     print(f"{calibration.task}: {calibration!r}")
     if report.before is None or report.after is None:
         losses = calibration.arrays["losses"]
-        found = int((losses < float("inf")).sum())
-        print_row("questions", f"{len(losses):,}, of which {found:,} have the right answer among the candidates")
+        covered = int((losses < float("inf")).sum())
+        print_row("questions", f"{len(losses):,}, of which {covered:,} have the right answer among the candidates")
         return
     print_row("fitted to", f"{report.fitted:,}")
     print_row("measured on", f"{report.before.count:,} others")

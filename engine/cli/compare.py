@@ -30,7 +30,7 @@ def compare(args: argparse.Namespace) -> None:
         raise InputError("--other and --coverage are for --calibration")
     if args.precision is None:
         raise InputError("give the precision to compare with float32 with --precision")
-    data = parse_data(read_lines(args.data, own=TABS, other=TABS_ADVICE), args.data)
+    data = parse_data(read_lines(args.data, kept=TABS, other=TABS_ADVICE), args.data)
     result = compare_precision(args.model, args.precision, data, backend=args.backend, threads=args.threads,
                                bits=args.bits, show_progress_bar=sys.stderr.isatty(), revision=args.revision)
     print(f"{args.precision} against float32: {len(data.rows):,} {'lines' if data.scores is None else 'scored pairs'}")
@@ -44,7 +44,7 @@ def _compare_calibration(args: argparse.Namespace) -> None:
     """Print how the calibration of a model holds in each precision, for each file."""
     data = {}
     for name in [args.data] + [args.other] * (args.other is not None):
-        texts, labels = parse_labelled("classify", read_lines(name, own=TABS, other=TABS_ADVICE), name)
+        texts, labels = parse_labelled("classify", read_lines(name, kept=TABS, other=TABS_ADVICE), name)
         assert labels is not None
         data[name] = texts, labels
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]
@@ -55,8 +55,8 @@ def _compare_calibration(args: argparse.Namespace) -> None:
         print(f"{row.precision}, {row.data}: {row.measures.count:,} texts")
         print_row("accuracy, ECE", f"{row.measures.accuracy:.4f}, {row.measures.ece:.4f}")
         print_row("log loss, Brier", f"{row.measures.log_loss:.4f}, {row.measures.brier:.4f}")
-        for score, found in row.coverage.items():
+        for score, share in row.coverage.items():
             print_row(f"{score.upper()} for {coverage:g}",
-                      f"covers {found:.4f}, {row.set_size[score]:.2f} labels a text")
+                      f"covers {share:.4f}, {row.set_size[score]:.2f} labels a text")
         print_row("shift", f"D {row.distance:.3f}, p {row.p_value:.2g}"
                   + (": unlike the texts of the calibration" if row.p_value <= FALSE_ALARM_RATE else ""))

@@ -66,15 +66,15 @@ def add_output(command: argparse.ArgumentParser) -> None:
                          "is complete; by default standard output")
 
 
-def read_inputs(args: argparse.Namespace, option: str, *, own: Sequence[str] = (),
+def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = (),
                 other: str = "") -> tuple[list[str], list[str]]:
     """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
 
-    own, other: see `read_lines`. Raises `InputError`.
+    kept, other: see `read_lines`. Raises `InputError`.
     """
     if args.texts is None:
         name = args.file or STDIO
-        lines = read_lines(name, f"; {option} TEXT gives the text itself", own=own, other=other)
+        lines = read_lines(name, f"; {option} TEXT gives the text itself", kept=kept, other=other)
         return lines, [f"{spoken(name)}, line {i}" for i in range(1, len(lines) + 1)]
     if args.file is not None:
         raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
@@ -86,14 +86,14 @@ def spoken(name: str) -> str:
     return "standard input" if name == STDIO else name
 
 
-def read_lines(name: str, advice: str = "", *, own: Sequence[str] = (), other: str = "") -> list[str]:
+def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: str = "") -> list[str]:
     """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line.
 
-    advice: what else to do if there is no such file, for the end of the message. own: those of `NOT_LINES` that the
+    advice: what else to do if there is no such file, for the end of the message. kept: those of `NOT_LINES` that the
     command reads. other: what to do with a file whose name ends like one of the others. Raises `InputError`.
     """
     suffix = Path(name).suffix.lower()
-    if suffix in NOT_LINES and suffix not in own:
+    if suffix in NOT_LINES and suffix not in kept:
         other = other or "write one text a line into a .txt file"
         raise InputError(f"{shown(name)}: each line would be read as a text, and the lines of a {suffix} file are no "
                          f"texts; {other}. Standard input (-) is read as it is")

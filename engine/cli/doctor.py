@@ -83,9 +83,9 @@ def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
         text = Path(cpuinfo).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "unknown"
-    found = [f"{label}{match[1]}" for name, label in CPU_FIELDS.items()
+    parts = [f"{label}{match[1]}" for name, label in CPU_FIELDS.items()
              if (match := re.search(rf"^{name}\s*: *(\S.*)$", text, re.MULTILINE))]
-    return ", ".join(found) or "unknown"
+    return ", ".join(parts) or "unknown"
 
 
 def instruction_sets() -> list[str]:
@@ -113,13 +113,13 @@ def extras() -> dict[str, str]:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {"extras": f"unknown: no package {DISTRIBUTION} is installed, and Python found {PACKAGE}"}
-    found: dict[str, list[str]] = {}
+    versions_of: dict[str, list[str]] = {}
     for line in required:
         package = re.match(r"[\w.-]+", line)
         extra = re.search(r"""extra == ["']([\w-]+)["']""", line)
         if package and extra and package[0] != DISTRIBUTION and extra[1] not in OF_DEVELOPERS:
-            found.setdefault(extra[1], []).append(f"{package[0]} {_version(package[0])}")
-    return {f"extra {extra}": ", ".join(versions) for extra, versions in found.items()}
+            versions_of.setdefault(extra[1], []).append(f"{package[0]} {_version(package[0])}")
+    return {f"extra {extra}": ", ".join(versions) for extra, versions in versions_of.items()}
 
 
 def _version(package: str) -> str:

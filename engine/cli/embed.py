@@ -20,33 +20,24 @@ from ..base.version import __version__
 from ..encoding.stream import RESULTS
 from ..encoding.vector_precision import PRECISIONS
 from ..interface.engine import Engine
-from ..jobs import (
-    COUNTS,
-    FORMATS,
+from ..jobs.job import (
     REJECTED,
-    Columns,
     Job,
-    JobPart,
     JobSettings,
-    Recipe,
     Unit,
-    diff,
-    drop_old_manifest,
-    entry_of,
-    find_inputs,
     find_units,
     is_own_name,
-    open_folder,
     open_job,
     option_of,
     own_names,
-    refuse_own_files,
-    refuse_own_patterns,
-    refuse_stale,
     shard_of,
-    verify,
-    write_manifest,
 )
+from ..jobs.manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
+from ..jobs.parts import COUNTS, JobPart
+from ..jobs.readers import FORMATS, Columns
+from ..jobs.results import Recipe
+from ..jobs.storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
+from ..jobs.verify import diff, verify
 from ..loading.load import find_model
 from ..loading.model_files import checksum
 from ..model.bits import DEFINITION, PORTABLE
@@ -202,13 +193,13 @@ def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
 def _read_ranges(path: str) -> np.ndarray:
     """Return the array in a file of `np.save`; raises `InputError`."""
     try:
-        found = np.load(path, allow_pickle=False)
+        ranges = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise InputError(f"{path}: expected an array that np.save wrote, of the smallest and the largest number of "
                          f"each dimension: {error}") from error
-    if not isinstance(found, np.ndarray):
+    if not isinstance(ranges, np.ndarray):
         raise InputError(f"{path}: expected one array that np.save wrote, and not an archive of several")
-    return found
+    return ranges
 
 
 def _instruction_set(engine: Engine) -> str:
@@ -326,7 +317,7 @@ def _shard(text: str | None) -> tuple[int, int]:
     """Return the number of a shard and how many there are."""
     if text is None:
         return 0, 1
-    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or int(match[1]) >= int(match[2]):
         raise InputError(f"--shard must be I/N with I from 0 to N - 1, such as 3/16, not {shown(text)}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

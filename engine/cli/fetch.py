@@ -27,12 +27,12 @@ def fetch(args: argparse.Namespace) -> None:
     if name is None:
         raise InputError(f"{shown(args.name)} is no name of a model on the hub; expected org/name, or org/name/FILE "
                          "for a .gguf or .npz file of a repository")
-    found = hub.fetch(name, args.revision)
+    fetched = hub.fetch(name, args.revision)
     if not args.packed:
-        print(found.path)
+        print(fetched.path)
         return
-    out = args.output or str(_beside(found.path, name, args.precision, args.bits, args.long_context))
-    write(open_source(found.path), out, kind=args.kind, task=args.task, precision=args.precision, packed=True,
+    out = args.output or str(_beside(fetched.path, name, args.precision, args.bits, args.long_context))
+    write(open_source(fetched.path), out, kind=args.kind, task=args.task, precision=args.precision, packed=True,
           bits=args.bits, long_context=args.long_context)
     print(out)
 

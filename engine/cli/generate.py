@@ -103,7 +103,7 @@ def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     option = "--prompt" if args.command == "generate" else "--text"
     lines, places = read_inputs(args, option)
     if args.escape:
-        return [ESCAPED.sub(lambda found: ESCAPES[found[1]], line) for line in lines], places
+        return [ESCAPED.sub(lambda match: ESCAPES[match[1]], line) for line in lines], places
     if args.texts is not None and any("\\n" in text for text in args.texts):
         print(rf"engine {args.command}: {option} has \n as two characters, a backslash and an n; --escape reads it as "
               "a line feed", file=sys.stderr)

@@ -13,7 +13,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.cuts import truncating
 from ..text.sentences import check_sentences
-from ..uncertainty import SCORES
+from ..uncertainty.conformal import SCORES
 from .console import (
     NOT_LINES,
     STDIO,
@@ -139,13 +139,13 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
         if args.texts is not None:
             raise InputError(f"{TEXTS[args.command]} gives a text itself; leave out --jsonl and the file")
         name = args.file or STDIO
-        lines = read_lines(name, own=JSON_LINES if by_suffix else NOT_LINES)
+        lines = read_lines(name, kept=JSON_LINES if by_suffix else NOT_LINES)
         return [_object(line, fields, f"{spoken(name)}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     if args.command == "rank" and shared is None:
         raise InputError("give the query of the documents with --query, or JSON objects with --jsonl")
     if args.command == "answer" and shared is None and args.texts is not None:
         raise InputError("give the question to the text with --question")
-    lines, places = read_inputs(args, TEXTS[args.command], own=(".tsv",) if args.command == "answer" else (), other=(
+    lines, places = read_inputs(args, TEXTS[args.command], kept=(".tsv",) if args.command == "answer" else (), other=(
         f"write JSON objects with {' and '.join(fields)}, one a line, into a .jsonl file"))
     if args.command == "rank":
         return [{"query": shared, "documents": lines}]

@@ -36,8 +36,8 @@ def info(args: argparse.Namespace) -> None:
         except (UnsupportedError, WeightsError):
             if isinstance(source, FolderSource):
                 print_row("path", str(source.path))
-                for label, found in obstacles(source.folder):
-                    print_row(label, found)
+                for label, obstacle in obstacles(source.folder):
+                    print_row(label, obstacle)
             raise
         if source.origin is not None:
             print_row("name", f"{source.origin.name}, commit {source.origin.commit}")

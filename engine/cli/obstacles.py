@@ -79,10 +79,11 @@ def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[
     for read in (FAMILIES[family].read_encoder, FAMILIES[family].read_generator):
         if read is None:
             continue
-        fields, found = _read(read, {**values, "model_type": family})
-        if found is None:
+        fields, described = _read(read, {**values, "model_type": family})
+        if described is None:
             continue
-        parts = [found] if isinstance(found, Part) else [part for part in (found.encoder, found.decoder) if part]
+        pair = (described, None) if isinstance(described, Part) else (described.encoder, described.decoder)
+        parts = [part for part in pair if part]
         known: set[str] = set()
         missing: list[str] = []
         for part in parts:

@@ -51,16 +51,16 @@ def run(args: argparse.Namespace) -> None:
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIO else name for name in args.audio]
-    found = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
-                                       show_progress_bar=sys.stderr.isatty(), **settings)
+    results = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
+                                         show_progress_bar=sys.stderr.isatty(), **settings)
     with writing_lines(args.output) as write:
-        for line in _lines(args, bool(timestamps), found):
+        for line in _lines(args, bool(timestamps), results):
             write(line)
 
 
-def _lines(args: argparse.Namespace, timed: bool, found: Iterable[Any]) -> Iterator[str]:
+def _lines(args: argparse.Namespace, timed: bool, results: Iterable[Any]) -> Iterator[str]:
     """Yield the lines to write. timed: whether the results are transcripts and not texts."""
-    for name, result in zip(args.audio, found, strict=True):
+    for name, result in zip(args.audio, results, strict=True):
         if args.form == "json":
             yield json_line(name, result, args.words)
         elif args.form is not None:

@@ -93,14 +93,14 @@ def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[Attentio
     """
     everything = [(layer, head) for layer in range(L) for head in range(H)]
     expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
-    found: dict[AttentionHead, AttentionHead] = {}
+    heads: dict[AttentionHead, AttentionHead] = {}
     for entry in _entries(name, value, everything):
         pair = tuple(entry) if isinstance(entry, (tuple, list, np.ndarray)) else ()
         if len(pair) != 2:
             raise InputError(f"{name} must be True or {expected}, such as [(0, 0)]; {shown(entry)} is no pair")
         given = _number(pair[0], L, name, expected), _number(pair[1], H, name, expected)
-        found[given] = _counted(given[0], L), _counted(given[1], H)
-    return found
+        heads[given] = _counted(given[0], L), _counted(given[1], H)
+    return heads
 
 
 def _entries(name: str, value: Any, everything: list[Any]) -> list[Any]:

@@ -297,21 +297,21 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
 def _read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
     """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
 
-    def check(own: InputShape, _: object) -> None:
-        _check_same(name, own, form)
+    def check(array: InputShape, _: object) -> None:
+        _check_same(name, array, form)
 
     return _read(name, value, check=check)[0]
 
 
-def _check_same(name: str, own: InputShape, form: InputShape) -> None:
-    if (own.shape is None) != (form.shape is None):
+def _check_same(name: str, array: InputShape, form: InputShape) -> None:
+    if (array.shape is None) != (form.shape is None):
         raise InputError(
             f"{name} must be {'a list of sequences' if form.shape is None else 'an array [B,T]'}, as the tokens are"
         )
-    if own.shape != form.shape:
-        raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {own.shape}")
-    if not np.array_equal(own.starts, form.starts):
-        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(own)}")
+    if array.shape != form.shape:
+        raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {array.shape}")
+    if not np.array_equal(array.starts, form.starts):
+        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(array)}")
 
 
 def _lengths(form: InputShape) -> str:

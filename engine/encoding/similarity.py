@@ -92,13 +92,13 @@ def _share(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return packed vectors as uint8 [n, D/8]; raises `InputError` for numbers that are no bytes of the precision."""
-    low, found = (-128 if precision == "binary" else 0), []
+    low, arrays = (-128 if precision == "binary" else 0), []
     for array in _rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
             raise InputError(f"vectors in {precision} are whole numbers from {low} to {low + 255}, and these are "
                              f'not; encode(..., precision="{precision}") returns them')
-        found.append((array - low).astype(np.uint8))
-    return found[0], found[1]
+        arrays.append((array - low).astype(np.uint8))
+    return arrays[0], arrays[1]
 
 
 def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:

@@ -43,11 +43,11 @@ def _stream(encode: Callable[..., Any], sentences: Iterator[tuple[int, Any]], ro
         while part := [check_sentence(i, sentence) for i, sentence in islice(sentences, rows)]:
             expect(len(part))
             with truncating(options.get("truncation")) as cuts:
-                found = encode(part, show_progress_bar=False, **options | {"truncation": None})
+                vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})
             if cuts.cut:
                 options = options | {"truncation": True}        # one warning is enough for all arrays
             advance(len(part))
-            yield found
+            yield vectors
 
 
 def _by_ranges(precision: Any) -> bool:

@@ -67,8 +67,8 @@ class TextEncoder:
                     vectors[[part[i] for i in members]] = self.finished(pooled, truncate_dim, normalize_embeddings)
                     call.advance(len(members))
                 continue
-            for members, found in self.token_vectors(tokens, call):
-                for i, row in zip(members, found, strict=True):
+            for members, token_rows in self.token_vectors(tokens, call):
+                for i, row in zip(members, token_rows, strict=True):
                     rows[part[i]] = row
                     if output_value is None:
                         skip = 0 if tokens.skips is None else tokens.skips[i]
@@ -83,10 +83,10 @@ class TextEncoder:
 
         All are tokenized at once: `slices` bounds the memory.
         """
-        found = self.tokenizer(add_prompt(prompt, texts)[:], stop)
+        read = self.tokenizer(add_prompt(prompt, texts)[:], stop)
         if not prompt or self._text.include_prompt:
-            return found
-        return replace(found, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
+            return read
+        return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
     def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], np.ndarray]]:
         """Yield (indices of sequences, their pooled vectors, float32 [B, width]) for each batch: the second step.
@@ -104,9 +104,9 @@ class TextEncoder:
 
         truncate_dim: as in `Engine.encode`.
         """
-        found = run_modules(self._modules, pooled, SENTENCE, self._ops)
-        found = (normalize(found) if self._text.normalize else found)[:, : truncate_dim or self.width]
-        return normalize(found) if normalize_embeddings else found
+        vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
+        vectors = (normalize(vectors) if self._text.normalize else vectors)[:, : truncate_dim or self.width]
+        return normalize(vectors) if normalize_embeddings else vectors
 
     def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], list[np.ndarray]]]:
         """Yield (indices of sequences, the vectors of their tokens, float32 [T_i, D']) for each batch.
@@ -114,9 +114,9 @@ class TextEncoder:
         The vectors are those that pooling reads, after the modules of tokens; each is a view of the whole batch.
         """
         for members, batch, form in self.micro_batches(tokens, call.batch_size):
-            found = form.unpack(self._token_vectors(batch, call.stop))
-            assert isinstance(found, list)
-            yield members, found
+            rows = form.unpack(self._token_vectors(batch, call.stop))
+            assert isinstance(rows, list)
+            yield members, rows
 
     def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
         """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right.
@@ -224,10 +224,10 @@ def check_options(backend: str, *, output_value: Any, precision: Any, convert_to
                                f"output_value={shown(output_value)}")
     if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
-    own = "cuda" if backend == "cuda" else "cpu"
-    if device is not None and str(device) not in (own, f"{own}:0"):
+    here = "cuda" if backend == "cuda" else "cpu"
+    if device is not None and str(device) not in (here, f"{here}:0"):
         raise UnsupportedError(
-            f"this engine computes on the device {own!r}, not on {shown(device)}; Engine.load(..., backend=...)"
+            f"this engine computes on the device {here!r}, not on {shown(device)}; Engine.load(..., backend=...)"
             " chooses the device, and one engine uses all CPUs that the process may use"
         )
     for name, value in (("pool", pool), ("chunk_size", chunk_size)):

@@ -20,18 +20,19 @@ PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 
 
 def quantize_vectors(vectors: np.ndarray, precision: str, ranges: Any = None) -> np.ndarray:
-    """Return vectors [n,D] in one of `PRECISIONS`: [n,D], or [n, D/8] with one bit a dimension.
+    """Return float32 vectors [n,D] in fewer bits: [n,D], or [n, D/8] with one bit a dimension.
 
+    precision: one of `PRECISIONS` but "float32", in which the caller has them.
     ranges: [2,D], the smallest and the largest number of each dimension; None for those of these vectors, which makes
     the result of a vector depend on the others. Raises `InputError`.
     """
     if precision in ("binary", "ubinary"):
         bits = np.packbits(vectors > 0, axis=-1)
-        return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+        return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)   # uint8 would wrap
     low, high = _ranges(vectors, ranges)
-    steps = (high - low) / np.float32(255)
-    steps = np.where(steps == 0, np.float32(1), steps)
-    codes = np.clip(np.floor((vectors - low) / steps), 0, 255)
+    step = (high - low) / np.float32(255)
+    step = np.where(step == 0, np.float32(1), step)     # a dimension that never changes has code 0
+    codes = np.clip(np.floor((vectors - low) / step), 0, 255)
     return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
 
 
@@ -49,7 +50,7 @@ def _ranges(vectors: np.ndarray, ranges: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         array = np.asarray(ranges, np.float32)
     except (TypeError, ValueError, RuntimeError):
-        array = np.zeros(0, np.float32)
+        array = np.zeros(0, np.float32)     # whose shape is refused below
     if array.shape != (2, vectors.shape[1]) or not np.isfinite(array).all() or (array[0] > array[1]).any():
         raise InputError("ranges must be the smallest and the largest number of each dimension, "
                          f"[2, {vectors.shape[1]}], not {shown(ranges)}")

@@ -37,14 +37,14 @@ from .parts import Part, Parts, Values, Weights
 
 _ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj": "output"}
 _LAYER = {
-    **{f"self_attn.{name}": f"attention.{own}" for name, own in _ATTENTION.items()},
+    **{f"self_attn.{name}": f"attention.{ours}" for name, ours in _ATTENTION.items()},
     "self_attn_layer_norm": "attention.norm",
     "fc1": "ffn.up",
     "fc2": "ffn.down",
     "final_layer_norm": "ffn.norm",
 }
 _CROSS = {
-    **{f"encoder_attn.{name}": f"cross.{own}" for name, own in _ATTENTION.items()},
+    **{f"encoder_attn.{name}": f"cross.{ours}" for name, ours in _ATTENTION.items()},
     "encoder_attn_layer_norm": "cross.norm",
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..model.config import ModelConfig
 from . import heads
-from .fields import activation, head_width, integer, number, padding_id, refuse_variants
+from .fields import activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
 
 NAMES = Names(
@@ -38,17 +38,9 @@ NAMES = Names(
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
-    hidden_size = integer(values, "hidden_size", 768)
-    num_heads = integer(values, "num_attention_heads", 12)
     return ModelConfig(
         family="bert",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 30522),
-        max_positions=integer(values, "max_position_embeddings", 512),
+        **sizes(values, ffn=3072, vocab=30522, positions=512),
         token_types=integer(values, "type_vocab_size", 2),
         pad_token_id=padding_id(values, 0),
         norm_eps=number(values, "layer_norm_eps", 1e-12),

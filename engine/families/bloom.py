@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import head_width, integer, merge_dialects, number, refuse_variants
+from .fields import merge_dialects, number, refuse_variants, sizes
 from .names import JOINED_HEADS, Names
 from .parts import Part, Parts, Values
 
@@ -38,15 +38,11 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"apply_residual_connection_post_layernorm": False, "tie_word_embeddings": True})
     values = merge_dialects(values, DIALECT)
-    width, heads = integer(values, "hidden_size", 64), integer(values, "num_attention_heads", 8)
+    shape = sizes(values, hidden=64, layers=2, heads=8, vocab=250880)
     config = ModelConfig(
         family="bloom",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 2),
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=4 * width,
-        vocab_size=integer(values, "vocab_size", 250880),
+        **shape,
+        ffn_size=4 * shape["hidden_size"],
         position_table=False,
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),

@@ -20,7 +20,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
-from .fields import ACTIVATIONS, activation, head_width, integer, number, padding_id, refuse_variants
+from .fields import ACTIVATIONS, activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
 from .parts import Part, Values, Weights
 
@@ -73,7 +73,8 @@ def text_values(values: dict[str, Any]) -> dict[str, Any]:
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return text_tower("clip", text_values(values), (512, 8, 2048), 49408, 77, "quick_gelu", 1e-5, causal=True)
+    usual = {"hidden": 512, "heads": 8, "ffn": 2048, "vocab": 49408, "positions": 77}
+    return text_tower("clip", text_values(values), usual, "quick_gelu", 1e-5, causal=True)
 
 
 def read_encoder(values: Values) -> Part:
@@ -89,20 +90,13 @@ def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig,
     return Part(config, NAMES, lambda config, weights: (config, _fold_quick_gelu(weights)), text=text)
 
 
-def text_tower(family: str, values: dict[str, Any], sizes: tuple[int, int, int], words: int, positions: int,
-               act: str, eps: float, *, causal: bool) -> ModelConfig:
-    """Return the encoder of CLIP or SigLIP; sizes: the defaults of D, H and F, and the others of V, P and so on."""
+def text_tower(family: str, values: dict[str, Any], usual: dict[str, Any], act: str, eps: float, *,
+               causal: bool) -> ModelConfig:
+    """Return the encoder of CLIP or SigLIP; usual: the defaults of `sizes`; act, eps: those of other keys."""
     refuse_variants(values)
-    hidden_size, num_heads = integer(values, "hidden_size", sizes[0]), integer(values, "num_attention_heads", sizes[1])
     return ModelConfig(
         family=family,
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
-        ffn_size=integer(values, "intermediate_size", sizes[2]),
-        vocab_size=integer(values, "vocab_size", words),
-        max_positions=integer(values, "max_position_embeddings", positions),
+        **sizes(values, **usual),
         embedding_norm=False,
         pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", eps),

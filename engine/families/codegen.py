@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base.errors import WeightsError, shown
+from ..base.errors import WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import gpt2
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
-    head_width,
     integer,
     merge_dialects,
     number,
     optional_integer,
     refuse_variants,
+    sizes,
 )
 from .names import Names
 from .parts import Part, Parts, Values, Weights, with_one_norm
@@ -53,8 +53,8 @@ GPTJ = Names(
     left_out=("score.", "qa_outputs."),
     buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
 )
-CODEGEN = replace(GPTJ, layer={**{name: own for name, own in GPTJ.layer.items() if own[-5:] not in ("query", "value")
-                                  and not own.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
+CODEGEN = replace(GPTJ, layer={**{name: ours for name, ours in GPTJ.layer.items() if ours[-5:] not in ("query", "value")
+                                  and not ours.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
 
 
 def read_generator(values: Values) -> Parts:
@@ -62,19 +62,14 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
     values = merge_dialects(values, gpt2.DIALECT)
-    width, heads, columns = (integer(values, key, default) for key, default in (
-        ("hidden_size", 4096), ("num_attention_heads", 16), ("rotary_dim", 64)))  # fmt: skip
-    if family == "codegen" and heads % _CORES:
-        raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shown(heads)}")
+    shape = sizes(values, hidden=4096, layers=28, heads=16, vocab=50400, positions=2048)
+    columns = integer(values, "rotary_dim", 64)
+    if family == "codegen" and shape["num_heads"] % _CORES:
+        raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shape['num_heads']}")
     config = ModelConfig(
         family=family,
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 28),
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 50400),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        **shape,
+        ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
         position_table=False,
         embedding_norm=False,
         norm_place="parallel",
@@ -91,12 +86,12 @@ def read_generator(values: Values) -> Parts:
 
 def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the weights with one norm, and queries, keys and values cut out of the parts of their tensor."""
-    found: Weights = {}
+    cut: Weights = {}
     for name, array in with_one_norm(config, weights)[1].items():
         if ".attention.qkv." in name and array.shape[:1] == (3 * config.num_heads * config.head_width,):
             parts = array.reshape(_CORES, len(_ORDER), -1, *array.shape[1:])
-            found |= {name.replace("qkv", own): np.ascontiguousarray(parts[:, i]).reshape(-1, *array.shape[1:])
-                      for i, own in enumerate(_ORDER)}
+            cut |= {name.replace("qkv", map): np.ascontiguousarray(parts[:, i]).reshape(-1, *array.shape[1:])
+                    for i, map in enumerate(_ORDER)}
         else:
-            found[name] = array
-    return config, found
+            cut[name] = array
+    return config, cut

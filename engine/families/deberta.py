@@ -36,7 +36,7 @@ _UNREAD = ("position_buckets", "norm_rel_ebd", "share_att_key", "conv_kernel_siz
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants({"talking_head": values.get("talking_head")}, {"talking_head": False})
-    own = {key: value for key, value in values.items() if key not in _UNREAD}
-    config = deberta_v2.read_config(_DEFAULTS | own)
+    read = {key: value for key, value in values.items() if key not in _UNREAD}
+    config = deberta_v2.read_config(_DEFAULTS | read)
     biases = tuple(name for name in LINEAR_MAPS if name != "key")
     return replace(config, family="deberta", biases=biases)

@@ -12,7 +12,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import RelativePositions
 from ..model.config import ModelConfig
 from . import heads
-from .fields import activation, boolean, head_width, integer, number, optional_integer, padding_id, refuse_variants
+from .fields import activation, boolean, integer, number, optional_integer, padding_id, refuse_variants, sizes
 from .names import Names
 
 NAMES = Names(
@@ -60,27 +60,20 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     # transformers ignores position_embedding_type here.
     refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
-    hidden_size, num_heads = integer(values, "hidden_size", 1536), integer(values, "num_attention_heads", 24)
-    width = head_width(hidden_size, num_heads)
-    for key, only in (("embedding_size", hidden_size), ("attention_head_size", width), ("conv_kernel_size", 0)):
+    shape = sizes(values, hidden=1536, layers=24, heads=24, ffn=6144, vocab=128100, positions=512)
+    for key, only in (("embedding_size", shape["hidden_size"]), ("attention_head_size", shape["head_width"]),
+                      ("conv_kernel_size", 0)):
         if optional_integer(values, key, only) != only:
             raise UnsupportedError(f"{key} {shown(values[key])} is not supported; only {only} is")
-    max_positions = integer(values, "max_position_embeddings", 512)
     return ModelConfig(
         family="deberta-v2",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 24),
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 6144),
-        vocab_size=integer(values, "vocab_size", 128100),
-        max_positions=max_positions,
+        **shape,
         position_table=boolean(values, "position_biased_input", True),
         token_types=integer(values, "type_vocab_size", 0),
         pad_token_id=padding_id(values, 0),
         norm_eps=number(values, "layer_norm_eps", 1e-7),
         activation=activation(values, "hidden_act"),
-        relative=_relative(values, max_positions),
+        relative=_relative(values, shape["max_positions"]),
     )
 
 

@@ -36,7 +36,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if not boolean(values, "use_bidirectional_attention", False):
         raise UnsupportedError("use_bidirectional_attention is not true: this gemma3_text is a language model, whose "
                                "tokens see no later token; load it with Generator")
-    return read_layers(values | {"use_bidirectional_attention": None})
+    return read_layers(values | {"use_bidirectional_attention": None})      # checked here; None is never refused
 
 
 def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig:
@@ -44,8 +44,8 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
 
     Raises `WeightsError` or `UnsupportedError`.
     """
-    own = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
-    fields.refuse_variants(values, SUPPORTED | own)
+    of_decoders = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
+    fields.refuse_variants(values, SUPPORTED | of_decoders)
     hidden_size, num_layers = integer(values, "hidden_size", 2304), integer(values, "num_hidden_layers", 26)
     scalar, window = number(values, "query_pre_attn_scalar", 256), integer(values, "sliding_window", 4096)
     if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):

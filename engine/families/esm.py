@@ -12,7 +12,7 @@ from ..base.errors import UnsupportedError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import heads
-from .fields import boolean, head_width, integer, number, padding_id, refuse_variants, rotary_theta
+from .fields import boolean, integer, number, padding_id, refuse_variants, rotary_theta, sizes
 from .names import Names
 
 NAMES = Names(
@@ -51,7 +51,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         raise UnsupportedError(f"position_embedding_type {shown(positions)} is not supported; supported are absolute "
                                "and rotary")
     refuse_variants(values, {"position_embedding_type": positions, "is_folding_model": False})
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
     stated = {key: value for key, value in values.items() if value is not None}
     table, drops = positions == "absolute", boolean(stated, "token_dropout", False)
     theta = None if table else rotary_theta(values, None, "rope_theta", 10000.0)
@@ -59,13 +58,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     padding = integer(values, "pad_token_id", -1) if table else padding_id(values, 1)
     return ModelConfig(
         family="esm",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 0),
-        max_positions=integer(values, "max_position_embeddings", 1026),
+        **sizes(values, ffn=3072, vocab=0, positions=1026),
         position_table=table,
         position_offset=padding + 1 if table else 0,
         pad_token_id=padding,

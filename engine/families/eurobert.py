@@ -7,7 +7,7 @@ from typing import Any
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import fields, heads
-from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer, padding_id
+from .fields import GATE_ACTIVATIONS, activation, boolean, number, optional_integer, padding_id
 from .names import Names
 
 NAMES = Names(
@@ -38,19 +38,12 @@ NAMES = Names(
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values)
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    shape = fields.sizes(values, ffn=3072, vocab=128256, positions=8192, head_dim=True)
     attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
-    width = optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads)
     return ModelConfig(
         family="eurobert",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
+        **shape,
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 128256),
-        max_positions=integer(values, "max_position_embeddings", 8192),
         position_table=False,
         embedding_norm=False,
         pad_token_id=padding_id(values, 128001),
@@ -60,5 +53,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(AttentionKind(**fields.rotary(values, None, "rope_theta", 10000.0, width)),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, None, "rope_theta", 10000.0, shape["head_width"])),),
     )

@@ -8,13 +8,13 @@ from ..base.errors import UnsupportedError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import bloom
-from .fields import activation, head_width, integer, merge_dialects, number, optional_integer, refuse_variants, rotary
+from .fields import activation, merge_dialects, number, optional_integer, refuse_variants, rotary, sizes
 from .parts import Part, Parts, Values, with_one_norm
 
 NAMES = replace(
     bloom.NAMES,
-    embeddings={name: own for name, own in bloom.NAMES.embeddings.items() if "layernorm" not in name},
-    layer={name: own for name, own in bloom.NAMES.layer.items() if name != "post_attention_layernorm"},
+    embeddings={name: ours for name, ours in bloom.NAMES.embeddings.items() if "layernorm" not in name},
+    layer={name: ours for name, ours in bloom.NAMES.layer.items() if name != "post_attention_layernorm"},
     joined_by_head=(),
 )
 _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True,
@@ -25,27 +25,22 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
     values = merge_dialects(values, bloom.DIALECT)
-    width, heads = integer(values, "hidden_size", 4544), integer(values, "num_attention_heads", 71)
-    own = head_width(width, heads)
+    shape = sizes(values, hidden=4544, layers=32, heads=71, vocab=65024, positions=2048)
     if values.get("num_ln_in_parallel_attn") not in (None, 1):
         raise UnsupportedError("num_ln_in_parallel_attn is not 1; only one norm for both parts of a layer is supported")
     config = ModelConfig(
         family="falcon",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 32),
-        num_heads=heads,
+        **shape,
         num_kv_heads=1,
-        head_width=own,
-        ffn_size=optional_integer(values, "ffn_hidden_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 65024),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        ffn_size=optional_integer(values, "ffn_hidden_size", 4 * shape["hidden_size"]),
         position_table=False,
         embedding_norm=False,
         norm_place="parallel",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=(),
         activation=activation(values, "activation", "gelu"),
-        attention_kinds=(AttentionKind(causal=True, **rotary(values, None, "rope_theta", 10000.0, own)),),
+        attention_kinds=(AttentionKind(causal=True, **rotary(values, None, "rope_theta", 10000.0,
+                                                             shape["head_width"])),),
         logits="tied",
     )
     return Parts(None, Part(config, NAMES, with_one_norm))

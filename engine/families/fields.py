@@ -206,7 +206,7 @@ def rotated_columns(values: dict[str, Any], width: int, share: float,
     if columns < 2 or columns % 2:
         raise WeightsError(f"{share_key} {share} rotates {columns} of the {shown(width)} columns of a head; expected a "
                            "share from 0 to 1 that gives an even number, 2 at least")
-    return values | {name: {own: value for own, value in rope.items() if own != "partial_rotary_factor"}
+    return values | {name: {key: value for key, value in rope.items() if key != "partial_rotary_factor"}
                      for name, rope in ropes.items()}, columns
 
 
@@ -263,6 +263,22 @@ def head_width(hidden_size: int, num_heads: int) -> int:
     if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
         raise WeightsError(f"hidden size {shown(hidden_size)} cannot be split into {shown(num_heads)} attention heads")
     return hidden_size // num_heads
+
+
+def sizes(values: dict[str, Any], hidden: int = 768, layers: int = 12, heads: int = 12, *, ffn: int | None = None,
+          vocab: int | None = None, positions: int | None = None, head_dim: bool = False) -> dict[str, Any]:
+    """Return the options of a `ModelConfig` for the sizes that most families have under the same keys.
+
+    hidden, layers, heads, ffn, vocab, positions: transformers' defaults; None leaves the option out. head_dim: whether
+    that key may state another width of a head than the equal share of the hidden size. Raises `WeightsError`.
+    """
+    width, count = integer(values, "hidden_size", hidden), integer(values, "num_attention_heads", heads)
+    stated = head_dim and optional_integer(values, "head_dim", 0)
+    further = (("ffn_size", "intermediate_size", ffn), ("vocab_size", "vocab_size", vocab),
+               ("max_positions", "max_position_embeddings", positions))
+    return {"hidden_size": width, "num_layers": integer(values, "num_hidden_layers", layers), "num_heads": count,
+            "head_width": stated or head_width(width, count),
+            **{option: integer(values, key, usual) for option, key, usual in further if usual is not None}}
 
 
 def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None = None) -> None:

@@ -8,7 +8,7 @@ from . import llama
 from .names import JOINED_GATE
 from .parts import Part, Parts, Values
 
-_LAYER = {name: own for name, own in llama.TIED.layer.items() if name not in ("mlp.gate_proj", "mlp.up_proj")}
+_LAYER = {name: ours for name, ours in llama.TIED.layer.items() if name not in ("mlp.gate_proj", "mlp.up_proj")}
 TIED = replace(llama.TIED, layer={**_LAYER, "mlp.gate_up_proj": "ffn.gate_up"}, joined=JOINED_GATE)
 
 

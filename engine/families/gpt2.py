@@ -11,7 +11,7 @@ import numpy as np
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import activation, boolean, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
+from .fields import activation, boolean, merge_dialects, number, optional_integer, refuse_variants, sizes
 from .names import Names
 from .parts import Part, Parts, Values, Weights
 
@@ -54,16 +54,11 @@ def read_generator(values: Values) -> Parts:
 def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:
     """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
     values = merge_dialects(values, DIALECT)
-    width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    shape = sizes(values, vocab=50257, positions=1024)
     return ModelConfig(
         family=family,
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 50257),
-        max_positions=integer(values, "max_position_embeddings", 1024),
+        **shape,
+        ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
         embedding_norm=False,
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),

@@ -8,7 +8,7 @@ from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import gpt2
-from .fields import activation, head_width, integer, merge_dialects, number, optional_integer, refuse_variants
+from .fields import activation, integer, merge_dialects, number, optional_integer, refuse_variants, sizes
 from .parts import Part, Parts, Values
 
 NAMES = replace(
@@ -35,19 +35,14 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
-    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 16)
-    layers, window = integer(values, "num_hidden_layers", 24), integer(values, "window_size", 256)
+    shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50257, positions=2048)
+    window = integer(values, "window_size", 256)
     if window < 1:
         raise WeightsError(f"window_size must be at least 1, not {shown(window)}")
     config = ModelConfig(
         family="gpt_neo",
-        hidden_size=width,
-        num_layers=layers,
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=optional_integer(values, "intermediate_size", 4 * width),
-        vocab_size=integer(values, "vocab_size", 50257),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        **shape,
+        ffn_size=optional_integer(values, "intermediate_size", 4 * shape["hidden_size"]),
         embedding_norm=False,
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
@@ -55,7 +50,7 @@ def read_generator(values: Values) -> Parts:
         activation=activation(values, "activation_function", "gelu_new"),
         attention_scale=1.0,
         attention_kinds=(AttentionKind(causal=True), AttentionKind(window - 1, causal=True)),
-        layer_kinds=_layer_kinds(values, layers),
+        layer_kinds=_layer_kinds(values, shape["num_layers"]),
         logits="tied",
     )
     return Parts(None, Part(config, NAMES))
@@ -68,16 +63,16 @@ def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
     """
     stated = values.get("attention_types")
     pairs = [[list(_TYPES), 12]] if stated is None else stated
-    found: list[int] = []
+    kinds: list[int] = []
     if isinstance(pairs, list):
         for pair in pairs:
             names, times = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
             if (not isinstance(names, list) or type(times) is not int or not all(name in _TYPES for name in names)
-                    or not 0 <= times * len(names) <= layers - len(found)):
+                    or not 0 <= times * len(names) <= layers - len(kinds)):
                 break
-            found += [_TYPES.index(name) for name in names] * times
+            kinds += [_TYPES.index(name) for name in names] * times
         else:
-            if len(found) == layers:
-                return tuple(found)
+            if len(kinds) == layers:
+                return tuple(kinds)
     raise WeightsError(f"attention_types must be pairs of a list of names, 'global' or 'local', and a number of times, "
                        f"{shown(layers)} layers in all, not {shown(stated)}")

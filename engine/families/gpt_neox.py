@@ -8,12 +8,11 @@ from .fields import (
     GATE_ACTIVATIONS,
     activation,
     boolean,
-    head_width,
-    integer,
     merge_dialects,
     number,
     partial_rotary,
     refuse_variants,
+    sizes,
 )
 from .names import JOINED_HEADS, Names
 from .parts import Part, Parts, Values
@@ -46,18 +45,11 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": False})
     values = merge_dialects(values, {"rotary_emb_base": "rope_theta"})
-    width, heads = integer(values, "hidden_size", 6144), integer(values, "num_attention_heads", 64)
-    own = head_width(width, heads)
-    rotary = partial_rotary(values, "rope_theta", 10000.0, own, 0.25, "rotary_pct")
+    shape = sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.25, "rotary_pct")
     config = ModelConfig(
         family="gpt_neox",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 44),
-        num_heads=heads,
-        head_width=own,
-        ffn_size=integer(values, "intermediate_size", 24576),
-        vocab_size=integer(values, "vocab_size", 50432),
-        max_positions=integer(values, "max_position_embeddings", 2048),
+        **shape,
         position_table=False,
         embedding_norm=False,
         norm_place="parallel" if boolean(values, "use_parallel_residual", True) else "pre",

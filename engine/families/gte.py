@@ -13,7 +13,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.positions import static_ntk
 from . import fields, heads
-from .fields import GATE_ACTIVATIONS, activation, head_width, integer, number, padding_id
+from .fields import GATE_ACTIVATIONS, activation, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
@@ -38,17 +38,10 @@ SUPPORTED = {"position_embedding_type": "rope", "logn_attention_scale": False, "
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    width = head_width(hidden_size, num_heads)
+    shape = fields.sizes(values, ffn=3072, vocab=250048, positions=8192)
     return ModelConfig(
         family="gte",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 250048),
-        max_positions=integer(values, "max_position_embeddings", 8192),
+        **shape,
         position_table=False,
         token_types=integer(values, "type_vocab_size", 1),
         pad_token_id=padding_id(values, 1),
@@ -56,7 +49,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         biases=("query", "key", "value", "output", "down"),
         activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(_attention(values, width),),
+        attention_kinds=(_attention(values, shape["head_width"]),),
     )
 
 

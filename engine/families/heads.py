@@ -181,7 +181,8 @@ def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarr
 def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise `WeightsError` if some tensors of a head are there and others are not.
 
-    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of one.
+    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of
+    a head: one was saved where the weight of its last layer is there, or of its first where the last is the word table.
     """
     for form in forms:
         last = form.layers[-1] if not form.layers[-1].tied else form.layers[0]
@@ -199,10 +200,12 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
     for layer in form.layers:
         weight = tensors.get(f"{layer.file}.weight")
         bias = next((tensors[name] for name in layer.names[1:] if name in tensors), None)
+        # transformers ties a layer also where the file has a weight of its own.
         tied = layer.tied and (weight is None or values.get("tie_word_embeddings", layer.ties) is not False)
+        dimensions = 1 if layer.norm else 2
         if weight is not None and not tied:
-            if weight.ndim != 2 - layer.norm:
-                raise WeightsError(f"{layer.file}.weight must have {2 - layer.norm} dimensions, not shape "
+            if weight.ndim != dimensions:
+                raise WeightsError(f"{layer.file}.weight must have {dimensions} dimensions, not shape "
                                    f"{list(weight.shape)}")
             weights[f"{layer.name}.weight"] = widened(weight)
         if bias is not None:
@@ -210,11 +213,17 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
         if layer.norm:
             steps.append(Norm(layer.name, config.norm_eps, bias is not None))
             continue
-        act = layer.activation
         size = config.vocab_size if tied or weight is None else len(weight)
-        steps.append(Linear(layer.name, size, bias is not None,
-                            config.activation if act is None else act if isinstance(act, str) else act(values), tied))
+        steps.append(Linear(layer.name, size, bias is not None, _activation(layer, values, config), tied))
     return steps, weights
+
+
+def _activation(layer: Layer, values: Values, config: ModelConfig) -> str:
+    """Return the activation of a layer: its own, one that config.json says, or that of the model."""
+    stated = layer.activation
+    if stated is None:
+        return config.activation
+    return stated if isinstance(stated, str) else stated(values)
 
 
 def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
@@ -259,16 +268,16 @@ def pair_function(values: Values, outputs: int) -> str:
 
     Raises `UnsupportedError` for a class of config.json that is not in `PAIR_FUNCTIONS`.
     """
-    own = values.get("sentence_transformers")
-    for key, stated in _stated_functions(values, own):
+    package = values.get("sentence_transformers")
+    for key, stated in _stated_functions(values, package):
         return function_of_class(key, stated)
     return "sigmoid" if outputs == 1 else "identity"
 
 
-def _stated_functions(values: Values, own: Any) -> Iterator[tuple[str, Any]]:
+def _stated_functions(values: Values, package: Any) -> Iterator[tuple[str, Any]]:
     """Yield the key and the value of each function that config.json states, the one that counts first."""
-    if isinstance(own, Mapping) and own.get("activation_fn") is not None:
-        yield "sentence_transformers.activation_fn", own["activation_fn"]
+    if isinstance(package, Mapping) and package.get("activation_fn") is not None:
+        yield "sentence_transformers.activation_fn", package["activation_fn"]
     if values.get("sbert_ce_default_activation_function") is not None:
         yield "sbert_ce_default_activation_function", values["sbert_ce_default_activation_function"]
 

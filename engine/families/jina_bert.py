@@ -16,7 +16,7 @@ from .names import JOINED_GATE
 NAMES = replace(
     bert.NAMES,
     layer={
-        **{name: own for name, own in bert.NAMES.layer.items() if not own.startswith("ffn.")},
+        **{name: ours for name, ours in bert.NAMES.layer.items() if not ours.startswith("ffn.")},
         "mlp.gated_layers": "ffn.gate_up",
         "mlp.wo": "ffn.down",
         "mlp.layernorm": "ffn.norm",

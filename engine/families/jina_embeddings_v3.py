@@ -12,7 +12,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import fields, heads
 from .adapters import merge_adapters, task_names
-from .fields import activation, head_width, integer, number, padding_id
+from .fields import activation, integer, number, padding_id
 from .names import EMBEDDINGS, FLASH_LAYER, JOINED_HEADS, POST_NORM_LAYER, Names
 from .parts import Part, Values
 
@@ -40,23 +40,16 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     task_names(values)
-    own = values.get("model_type") == "xlm-roberta"
-    key, theta = ("rotary_emb_base", 10000.0) if own else ("rope_theta", 20000.0)
-    hidden_size, num_heads = integer(values, "hidden_size", 1024), integer(values, "num_attention_heads", 16)
-    width = head_width(hidden_size, num_heads)
+    remote = values.get("model_type") == "xlm-roberta"
+    key, theta = ("rotary_emb_base", 10000.0) if remote else ("rope_theta", 20000.0)
+    shape = fields.sizes(values, hidden=1024, layers=24, heads=16, ffn=4096, vocab=250002, positions=8194)
     return ModelConfig(
         family="jina_embeddings_v3",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 24),
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 4096),
-        vocab_size=integer(values, "vocab_size", 250002),
-        max_positions=integer(values, "max_position_embeddings", 8194),
+        **shape,
         position_table=False,
         token_types=integer(values, "type_vocab_size", 1),
         pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act"),
-        attention_kinds=(AttentionKind(**fields.rotary(values, None, key, theta, width)),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, None, key, theta, shape["head_width"])),),
     )

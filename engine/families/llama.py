@@ -157,19 +157,19 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
     values = kind.defaults | values
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
     if "head_dim" in kind.defaults and family not in _NULL_HEADS:   # null is no number of columns, as in transformers
-        own = integer(values, "head_dim", 0)
+        head = integer(values, "head_dim", 0)
     else:
-        own = optional_integer(values, "head_dim", 0) or head_width(width, heads)
+        head = optional_integer(values, "head_dim", 0) or head_width(width, heads)
     biases = {name for key, maps in kind.biases.items() if boolean(values, key, False) for name in maps}
     layers = integer(values, "num_hidden_layers", 32)
     if late:
         first = integer(values, "max_window_layers", 28)
-        kinds, layer_kinds = _by_layer(values, kind, own, layers, lambda i: i >= first)
+        kinds, layer_kinds = _by_layer(values, kind, head, layers, lambda i: i >= first)
     elif kind.every is not None:
         every = kind.every
-        kinds, layer_kinds = _by_layer(values, kind, own, layers, lambda i: not every or (i + 1) % every != 0)
+        kinds, layer_kinds = _by_layer(values, kind, head, layers, lambda i: not every or (i + 1) % every != 0)
     else:
-        kinds, layer_kinds = _alike(values, kind, own), ()
+        kinds, layer_kinds = _alike(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)
     return ModelConfig(
         family=family,
@@ -177,7 +177,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
-        head_width=own,
+        head_width=head,
         head_norm=kind.head_norm,
         ffn_size=integer(values, "intermediate_size", 11008),
         vocab_size=integer(values, "vocab_size", 32000),

@@ -12,13 +12,13 @@ from .fields import (
     LAYER_TYPES,
     activation,
     boolean,
-    head_width,
     integer,
     layer_types,
     number,
     padding_id,
     refuse_variants,
     rotary,
+    sizes,
 )
 from .names import JOINED_GATE, JOINED_HEADS, Names
 
@@ -62,21 +62,15 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """
     # transformers ignores this key, and folders of the family have several values of it.
     refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    num_layers, local = integer(values, "num_hidden_layers", 22), integer(values, "local_attention", 128)
+    shape = sizes(values, layers=22, ffn=1152, vocab=50368, positions=8192)
+    local = integer(values, "local_attention", 128)
     if local < 0:
         raise UnsupportedError(f"local_attention {shown(local)} is not supported; it is a width of 0 or more")
     attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
-    width = head_width(hidden_size, num_heads)
+    width = shape["head_width"]
     return ModelConfig(
         family="modernbert",
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 1152),
-        vocab_size=integer(values, "vocab_size", 50368),
-        max_positions=integer(values, "max_position_embeddings", 8192),
+        **shape,
         position_table=False,
         pad_token_id=padding_id(values, 50283),
         norm_eps=number(values, "norm_eps", 1e-5),
@@ -90,7 +84,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
             AttentionKind(**rotary(values, LAYER_TYPES[0], "global_rope_theta", 160000.0, width)),
             AttentionKind(local // 2, **rotary(values, LAYER_TYPES[1], "local_rope_theta", 10000.0, width)),
         ),
-        layer_kinds=_layer_kinds(values, num_layers),
+        layer_kinds=_layer_kinds(values, shape["num_layers"]),
     )
 
 
@@ -99,7 +93,7 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
         raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
-    kinds, by_number = (layer_types(own, num_layers, lambda i: i % every != 0) for own in (values, {}))
+    kinds, by_number = (layer_types(settings, num_layers, lambda i: i % every != 0) for settings in (values, {}))
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import head_width, integer, merge_dialects, number, refuse_variants
+from .fields import integer, merge_dialects, number, refuse_variants, sizes
 from .names import JOINED_HEADS, Names
 from .parts import Part, Parts, Values
 
@@ -39,15 +39,11 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, _SUPPORTED)
     refuse_variants(attention, _ATTENTION)
     values = merge_dialects(values, _DIALECT)
-    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 16)
+    shape = sizes(values, hidden=2048, layers=24, heads=16, vocab=50368)
     config = ModelConfig(
         family="mpt",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 24),
-        num_heads=heads,
-        head_width=head_width(width, heads),
-        ffn_size=width * integer(values, "expansion_ratio", 4),
-        vocab_size=integer(values, "vocab_size", 50368),
+        **shape,
+        ffn_size=shape["hidden_size"] * integer(values, "expansion_ratio", 4),
         max_positions=integer(values, "max_seq_len", 2048),
         position_table=False,
         embedding_norm=False,

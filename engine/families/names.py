@@ -74,8 +74,8 @@ class Names:
     layers: str | tuple[str, ...]
     """The part of a tensor name before the layer's number; several for several dialects."""
     layer: Mapping[str, str]
-    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`, or of
-    a whole tensor whose name has no such end."""
+    """Canonical form of the part of a tensor name between the layer's number and the final `.weight`, `.bias` or
+    `.lambda1` (a scale of DINOv2's layers), or of a whole tensor whose name has no such end."""
     left_out: tuple[str, ...]
     """Prefixes of the names of buffers, and of task heads that the engine does not run."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Names:
         for prefix in _WRAPPERS:
             bare = bare.removeprefix(prefix)
         bare = next((bare.removeprefix(prefix) for prefix in _each(self.prefix) if bare.startswith(prefix)), bare)
-        if canonical := next((own for own, copies in self.copies.items() if bare in copies), None):
+        if canonical := next((ours for ours, copies in self.copies.items() if bare in copies), None):
             return _copy(canonical, bare)
         bare = _in_new_words(bare)
         if bare in self._of_heads:

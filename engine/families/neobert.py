@@ -8,7 +8,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import fields
-from .fields import head_width, integer, number, optional_integer
+from .fields import integer, number, optional_integer, sizes
 from .names import JOINED_GATE, JOINED_HEADS, Names
 
 NAMES = Names(
@@ -37,19 +37,15 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     fields.refuse_variants(values, SUPPORTED)
     if str(values.get("hidden_act", "swiglu")).lower() != "swiglu":
         raise UnsupportedError(f"hidden_act {shown(values['hidden_act'])} is not supported; only 'swiglu' is")
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    width, intermediate_size = head_width(hidden_size, num_heads), integer(values, "intermediate_size", 3072)
+    shape = sizes(values, layers=28, vocab=30522)
+    width, intermediate_size = shape["head_width"], integer(values, "intermediate_size", 3072)
     if optional_integer(values, "dim_head", width) != width:
         raise WeightsError(f"dim_head {shown(values['dim_head'])} and hidden_size / num_attention_heads = {width} "
                            "disagree")
     return ModelConfig(
         family="neobert",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 28),
-        num_heads=num_heads,
-        head_width=width,
+        **shape,
         ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,
-        vocab_size=integer(values, "vocab_size", 30522),
         max_positions=integer(values, "max_length", 1024),
         position_table=False,
         embedding_norm=False,

@@ -12,7 +12,7 @@ from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from . import fields, heads
-from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
@@ -53,25 +53,19 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     Raises `WeightsError` or `UnsupportedError`.
     """
     fields.refuse_variants(values, SUPPORTED)
-    own = "n_embd" in values and "hidden_size" not in values
-    if number(values, "rotary_emb_fraction", 0.0 if own else 1.0) != 1.0:
+    remote = "n_embd" in values and "hidden_size" not in values
+    if number(values, "rotary_emb_fraction", 0.0 if remote else 1.0) != 1.0:
         raise UnsupportedError("rotary_emb_fraction must be 1; a head that is not rotated as a whole is not supported")
     if optional_integer(values, "moe_every_n_layers", 0) > 0:
         raise UnsupportedError(f"moe_every_n_layers {values['moe_every_n_layers']} is not supported; only 0 is")
-    qkv, fc1, fc2 = (boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
-    act, positions = _activation(values, own), _max_positions(values)
+    qkv, fc1, fc2 = (boolean(values, f"{name}_bias", remote) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
+    act, positions = _activation(values, remote), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
-    width = optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads)
-    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if own else 1000.0, width)
+    shape = fields.sizes(values, ffn=3072, vocab=30528, head_dim=True)
+    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
     return ModelConfig(
         family="nomic_bert",
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=width,
-        ffn_size=integer(values, "intermediate_size", 3072),
-        vocab_size=integer(values, "vocab_size", 30528),
+        **shape,
         max_positions=positions,
         position_table=False,
         token_types=integer(values, "type_vocab_size", 2),
@@ -84,16 +78,16 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def _activation(values: dict[str, Any], own: bool) -> str:
+def _activation(values: dict[str, Any], remote: bool) -> str:
     """Return the activation of the gate; in the model's own code, only an activation named ...glu has a gate."""
     new = activation(values, "hidden_act", "silu", GATE_ACTIVATIONS)
-    if "activation_function" not in values and not own:
+    if "activation_function" not in values and not remote:
         return new
-    found = activation(values, "activation_function", "gelu_new", {"swiglu": "silu", "geglu": "gelu"})
-    if "hidden_act" in values and new != found:
+    old = activation(values, "activation_function", "gelu_new", {"swiglu": "silu", "geglu": "gelu"})
+    if "hidden_act" in values and new != old:
         raise WeightsError(f"activation_function {values['activation_function']!r} and hidden_act "
                            f"{values['hidden_act']!r} disagree; remove the wrong one")
-    return found
+    return old
 
 
 def _max_positions(values: dict[str, Any]) -> int:

@@ -18,8 +18,8 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"clip_qkv": None})
     config = replace(llama.read_config(values, "olmo"), norm="layer", norm_bias=False, norm_eps=1e-5)
     names = llama.names_of(config)
-    names = replace(names, embeddings={name: own for name, own in names.embeddings.items() if "norm" not in name},
-                    layer={name: own for name, own in names.layer.items() if "norm" not in name})
+    names = replace(names, embeddings={name: ours for name, ours in names.embeddings.items() if "norm" not in name},
+                    layer={name: ours for name, ours in names.layer.items() if "norm" not in name})
     return Parts(None, Part(config, names, _with_norms))
 
 

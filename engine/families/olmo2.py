@@ -11,7 +11,7 @@ from dataclasses import replace
 from . import llama
 from .parts import Part, Parts, Values
 
-_LAYER = {name: own for name, own in llama.TIED.layer.items() if not name.endswith("layernorm")}
+_LAYER = {name: ours for name, ours in llama.TIED.layer.items() if not name.endswith("layernorm")}
 TIED = replace(llama.TIED, layer={**_LAYER, "post_attention_layernorm": "attention.post_norm",
                                   "post_feedforward_layernorm": "ffn.post_norm"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.errors import UnsupportedError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
-from .fields import activation, boolean, head_width, integer, refuse_variants
+from .fields import activation, boolean, integer, refuse_variants, sizes
 from .names import Names
 from .parts import Part, Parts, Values
 
@@ -41,18 +41,15 @@ _SUPPORTED = {"do_layer_norm_before": True, "_remove_final_layer_norm": False, "
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, _SUPPORTED)
-    width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    shape = sizes(values, vocab=50272)
+    width = shape["hidden_size"]
     if values.get("word_embed_proj_dim") not in (None, width):
         raise UnsupportedError(f"word_embed_proj_dim = {shown(values['word_embed_proj_dim'])} is not supported; only "
                                f"hidden_size, {width}, is: the engine has no map behind the last layer")
     config = ModelConfig(
         family="opt",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=heads,
-        head_width=head_width(width, heads),
+        **shape,
         ffn_size=integer(values, "ffn_dim", 3072),
-        vocab_size=integer(values, "vocab_size", 50272),
         max_positions=integer(values, "max_position_embeddings", 2048) + _OFFSET,
         position_offset=_OFFSET,
         embedding_norm=False,

@@ -44,8 +44,8 @@ class Part:
 
     def take(self, weights: Mapping[str, np.ndarray]) -> tuple[ModelConfig, Weights]:
         """Return the configuration and the weights of this part, from tensors that `names.rename` has named."""
-        config, found = self.finish(self.config, dict(weights))
-        return config, self.names.split(found, config)
+        config, finished = self.finish(self.config, dict(weights))
+        return config, self.names.split(finished, config)
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Family:
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Give attention and feed-forward of a parallel layer the one norm that both read, as `Part.finish`."""
-    own = {name.replace(".attention.norm.", ".ffn.norm."): array for name, array in weights.items()
-           if ".attention.norm." in name}
-    if both := own.keys() & weights.keys():
+    copied = {name.replace(".attention.norm.", ".ffn.norm."): array for name, array in weights.items()
+              if ".attention.norm." in name}
+    if both := copied.keys() & weights.keys():
         raise WeightsError(f"the weights hold a tensor for {min(both)}, and the config says that attention and "
                            "feed-forward read the same norm; one of them is wrong")
-    return config, weights | own
+    return config, weights | copied
 
 
 class PlainEncoder(Protocol):

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    head_width,
-    integer,
-    number,
-    optional_integer,
-    partial_rotary,
-    refuse_variants,
-)
+from .fields import GATE_ACTIVATIONS, activation, number, optional_integer, partial_rotary, refuse_variants, sizes
 from .names import Names
 from .parts import Part, Parts, Values, with_one_norm
 
@@ -43,24 +34,18 @@ NAMES = Names(
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False, "tie_word_embeddings": False})
-    width, heads = integer(values, "hidden_size", 2048), integer(values, "num_attention_heads", 32)
-    own = head_width(width, heads)
+    shape = sizes(values, hidden=2048, layers=24, heads=32, ffn=8192, vocab=51200, positions=2048)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.5)
     config = ModelConfig(
         family="phi",
-        hidden_size=width,
-        num_layers=integer(values, "num_hidden_layers", 24),
-        num_heads=heads,
+        **shape,
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
-        head_width=own,
-        ffn_size=integer(values, "intermediate_size", 8192),
-        vocab_size=integer(values, "vocab_size", 51200),
-        max_positions=integer(values, "max_position_embeddings", 2048),
         position_table=False,
         embedding_norm=False,
         norm_place="parallel",
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act", "gelu_new", GATE_ACTIVATIONS),
-        attention_kinds=(AttentionKind(causal=True, **partial_rotary(values, "rope_theta", 10000.0, own, 0.5)),),
+        attention_kinds=(AttentionKind(causal=True, **rotary),),
         logits="own",
         logits_bias=True,
     )

@@ -17,8 +17,8 @@ from . import fields, llama
 from .names import JOINED_GATE, JOINED_HEADS
 from .parts import Part, Parts, Values
 
-_LAYER = {name: own for name, own in llama.TIED.layer.items()
-          if name.startswith(("input", "post")) or own.endswith(("output", "down"))}
+_LAYER = {name: ours for name, ours in llama.TIED.layer.items()
+          if name.startswith(("input", "post")) or ours.endswith(("output", "down"))}
 TIED = replace(
     llama.TIED,
     layer={**_LAYER, "self_attn.qkv_proj": "attention.qkv", "mlp.gate_up_proj": "ffn.gate_up"},
@@ -70,6 +70,6 @@ def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int
     frequencies = [float(power(kind.rotary_theta, -2 * i / width)) / value for i, value in enumerate(divisors)]
     longer = fields.number(scaling, "factor", config.max_positions / trained)
     factor = math.sqrt(1 + float(log(longer)) / float(log(trained))) if longer > 1.0 else 1.0
-    own = replace(kind, rotary_frequencies=tuple(frequencies),
-                  rotary_factor=fields.number(scaling, "attention_factor", factor))
-    return replace(config, attention_kinds=(own,))
+    scaled = replace(kind, rotary_frequencies=tuple(frequencies),
+                     rotary_factor=fields.number(scaling, "attention_factor", factor))
+    return replace(config, attention_kinds=(scaled,))

@@ -23,8 +23,9 @@ def read_generator(values: Values) -> Parts:
     config = llama.read_config(values, "smollm3")
     rotates = _rotating(values, config.num_layers)
     if not all(rotates):
+        # Llama's one kind, 0, rotates, and the new kind, 1, does not.
         config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
-                         layer_kinds=tuple(int(not own) for own in rotates))
+                         layer_kinds=tuple(int(not turns) for turns in rotates))
     return Parts(None, Part(config, llama.names_of(config)))
 
 
@@ -35,6 +36,6 @@ def _rotating(values: Values, num_layers: int) -> list[bool]:
         if every < 1:
             raise WeightsError(f"no_rope_layer_interval must be at least 1, not {shown(every)}")
         return [(i + 1) % every != 0 for i in range(num_layers)]
-    if not isinstance(stated, list) or len(stated) != num_layers or not all(own in (0, 1) for own in stated):
+    if not isinstance(stated, list) or len(stated) != num_layers or not all(turns in (0, 1) for turns in stated):
         raise WeightsError(f"no_rope_layers must be a list of {num_layers} numbers, 0 or 1, not {shown(stated)}")
-    return [own == 1 for own in stated]
+    return [turns == 1 for turns in stated]

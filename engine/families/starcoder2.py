@@ -7,7 +7,7 @@ from dataclasses import replace
 from . import llama
 from .parts import Part, Parts, Values
 
-_LAYER = {name: own for name, own in llama.TIED.layer.items() if not name.startswith("mlp.")}
+_LAYER = {name: ours for name, ours in llama.TIED.layer.items() if not name.startswith("mlp.")}
 TIED = replace(llama.TIED, embeddings={**llama.TIED.embeddings, "norm.bias": "final_norm.bias"},
                layer={**_LAYER, "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"})
 

@@ -52,17 +52,17 @@ NAMES = Names(
     heads=(TAGS,),
 )
 
-_CROSS = {f"layer.1.EncDecAttention.{name}": f"cross.{own}" for name, own in
+_CROSS = {f"layer.1.EncDecAttention.{name}": f"cross.{ours}" for name, ours in
           (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output"))}  # fmt: skip
 DECODER = Names(
     prefix="transformer.",
     embeddings={
-        **{name.replace("encoder.", "decoder."): own for name, own in NAMES.embeddings.items()},
+        **{name.replace("encoder.", "decoder."): ours for name, ours in NAMES.embeddings.items()},
         "lm_head.weight": "logits.weight",
     },
     layers="decoder.block.",
     layer={
-        **{name.replace("layer.1.", "layer.2."): own for name, own in NAMES.layer.items()},
+        **{name.replace("layer.1.", "layer.2."): ours for name, ours in NAMES.layer.items()},
         "layer.1.layer_norm": "cross.norm",
         **_CROSS,
     },
@@ -85,7 +85,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     refuse_variants(values)
     family = values.get("model_type", "t5")
     values = ({} if family == "t5" else MT5) | merge_dialects(values, DIALECT)
-    own, gated = _feed_forward(values)
+    act, gated = _feed_forward(values)
     return ModelConfig(
         family=str(family),
         hidden_size=integer(values, "d_model", 512),
@@ -101,7 +101,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_place="pre",
         norm_eps=number(values, "layer_norm_epsilon", 1e-6),
         biases=(),
-        activation=own,
+        activation=act,
         gated=gated,
         attention_scale=1.0,
         attention_bias="buckets",
@@ -118,7 +118,7 @@ def read_encoder(values: Values) -> Part:
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, own_logits))
+    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, untied_where_stored))
 
 
 def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
@@ -140,7 +140,7 @@ def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
     )
 
 
-def own_logits(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Give the decoder logits of its own where the file has them; whether the config ties them does not say it."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
@@ -153,9 +153,9 @@ def _feed_forward(values: dict[str, Any]) -> tuple[str, bool]:
                                "an activation after 'gated-'")
     name, gated = stated.removeprefix("gated-"), "-" in stated
     name = "gelu_new" if stated == "gated-gelu" else name
-    own = activation({"feed_forward_proj": name}, "feed_forward_proj", supported=GATE_ACTIVATIONS)
-    if (activation(values, "dense_act_fn", name, GATE_ACTIVATIONS) != own
+    act = activation({"feed_forward_proj": name}, "feed_forward_proj", supported=GATE_ACTIVATIONS)
+    if (activation(values, "dense_act_fn", name, GATE_ACTIVATIONS) != act
             or boolean(values, "is_gated_act", gated) != gated):  # fmt: skip
         raise WeightsError(f"feed_forward_proj {stated} and dense_act_fn {shown(values.get('dense_act_fn'))} with "
                            f"is_gated_act {shown(values.get('is_gated_act'))} disagree; remove the wrong ones")
-    return own, gated
+    return act, gated

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import t5
+from .names import Names
 from .parts import Part, Parts, Values
 
-NAMES = replace(
-    t5.NAMES,
-    embeddings={name: own for name, own in t5.NAMES.embeddings.items() if own != "distance_bias.weight"},
-    layer={**t5.NAMES.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
-)
-DECODER = replace(
-    t5.DECODER,
-    embeddings={name: own for name, own in t5.DECODER.embeddings.items() if own != "distance_bias.weight"},
-    layer={**t5.DECODER.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
-)
+
+def _biases_in_layers(names: Names) -> Names:
+    """Return T5's names with a table of biases in every layer, in place of one for all of them."""
+    return replace(
+        names,
+        embeddings={name: ours for name, ours in names.embeddings.items() if ours != "distance_bias.weight"},
+        layer={**names.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
+    )
+
+
+NAMES, DECODER = _biases_in_layers(t5.NAMES), _biases_in_layers(t5.DECODER)
 
 
 def read_encoder(values: Values) -> Part:
@@ -27,4 +29,4 @@ def read_encoder(values: Values) -> Part:
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(encoder, Part(t5.decoder_config(values, encoder.config), DECODER, t5.own_logits))
+    return Parts(encoder, Part(t5.decoder_config(values, encoder.config), DECODER, t5.untied_where_stored))

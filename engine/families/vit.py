@@ -16,7 +16,7 @@ from ..base.errors import UnsupportedError, WeightsError
 from ..model.config import LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
-from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, refuse_variants
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .names import JOINED_GATE, Names
 from .parts import Part, Values, Weights
 
@@ -71,18 +71,15 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     plain = values.get("model_type") == "vit"
-    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    shape = sizes(values)
     gated = not plain and boolean(values, "use_swiglu_ffn", False)
     if not plain and boolean(values, "apply_layernorm", True) is not True:
         raise UnsupportedError("apply_layernorm = false is not supported; only true is")
-    ffn_size = integer(values, "intermediate_size", 3072) if plain else _ffn_size(values, hidden_size, gated)
+    ffn_size = integer(values, "intermediate_size", 3072) if plain else _ffn_size(values, shape["hidden_size"], gated)
     biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else LINEAR_MAPS[3:]
     return ModelConfig(
         family=str(values.get("model_type")),
-        hidden_size=hidden_size,
-        num_layers=integer(values, "num_hidden_layers", 12),
-        num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
+        **shape,
         ffn_size=ffn_size,
         embedding_norm=False,
         position_table=False,

@@ -45,7 +45,7 @@ NAMES = Names(
 )
 DECODER = replace(
     bart.DECODER,
-    embeddings={name: own for name, own in bart.DECODER.embeddings.items() if own != "embeddings.word"},
+    embeddings={name: ours for name, ours in bart.DECODER.embeddings.items() if ours != "embeddings.word"},
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "proj_out.weight")},
 )
 _BIASES = ("query", "value", "output", "up", "down")

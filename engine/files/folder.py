@@ -19,6 +19,7 @@ ADVICE = "copy the model's folder again from its source"
 """The end of a message about a damaged file of a folder."""
 
 _LONGEST_NAME = 1000
+"""Limit on the characters of a path that a file of the folder states."""
 
 
 class Reader(Protocol):
@@ -26,7 +27,10 @@ class Reader(Protocol):
 
     def __call__(self, path: Path, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                  memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the tensors of one file under their new names."""
+        """Return the tensors of one file under their new names, without those for which `rename` returns None.
+
+        keep_float16, memory: as in `ModelFolder.tensors`.
+        """
 
 
 FORMATS: dict[str, Reader] = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_checkpoint}
@@ -42,7 +46,7 @@ class ModelFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._texts: dict[str, bytes] = {}
+        self._contents: dict[str, bytes] = {}
 
     def __str__(self) -> str:
         return str(self.path)
@@ -75,9 +79,9 @@ class ModelFolder:
 
     def _text(self, name: str) -> bytes:
         """Return the contents of a JSON file, which are kept: a value takes up to 30 times the memory of its text."""
-        if name not in self._texts:
-            self._texts[name] = self.read_bytes(name, MAX_JSON)
-        return self._texts[name]
+        if name not in self._contents:
+            self._contents[name] = self.read_bytes(name, MAX_JSON)
+        return self._contents[name]
 
     def read_bytes(self, name: str, limit: int) -> bytes:
         """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""
@@ -97,11 +101,11 @@ class ModelFolder:
 
     def weight_files(self) -> list[str]:
         """Return the names of the files that `tensors` reads, the index of a split one first; none without weights."""
-        found = self._weights()
-        if found is None or not found.endswith(_INDEX):
-            return [] if found is None else [found]
-        with self.naming(found):
-            return [found, *shard_names(self.read_object(found), found)]
+        weights = self._weights()
+        if weights is None or not weights.endswith(_INDEX):
+            return [] if weights is None else [weights]
+        with self.naming(weights):
+            return [weights, *shard_names(self.read_object(weights), weights)]
 
     def _weights(self) -> str | None:
         """Return the name of the file of weights, or of the index of a split one; None if there is neither."""
@@ -109,7 +113,7 @@ class ModelFolder:
 
     def tensors(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the weights, read as `read_safetensors` describes."""
+        """Return the weights, read as `read_safetensors` describes; `rename` returns None for a tensor to leave out."""
         name = self._weights()
         if name is None:
             raise WeightsError(f"{self}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under "
@@ -139,11 +143,11 @@ def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] =
         shards = shard_names(parse_object(read_bytes(index, MAX_JSON)), index.name)
     arrays: dict[str, np.ndarray] = {}
     for shard in shards:
-        found = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
+        shard_arrays = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
         with naming(index, ADVICE):
-            if twice := sorted(arrays.keys() & found.keys()):
+            if twice := sorted(arrays.keys() & shard_arrays.keys()):
                 raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
-        arrays |= found
+        arrays |= shard_arrays
     return arrays
 
 

@@ -47,12 +47,12 @@ def named_parts(name: str) -> list[str]:
 
 def check_parts(settings: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> None:
     """Raise `FormatError` unless the files belong together; settings, names: the settings and the tensors of each."""
-    wrong = [str(i + 1) for i, own in enumerate(settings)
-             if own.get("split.no") != i or own.get("split.count") != len(settings)]  # fmt: skip
+    wrong = [str(i + 1) for i, part in enumerate(settings)
+             if part.get("split.no") != i or part.get("split.count") != len(settings)]  # fmt: skip
     if wrong:
         raise FormatError(f"the files {listed(wrong)} of {len(settings)} state another place in the model than their "
                           "names do")
-    every = [name for own in names for name in own]
+    every = [name for part in names for name in part]
     if len(set(every)) != len(every):
         raise FormatError("two of its files have a tensor of the same name")
     stated = settings[0].get("split.tensors.count", len(every))

@@ -124,16 +124,16 @@ def _open_archive(data: mmap) -> tuple[Any, _Contents]:
         raise FormatError("it was written on a big-endian machine, which is not supported")
     if members[f"{root}data.pkl"].size > MAX_PICKLE:
         raise FormatError(f"its data.pkl has more than {MAX_PICKLE:,} bytes")
-    found: dict[str, memoryview] = {}
+    cached: dict[str, memoryview] = {}
 
     def contents(storage: _Storage) -> memoryview:
-        if storage.key not in found:
+        if storage.key not in cached:
             member = members.get(f"{root}data/{storage.key}")
             if member is None:
                 raise FormatError(f"the archive lacks the storage {shown(storage.key)}")
             _check_size(storage, member.size)
-            found[storage.key] = read_member(data, member)
-        return found[storage.key]
+            cached[storage.key] = read_member(data, member)
+        return cached[storage.key]
 
     value, _ = read_pickle(read_member(data, members[f"{root}data.pkl"]), _NAMES, _Storages().find)
     return value, contents
@@ -161,17 +161,17 @@ def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
         raise FormatError("it was written on a big-endian machine, which is not supported")
     if type(keys) is not list or not all(type(key) is str for key in keys) or sorted(keys) != sorted(storages.known):
         raise FormatError("its list of storages does not fit its tensors")
-    rest, found = rest[size:], {}
+    rest, contents = rest[size:], {}
     for key in keys:
         storage = storages.known[key]
         _check_size(storage, int.from_bytes(rest[:8], "little") * _itemsize(storage))
         end = 8 + storage.size * _itemsize(storage)
         if end > len(rest):
             raise FormatError("the file is cut short")
-        found[key], rest = rest[8:end], rest[end:]
+        contents[key], rest = rest[8:end], rest[end:]
     if len(rest):
         raise FormatError(f"{len(rest):,} bytes follow its last storage")
-    return value, lambda storage: found[storage.key]
+    return value, lambda storage: contents[storage.key]
 
 
 class _Storages:

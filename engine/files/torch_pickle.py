@@ -95,10 +95,10 @@ class _Machine:
 
     def line(self) -> str:
         """Return the text up to the next line feed."""
-        found = bytes(self.data[self.position:self.position + MAX_NAME]).find(b"\n")
-        if found < 0:
+        length = bytes(self.data[self.position:self.position + MAX_NAME]).find(b"\n")
+        if length < 0:
             raise FormatError("the pickle has a name without end")
-        line = self.text(found)
+        line = self.text(length)
         self.position += 1
         return line
 

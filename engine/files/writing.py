@@ -84,16 +84,16 @@ def _is_ours(descriptor: int, path: Path) -> bool:
     """Lock an open file; return False if another process writes it, or if it may be more than our own leftover."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found, named = os.fstat(descriptor), path.lstat()
+        opened, named = os.fstat(descriptor), path.lstat()
     except OSError:
         return False
-    same = (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino)
-    return same and stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
+    same = (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
+    return same and stat.S_ISREG(opened.st_mode) and opened.st_nlink == 1 and opened.st_uid == os.geteuid()
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
-    own = os.fstat(descriptor)
-    if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):
+    new = os.fstat(descriptor)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with suppress(OSError):  # only root may give a file away
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

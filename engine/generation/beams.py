@@ -43,24 +43,24 @@ class BeamGroup(PathGroup):
         sums, rows, tokens = self._candidates(paths, scores, first, counts)
         live: list[Path] = []
         for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
-            own = paths[begin : begin + count]
-            new = own[0].length + 1 - len(work.prompt)
-            full = own[0].length + 1 >= work.limit
+            parents = paths[begin : begin + count]
+            new = parents[0].length + 1 - len(work.prompt)
+            full = parents[0].length + 1 >= work.limit
             if len(work.finished) < W <= len(columns[2]) and columns[2][W - 1] > -np.inf and not full and \
                     work.ends_at.isdisjoint(columns[1][:W]):        # the first W candidates are the live beams
-                live += _continued(paths, begin, own, [*zip(*columns, strict=True)][:W], outcome)
+                live += _continued(paths, begin, parents, [*zip(*columns, strict=True)][:W], outcome)
                 continue
-            found = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]
-            ends = [full or token in work.ends_at for _, token, _ in found]
-            for (row, token, total), end in zip(found[:W], ends, strict=False):
+            candidates = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]
+            ends = [full or token in work.ends_at for _, token, _ in candidates]
+            for (row, token, total), end in zip(candidates[:W], ends, strict=False):
                 if end:
                     _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty))
-            beams = [each for each, end in zip(found, ends, strict=True) if not end][:W]
+            beams = [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
             if beams and not _is_over(work, beams[0][2], new):
-                live += _continued(paths, begin, own, beams, outcome)
+                live += _continued(paths, begin, parents, beams, outcome)
                 continue
             if not work.finished:  # every continuation is forbidden
-                work.finished = [*sorted((work.result(path) for path in own), key=_worst_last)]
+                work.finished = [*sorted((work.result(path) for path in parents), key=_worst_last)]
             results = outcome.done[work] = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
             outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
         return live
@@ -82,6 +82,7 @@ class BeamGroup(PathGroup):
             sums = padded
         sums = sums.reshape(len(first), beams * k)
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
+        # A padded slot, whose sum is -inf, may lie behind the last row.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 
@@ -89,11 +90,12 @@ class BeamGroup(PathGroup):
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
             changed = self.changed(scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
-            # Also where nothing changed: other requests of the batch decide whether there are changes.
+            # A request is renormalized whether or not its own scores changed: all of them are in `changed`, because
+            # one request of the batch needs its logits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
             if rows:
-                own = changed[rows]
-                changed[rows] = own - log_sum_exp(own, self.exp)[:, None]
+                logits = changed[rows]
+                changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:
@@ -113,9 +115,9 @@ class BeamGroup(PathGroup):
         return values, ids
 
 
-def _continued(paths: list[Path], begin: int, own: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
+def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
                ) -> list[Path]:
-    """Return the live beams of a request. own: its old ones, from the row `begin` on.
+    """Return the live beams of a request. parents: its old ones, from the row `begin` on.
 
     beams: (row, token, sum) of each new one, best first.
 
@@ -127,8 +129,8 @@ def _continued(paths: list[Path], begin: int, own: list[Path], beams: list[tuple
         child.append(token)
         child.total = total
         children.append(child)
-    if len(last) < len(own):
-        outcome.left += [path for row, path in enumerate(own, begin) if row not in last]
+    if len(last) < len(parents):
+        outcome.left += [path for row, path in enumerate(parents, begin) if row not in last]
     return children
 
 
@@ -160,10 +162,10 @@ def _is_over(work: Generation, total: float, new: int) -> bool:
 
 def _runs(paths: list[Path]) -> list[tuple[Generation, int, int]]:
     """Return the requests of rows, the first row of each, and the number of its rows."""
-    found: list[tuple[Generation, int, int]] = []
+    runs: list[tuple[Generation, int, int]] = []
     for i, path in enumerate(paths):
-        if found and found[-1][0] is path.work:
-            found[-1] = found[-1][0], found[-1][1], found[-1][2] + 1
+        if runs and runs[-1][0] is path.work:
+            runs[-1] = runs[-1][0], runs[-1][1], runs[-1][2] + 1
         else:
-            found.append((cast(Generation, path.work), i, 1))
-    return found
+            runs.append((cast(Generation, path.work), i, 1))
+    return runs

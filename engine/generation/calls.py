@@ -82,8 +82,8 @@ def score(
     for i, (request, ids) in enumerate(zip(requests, continuations, strict=True)):
         with located(_place(places, i)):
             works.append(Scoring(stepper, request, ids, temperature, seen, lengths))
-    found: list[Any] = generate(stepper, works, budget=budget, stop=stop, traffic=traffic, places=places)
-    return found
+    scores: list[Any] = generate(stepper, works, budget=budget, stop=stop, traffic=traffic, places=places)
+    return scores
 
 
 def last_logits(

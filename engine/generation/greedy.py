@@ -42,11 +42,12 @@ class SingleGroup(PathGroup):
         children, rows = self._children(paths)
         tokens, log_p, dead = self._next([path.work for path in paths], children, rows, scores, outcome)
         live = []
-        for path, token, own, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(), strict=True):
+        for path, token, token_log_p, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(),
+                                                     strict=True):
             work = cast(Generation, path.work)
             if work in outcome.failed:
                 continue
-            ended, total = is_dead or token in work.ends_at, path.total + own
+            ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
                 outcome.tokens.append((work, path.sample, token))
                 if path.length + 1 < work.limit:
@@ -73,15 +74,15 @@ class SingleGroup(PathGroup):
                 rows.append(i)
                 continue
             work = cast(Generation, path.work)
-            own = [path, *(path.fork() for _ in range(work.samples - 1))]
-            for sample, child in enumerate(own):
+            samples = [path, *(path.fork() for _ in range(work.samples - 1))]
+            for sample, child in enumerate(samples):
                 child.sample = sample
                 if self.draws:
                     child.numbers = (
                         iter(work.uniforms[sample].tolist()).__next__ if work.uniforms is not None else
                         stream_of_numbers(work.config.seed, work.source_ids, work.prompt, sample).random)
-            children += own
-            rows += [i] * len(own)
+            children += samples
+            rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
     def _next(self, works: list[Work], children: list[Path], rows: NDArray[np.intp], scores: Scores, outcome: Outcome

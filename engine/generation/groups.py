@@ -53,7 +53,7 @@ class Path(Sequence):
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
-        return Path(self.work, self.ids.copy(), self.length, self.scored, self.best, self.read, self.hypothesis,
+        return Path(self.work, self.ids.copy(), self.length, self.first_scored, self.best, self.read, self.hypothesis,
                     self.sample, self.total)
 
 
@@ -127,7 +127,7 @@ class Generation(Work):
 
     def completed(self, results: Any, stepper: SourceStepper) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
-        heads, found = self.request.heads, []
+        heads, completed = self.request.heads, []
         if not heads:
             return results
         before = [*self.prompt.tolist(), *forced_first(self.config, len(self.prompt))]
@@ -135,8 +135,8 @@ class Generation(Work):
             # The model does not read the last token: its own row would have the weights of a token after it.
             tokens = np.array([*before, *result.ids[:-1]], np.int64)
             weights = stepper.attention_weights(self.number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
-            found.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
-        return found
+            completed.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
+        return completed
 
     def ends(self, results: Any) -> int:
         """Return how many of the results ended with an end token."""
@@ -250,22 +250,22 @@ class PathGroup(Group):
         if self._changes:
             scores = scores.copy()
         for rows, changes in self._changes:
-            own = scores if len(rows) == len(scores) else scores[rows]
+            part = scores if len(rows) == len(scores) else scores[rows]
             for change in changes:
-                change.apply(own)
-            if own is not scores:
-                scores[rows] = own
+                change.apply(part)
+            if part is not scores:
+                scores[rows] = part
         return scores
 
     def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Return which of these tokens [R,k] are removed; None if there is no removal."""
         if not self._changes:
             return None
-        found = np.zeros(ids.shape, bool)
+        removed = np.zeros(ids.shape, bool)
         for rows, changes in self._changes:
-            own = ids[rows]
-            found[rows] = np.logical_or.reduce([cast(Removal, change).removes(own) for change in changes])
-        return found
+            ids_of_part = ids[rows]
+            removed[rows] = np.logical_or.reduce([cast(Removal, change).removes(ids_of_part) for change in changes])
+        return removed
 
     def _changes_of(self, paths: list[Path]) -> list[tuple[list[int], list[Change]]]:
         """Return the changes of the scores of hypotheses, and the rows of those with equal rules."""
@@ -274,28 +274,28 @@ class PathGroup(Group):
             rules = cast(Generation, path.work).rules
             if rules:
                 by_rules.setdefault(rules, []).append(i)
-        found = []
+        changes_of = []
         for rules, rows in by_rules.items():
             texts = Texts.of((path.ids, path.length, len(work.prompt), work.config.repetition_penalty, work.followers)
                              for path, work in ((paths[i], cast(Generation, paths[i].work)) for i in rows))
             changes = [change for change in (rule.change(texts) for rule in rules) if change is not None]
             if changes:
-                found.append((rows, changes))
-        return found
+                changes_of.append((rows, changes))
+        return changes_of
 
 
 def _rules(config: GenerationConfig, vocab_size: int, exp: Exp) -> tuple[Processor, ...]:
-    """Return the processors of the settings; equal settings have the same ones. A penalty belongs to a row."""
-    own = {name: getattr(config, name) for name in _RULES}
-    if not (own["min_new_tokens"] or own["min_length"] or own["bad_words_ids"] or own["return_timestamps"]):
-        own["eos_token_id"] = ()        # only these rules look at it
+    """Return the processors of the settings; equal rules have the same ones. A penalty belongs to a row."""
+    rules = {name: getattr(config, name) for name in _RULES}
+    if not (rules["min_new_tokens"] or rules["min_length"] or rules["bad_words_ids"] or rules["return_timestamps"]):
+        rules["eos_token_id"] = ()        # only these rules look at it
     forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None
-    return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(own.items()), exp)
+    return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(rules.items()), exp)
 
 
 @lru_cache(64)
-def _shared_rules(penalty: bool, forced: bool, vocab_size: int, own: tuple[tuple[str, Any], ...], exp: Exp
+def _shared_rules(penalty: bool, forced: bool, vocab_size: int, rules: tuple[tuple[str, Any], ...], exp: Exp
                   ) -> tuple[Processor, ...]:
-    config = GenerationConfig(**dict(own), repetition_penalty=2.0 if penalty else 1.0,
+    config = GenerationConfig(**dict(rules), repetition_penalty=2.0 if penalty else 1.0,
                               forced_bos_token_id=0 if forced else None)
     return tuple(processors_of(config, vocab_size, exp=exp))

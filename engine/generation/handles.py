@@ -83,9 +83,9 @@ class Handle:
 
     def wait(self, tokens: int, until: Stop) -> None:
         """Wait until there are more tokens than these, or the end. until: when to stop, with an error."""
-        own: SimpleQueue[None] = SimpleQueue()
+        wake: SimpleQueue[None] = SimpleQueue()
         closed = False
-        self._waiters.append(own)
+        self._waiters.append(wake)
         try:
             # The session sees from here on who waits, and something may have come before.
             while self.end is None and len(self._ids) <= tokens:
@@ -93,14 +93,14 @@ class Handle:
                 until.check()
                 seconds = until.deadline - time.monotonic() if until.deadline else LOOK
                 with suppress(Empty):
-                    own.get(timeout=max(0.0, min(seconds, LOOK)))
+                    wake.get(timeout=max(0.0, min(seconds, LOOK)))
                     return
                 if closed and self.end is None:     # a close gives it an end at once, unless an interrupt came
                     raise self._session.refusal()
                 closed = self._session.closed
         finally:
             with suppress(ValueError):      # the session has taken it
-                self._waiters.remove(own)
+                self._waiters.remove(wake)
 
     def _wake(self) -> None:
         while self._waiters:
@@ -116,17 +116,17 @@ class Tokens(Iterator[Token]):
 
     def ready(self) -> list[Token]:
         """Return the tokens that have come since the last one, without waiting."""
-        found = self._handle.tokens(self._given)
-        self._given += len(found)
-        return found
+        tokens = self._handle.tokens(self._given)
+        self._given += len(tokens)
+        return tokens
 
     def __next__(self) -> Token:
         while not self._over:
             ended = self._handle.end is not None        # then no token comes after those that are there
-            found = self._handle.tokens(self._given, 1)
-            if found:
+            tokens = self._handle.tokens(self._given, 1)
+            if tokens:
                 self._given += 1
-                return found[0]
+                return tokens[0]
             if ended:
                 self._over = True
                 self._handle.outcome()

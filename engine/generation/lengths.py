@@ -109,9 +109,9 @@ def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest
     prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
     advice: as in `check_length`.
     """
-    found = ids_array("a continuation", ids)
-    if found.size and found.max() >= vocab_size:
-        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
-    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
+    array = ids_array("a continuation", ids)
+    if array.size and array.max() >= vocab_size:
+        raise InputError(f"a continuation has the id {array.max()}, but the model has {vocab_size} tokens")
+    check_length("the prompt with its continuation", prompt + len(array), None if longest is None else longest + 1,
                  "scores", advice=advice)
-    return found
+    return array

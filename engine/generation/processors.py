@@ -83,8 +83,8 @@ class _Penalty(Change):
     """The penalty of each pair of a row and an id."""
 
     def apply(self, scores: NDArray[np.float32]) -> None:
-        found = scores[self.rows, self.ids]  # all are read before one is written, so that a repeated id counts once
-        scores[self.rows, self.ids] = np.where(found < 0, found * self.penalties, found / self.penalties)
+        read = scores[self.rows, self.ids]  # all are read before one is written, so that a repeated id counts once
+        scores[self.rows, self.ids] = np.where(read < 0, read * self.penalties, read / self.penalties)
 
 
 class NoRepeatNGram:
@@ -106,8 +106,8 @@ class NoRepeatNGram:
         for i in range(n - 1):
             suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
             match &= texts.tokens[:, i : i + windows] == suffix[:, None]
-        found, window = np.nonzero(match)
-        return pair_removal(found, texts.tokens[found, window + n - 1], self.vocab_size)
+        repeating, window = np.nonzero(match)
+        return pair_removal(repeating, texts.tokens[repeating, window + n - 1], self.vocab_size)
 
 
 class NoRepeatOfSource:
@@ -120,22 +120,22 @@ class NoRepeatOfSource:
         self.size, self.vocab_size = size, vocab_size
 
     def change(self, texts: Texts) -> Removal | None:
-        n, rows, found = self.size, [], []
+        n, rows, removed = self.size, [], []
         for row, (followers, length) in enumerate(zip(texts.followers, texts.lengths.tolist(), strict=True)):
             if length >= n - 1:
                 following = followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
                 rows += [row] * len(following)
-                found += following
-        return pair_removal(np.array(rows, np.intp), np.array(found, np.int64), self.vocab_size)
+                removed += following
+        return pair_removal(np.array(rows, np.intp), np.array(removed, np.int64), self.vocab_size)
 
 
 def followers_of(ids: NDArray[np.int64], n: int) -> Followers:
     """Return the last id of each run of n ids of a source, by the ids before it in the run."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    followers: dict[tuple[int, ...], list[int]] = {}
     listed = ids.tolist()
     for i in range(len(listed) + 1 - n):
-        found.setdefault(tuple(listed[i : i + n - 1]), []).append(listed[i + n - 1])
-    return found
+        followers.setdefault(tuple(listed[i : i + n - 1]), []).append(listed[i + n - 1])
+    return followers
 
 
 class BadWords:
@@ -151,13 +151,13 @@ class BadWords:
 
     def change(self, texts: Texts) -> Removal | None:
         rows = np.arange(len(texts))
-        found = np.zeros((len(texts), len(self.words)), bool)
+        removed = np.zeros((len(texts), len(self.words)), bool)
         for w, word in enumerate(self.words):
             match = texts.lengths >= len(word) - 1
             for i, token in enumerate(word[:-1]):
                 match &= texts.tokens[rows, np.maximum(texts.lengths + 1 - len(word) + i, 0)] == token
-            found[:, w] = match
-        where, which = np.nonzero(found)
+            removed[:, w] = match
+        where, which = np.nonzero(removed)
         return pair_removal(where, np.array([word[-1] for word in self.words], np.int64)[which], self.vocab_size)
 
 
@@ -206,29 +206,29 @@ class SuppressedAtBegin(Suppressed):
 
 def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> list[Processor]:
     """Return the processors that the settings ask for, in the order of transformers. exp: e^x of scores."""
-    found: list[Processor] = []
+    processors: list[Processor] = []
     if config.repetition_penalty != 1:
-        found.append(RepetitionPenalty(vocab_size))
+        processors.append(RepetitionPenalty(vocab_size))
     if config.no_repeat_ngram_size:
-        found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
+        processors.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
     if config.encoder_no_repeat_ngram_size:
-        found.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
+        processors.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
     words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
     single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
     if single:
-        found.append(Suppressed(single, vocab_size))
+        processors.append(Suppressed(single, vocab_size))
     if longer:
-        found.append(BadWords(longer, vocab_size))
+        processors.append(BadWords(longer, vocab_size))
     new = config.min_new_tokens
     whole = 0 if new else config.min_length
     if (new or whole) and config.eos_token_id:
-        found.append(MinimumLength(new, whole, config.eos_token_id, vocab_size))
+        processors.append(MinimumLength(new, whole, config.eos_token_id, vocab_size))
     if config.suppress_tokens:
-        found.append(Suppressed(config.suppress_tokens, vocab_size))
+        processors.append(Suppressed(config.suppress_tokens, vocab_size))
     if config.begin_suppress_tokens:
         forced = config.forced_bos_token_id is not None
-        found.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
+        processors.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
     if config.return_timestamps and config.no_timestamps_token_id is not None:
-        found.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
-                                config.max_initial_timestamp_index, exp))
-    return found
+        processors.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
+                                     config.max_initial_timestamp_index, exp))
+    return processors

@@ -73,9 +73,9 @@ def kept(
         if some[part].all():
             _filter_top_p(x[part], filters.top_p[part], exp)
         elif some[part].any():
-            own = x[part][some[part]]
-            _filter_top_p(own, filters.top_p[part][some[part]], exp)
-            x[part][some[part]] = own
+            rows_here = x[part][some[part]]
+            _filter_top_p(rows_here, filters.top_p[part][some[part]], exp)
+            x[part][some[part]] = rows_here
         if least[part].any():
             top = x[part].max(axis=1, keepdims=True)
             x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf

@@ -19,9 +19,9 @@ from .works import Entry, Work
 
 FEWEST = 16
 """The fewest tokens of a part, so that a prompt always goes on. 8 cost two thirds of 16 behind a long prompt."""
-CHUNK = 64
+SCORED_CHUNK = 64
 """The most tokens of a continuation whose scores are wanted in one step. It changes no bit."""
-LOGITS = 2**24
+MOST_LOGITS = 2**24
 """The most logits of the prompts and continuations of one step (64 MiB), unless one token alone has more."""
 FRESH = 64
 """Steps after which the time of a step without a prompt is measured again."""
@@ -65,7 +65,7 @@ class Schedule:
     def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
         """pace: None reads as many tokens in a step as the budget allows."""
         self.budget, self.pace = budget, pace
-        self._lines = max(1, LOGITS // vocab_size)
+        self._lines = max(1, MOST_LOGITS // vocab_size)
         self._owners: dict[str, list[int]] = {}
         """For each owner, how many requests it has, and how many tokens were read for it."""
         self._queues: dict[tuple[int, str], deque[Work]] = {}
@@ -133,24 +133,24 @@ class Schedule:
             return []
         rows, lines = max(1, self.budget.rows - decoding), self._lines
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
-        found: list[tuple[Sequence, int]] = []
+        chosen: list[tuple[Sequence, int]] = []
         sources = 0
         ordered = sorted(sequences, key=lambda each: self._place(each.work.entry))
         for sequence in ordered:
             source = sequence.work.source if not sequence.read else 0
             if source and sources and (waits or source >= size):
                 continue
-            before = max(0, sequence.scored - sequence.read)        # tokens without scores
-            n = min(sequence.unread, size, before + min(sequence.work.most_scored or CHUNK, lines))
+            before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
+            n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, lines))
             if n <= 0 or not rows:
                 continue
-            found.append((sequence, n))
+            chosen.append((sequence, n))
             size, rows, lines = max(0, size - n - source), rows - 1, lines - max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner][1] += n + source
-        planned = dict(found)
+        planned = dict(chosen)
         self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
-        return found
+        return chosen
 
     def size(self, decoding: int) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them."""

@@ -46,7 +46,7 @@ class Scoring(Work):
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
         self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
-        self.found: list[float] = []
+        self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
 
     @property
@@ -82,13 +82,13 @@ class _Scorings(Group):
             work = cast(Scoring, sequence.work)
             logits, line = scores.logits[line : line + row.scored], line + row.scored
             targets = work.tokens[sequence.read + 1 - row.scored : sequence.read + 1]
-            own = logits if work.temperature == 1 else logits / np.float32(work.temperature)
-            log_total = log_sum_exp(own, work.exp).astype(np.float64)
-            work.found += (own[np.arange(len(targets)), targets] - log_total).tolist()
+            scaled = logits if work.temperature == 1 else logits / np.float32(work.temperature)
+            log_total = log_sum_exp(scaled, work.exp).astype(np.float64)
+            work.scores += (scaled[np.arange(len(targets)), targets] - log_total).tolist()
             if work.seen is not None:
                 work.seen(logits, targets)
             if not sequence.unread:
-                outcome.done[work] = work.found
+                outcome.done[work] = work.scores
 
 
 @dataclass(eq=False, slots=True)
@@ -114,7 +114,7 @@ class LastLogits(Work):
         self.prompts, self.ids, self.packed, self.source, self.place = prompts, ids, packed, source, place
         self.completed_prompts = advance
         self.cached = sum(map(len, prompts))
-        self.found: list[NDArray[np.float32] | None] = [None] * len(prompts)
+        self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
         self.left = len(prompts)
         self._shared = common_prefix(prompts)
 
@@ -140,11 +140,11 @@ class LastLogits(Work):
 
     def rest(self, prefix: int | None) -> list[Sequence]:
         """Return what each prompt has after the prefix, of which the model has this hypothesis."""
-        found: list[Sequence] = []
+        prompts: list[Sequence] = []
         for place, ids in enumerate(self.prompts):
             self.use(prefix)
-            found.append(_Prompt(self, ids, len(ids), len(ids) - 1, None, self._shared, prefix, place))
-        return found
+            prompts.append(_Prompt(self, ids, len(ids), len(ids) - 1, None, self._shared, prefix, place))
+        return prompts
 
     def failure(self, sequence: Sequence) -> EngineError:
         """Return the error of a prompt, with its place."""
@@ -166,7 +166,7 @@ class _LastLogits(Group):
         for sequence in sequences:
             work = cast(LastLogits, sequence.work)
             if isinstance(sequence, _Prompt):
-                work.found[sequence.place] = scores.logits[line, work.ids].copy()
+                work.scores[sequence.place] = scores.logits[line, work.ids].copy()
                 work.left, line = work.left - 1, line + 1
                 done[work] = done.get(work, 0) + 1
             else:
@@ -175,7 +175,7 @@ class _LastLogits(Group):
         for work, count in done.items():
             work.completed_prompts(count)
             if not work.left:
-                outcome.done[work] = np.array(work.found)
+                outcome.done[work] = np.array(work.scores)
 
 
 def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
@@ -197,7 +197,7 @@ class AllLogits(Work):
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.most_scored = len(ids)
-        self.found = np.empty((len(ids), vocab_size), np.float32)
+        self.scores = np.empty((len(ids), vocab_size), np.float32)
 
     @property
     def key(self) -> Hashable:
@@ -221,6 +221,6 @@ class _AllLogits(Group):
         line = 0
         for sequence, row in zip(sequences, rows, strict=True):
             work, n = cast(AllLogits, sequence.work), row.scored
-            work.found[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n
+            work.scores[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n
             if not sequence.unread:
-                outcome.done[work] = work.found
+                outcome.done[work] = work.scores

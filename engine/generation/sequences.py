@@ -30,14 +30,14 @@ class Sequence:
     ids: NDArray[np.int64]
     """[at least length]: all ids so far; any value after the length."""
     length: int
-    scored: int
+    first_scored: int
     """The place of the first id after which scores are wanted; `length` if there is none."""
     best: int | None = None
     """How many of the best logits are wanted, as in `Row`; None for all."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None
-    """The model's number of the ids that it has read; None for none."""
+    """The number by which the decoder knows the ids that it has read; None if it has read none."""
 
     @property
     def unread(self) -> int:
@@ -46,10 +46,10 @@ class Sequence:
 
     def row(self, n: int) -> Row:
         """Return the row of a step that reads the next n ids."""
-        read, first = self.read, self.scored
+        read, first = self.read, self.first_scored
         end = read + n
-        scored = 0 if first >= end else end - (first if first > read else read)
-        return Row(self.work.number, self.hypothesis, self.ids[read:end], scored, self.best)
+        wanted = 0 if first >= end else end - (first if first > read else read)     # faster here than max and min
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.best)
 
     def append(self, token: int) -> None:
         """Add an id, after which scores are wanted."""
@@ -57,7 +57,7 @@ class Sequence:
         if length == len(self.ids):
             self.ids = np.concatenate([self.ids, np.empty(max(length, ROOM), np.int64)])
         self.ids[length] = token
-        self.scored, self.length = length, length + 1
+        self.first_scored, self.length = length, length + 1
 
 
 Followers: TypeAlias = Mapping[tuple[int, ...], list[int]]
@@ -87,6 +87,6 @@ class Texts:
         """Return the texts of rows (ids, length, ids of the prompt, repetition penalty, followers)."""
         ids, lengths, prompts, penalties, followers = zip(*rows, strict=True)
         tokens = np.zeros((len(ids), max(lengths)), np.int64)
-        for row, own, length in zip(tokens, ids, lengths, strict=True):
-            row[:length] = own[:length]
+        for row, row_ids, length in zip(tokens, ids, lengths, strict=True):
+            row[:length] = row_ids[:length]
         return cls(tokens, np.array(lengths), np.array(prompts), np.array(penalties, np.float32), followers)

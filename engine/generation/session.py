@@ -296,9 +296,9 @@ class Session:
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)
         outcome = Outcome()
-        for part, own in zip(parts, scores.split([part.rows for part in parts]), strict=True):
+        for part, part_scores in zip(parts, scores.split([part.rows for part in parts]), strict=True):
             if part.group is not None and part.sequences:
-                part.group.advance(part.sequences, part.rows, own, outcome)
+                part.group.advance(part.sequences, part.rows, part_scores, outcome)
         self._take(outcome)
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.ended])
         self._freed = []
@@ -308,20 +308,20 @@ class Session:
         whole: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(None, [], [])
         for sequence, n in chosen:
-            if sequence.read + n > sequence.scored or n == sequence.unread:
+            if sequence.read + n > sequence.first_scored or n == sequence.unread:
                 whole.setdefault(sequence.work.key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)
                 silent.rows.append(sequence.row(n))
         parts = []
         for key, group in self._groups.items():
-            own = whole.get(key, [])
-            if not own and not group.live:
+            new = whole.get(key, [])
+            if not new and not group.live:
                 continue
-            sequences = [*group.live, *(sequence for sequence, _ in own)] if own else group.live
+            sequences = [*group.live, *(sequence for sequence, _ in new)] if new else group.live
             group.prepare(sequences)
             rows = [sequence.row(1) for sequence in group.live]
-            rows += [sequence.row(n) for sequence, n in own]
+            rows += [sequence.row(n) for sequence, n in new]
             parts.append(_Part(group, sequences, rows))
         return [*parts, silent] if silent.rows else parts
 
@@ -359,12 +359,12 @@ class Session:
         made = len(outcome.tokens)
         for work, results in outcome.done.items():
             try:
-                found = work.completed(results, self._stepper)
+                completed = work.completed(results, self._stepper)
             except InputError as wrong:
                 self._finish(work, error=wrong)
                 continue
-            made += work.ends(found)
-            self._finish(work, found)
+            made += work.ends(completed)
+            self._finish(work, completed)
         for work, error in outcome.failed.items():
             self._finish(work, error=error)
         for sequence in outcome.left:

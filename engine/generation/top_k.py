@@ -66,10 +66,10 @@ def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
     # The k-th largest of the maxima of disjoint blocks is no larger than the k-th largest score.
     maxima = scores[:, : scores.shape[1] // width * width].reshape(R, -1, width).max(axis=1)
     bound = np.partition(maxima, width - k, axis=1)[:, width - k, None]
-    rows, found = np.nonzero(scores >= bound)
-    order = np.lexsort((found, -scores[rows, found], rows))
+    rows, columns = np.nonzero(scores >= bound)
+    order = np.lexsort((columns, -scores[rows, columns], rows))
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)  # rows ascend, and the order keeps them so
-    return found[order[rank < k]].reshape(R, k)
+    return columns[order[rank < k]].reshape(R, k)
 
 
 def without(

@@ -22,7 +22,7 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import Call
 from ..text.sentences import read_texts
 from ..text.tokenizer import Places, tokens_of
-from ..uncertainty import entropy
+from ..uncertainty.measures import entropy
 from ..weights.modules import softmax
 from .runner import HeadRunner
 
@@ -97,7 +97,7 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
 
 def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, stop: Stop = NEVER
                    ) -> list[list[Places]]:
-    """Return the windows of each pair, whose tokens `tokens_of` has: the first of three steps of `answer`.
+    """Return the windows of each pair, whose tokens `tokens_of` gives: the first of three steps of `answer`.
 
     The second step is `HeadRunner.logits`.
     """
@@ -117,7 +117,7 @@ def widened(answering: Answering) -> Answering:
 
 
 def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
-    """Return 1 - the score of the right answer, in lower case, to a question; infinity if it is not among the answers.
+    """Return 1 - the score of the answer that equals `right` in lower case; infinity if there is none.
 
     answers: what `answer` gives with `widened` settings.
     """
@@ -128,7 +128,8 @@ def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
 def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> dict[str, Any]:
     """Return the one answer whose loss is at most `limit`; where there are none or several, abstain.
 
-    An infinite limit says that the right answer is missing too often among the candidates, so it always abstains.
+    answers: at least one, the best first. An infinite limit says that the right answer is missing too often among the
+    candidates, so it always abstains.
     A result has the set as "answers", and "abstains"; its "answer", "start" and "end" are None if it abstains. margin:
     the best score minus the second best. entropy: that of the scores of all candidates, scaled to a sum of 1.
     """
@@ -137,9 +138,9 @@ def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> d
     total = scores.sum()
     second = scores[1] if len(scores) > 1 else 0.0
     abstains = len(kept) != 1 or bool(np.isinf(limit))
-    said = {"answer": None, "start": None, "end": None} if abstains else {
+    chosen = {"answer": None, "start": None, "end": None} if abstains else {
         name: kept[0][name] for name in ("answer", "start", "end")}
-    return {"score": answers[0]["score"], **said, "abstains": abstains, "answers": kept,
+    return {"score": answers[0]["score"], **chosen, "abstains": abstains, "answers": kept,
             "margin": float(scores[0] - second),
             "entropy": float(entropy(scores[None] / total)[0]) if total > 0 else 0.0}
 
@@ -155,7 +156,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
     first_id: `HeadConfig.first_id`. logits: float32 [T, 2] of each window. Raises what `stop` raises.
     """
     by_text: dict[str, dict[str, Any]] = {}
-    null = 1e6
+    null = 1e6      # the least score of "no answer" of all windows, which are below 1
     for places, rows in zip(windows, logits, strict=True):
         of_text = np.array([number == 1 for number in places.texts])
         allowed = of_text if first_id is None else of_text | (places.input_ids == first_id)
@@ -189,11 +190,11 @@ def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tup
 
 def _words(places: Places) -> dict[int, tuple[int, int]]:
     """Return the first character of each word of a window's text, and the one after its last, by the word's number."""
-    found: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for number, word, (first, end) in zip(places.texts, places.words, places.offsets, strict=True):
         if number == 1 and word is not None:
-            found[word] = found.get(word, (first, end))[0], end
-    return found
+            spans[word] = spans.get(word, (first, end))[0], end
+    return spans
 
 
 def _characters(places: Places, s: int, e: int, words: Mapping[int, tuple[int, int]]) -> tuple[int, int]:

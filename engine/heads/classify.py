@@ -16,7 +16,8 @@ from ..encoding.call import PLAIN, Call
 from ..model.head import FUNCTIONS as NAMES
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
-from ..uncertainty import SCORES, class_thresholds, entropy, margin, threshold
+from ..uncertainty.conformal import SCORES, class_thresholds, threshold
+from ..uncertainty.measures import entropy, margin
 from .runner import FUNCTIONS, HeadRunner, check_choice, top
 
 Tokenize: TypeAlias = Callable[[Sequence[Any], Stop], Tokens]

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..base.arguments import warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
-from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
+from ..uncertainty.conformal import check_coverage, threshold
+from ..uncertainty.shift import MOST_COMPARED, kolmogorov_smirnov
 from ..weights.calibration import Calibration
 from .classify import doubts
 from .pairs import count_near_best, order, pair_scores

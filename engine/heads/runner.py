@@ -20,7 +20,7 @@ from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
-from ..uncertainty import probabilities
+from ..uncertainty.probabilities import probabilities
 from ..weights.calibration import Calibration
 from ..weights.head import Head
 from ..weights.modules import normalize, sigmoid, softmax

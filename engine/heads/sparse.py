@@ -105,11 +105,11 @@ class SparseVectors:
     def decode(self, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Return the words of each row with their numbers, the largest first, and of equal ones the first id."""
         top_k = positive_int_or_none("top_k", top_k)
-        found = []
+        decoded = []
         for row in self:
             best = np.argsort(-row.values, kind="stable")[:top_k]
-            found.append([(self.tokens(int(row.indices[i])), float(row.values[i])) for i in best])
-        return found
+            decoded.append([(self.tokens(int(row.indices[i])), float(row.values[i])) for i in best])
+        return decoded
 
     def dot(self, other: SparseVectors) -> np.ndarray:
         """Return the dot product of each row with each row of other sparse vectors: float32 [n, m].
@@ -244,8 +244,8 @@ def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonze
 
 def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
     """Return log(1 + relu(x)), and for log1p_relu log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
-    found = np.maximum(logits, np.float32(0))
-    some = found != 0       # few of them are, and NaN is one
-    found[some] = log1p(log1p(found[some])) if activation == "log1p_relu" else log1p(found[some])
-    return found
+    weights = np.maximum(logits, np.float32(0))
+    some = weights != 0       # few of them are, and NaN is one
+    weights[some] = log1p(log1p(weights[some])) if activation == "log1p_relu" else log1p(weights[some])
+    return weights
 

@@ -25,7 +25,7 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN, Call
 from ..text.sentences import check_order, read_texts, slices
 from ..text.tokenizer import Places, tokens_of
-from ..uncertainty import entropy, margin
+from ..uncertainty.measures import entropy, margin
 from ..weights.modules import softmax
 from .runner import HeadRunner, check_choice
 
@@ -166,34 +166,35 @@ def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray 
     if tagging.strategy != "simple":
         tokens = [_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    found = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
-    return [entity for entity in found if entity["entity_group"] not in tagging.ignored]
+    entities = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
+    return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
 
 def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
             starts: list[int] | None) -> Iterator[_Token]:
     """Yield the tokens of a window with their tags, without special tokens."""
     prefix = runner.encoder.tokenizer.continuing_prefix
-    before: int | None = None
+    previous_word: int | None = None
     probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
     best = probabilities.argmax(axis=1).tolist()
-    for i, (name, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
+    for i, (token_text, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
         if places.special[i]:
             continue
         word = places.words[i]
         if starts is not None and word is not None:
             start, end = start + starts[word], end + starts[word]
         if tagging.words == "tokenizer":
-            goes_on = word is not None and word == before
-        elif prefix is not None:
-            goes_on = len(name) != end - start
-        else:
+            goes_on = word is not None and word == previous_word
+        elif prefix is not None:    # the pipeline's rule: a prefix such as ## makes a token longer than its characters
+            goes_on = len(token_text) != end - start
+        else:       # the pipeline's rule: no space before the token, and none as its first character
             goes_on = start > 0 and " " not in text[start - 1 : start + 1]
         if int(places.input_ids[i]) == runner.config.unknown_id:
-            name, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
-        before = word
-        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], name, start, end, i, probabilities[i],
-                     goes_on)
+            # The pipeline shows the characters of an unknown token, which begins a word.
+            token_text, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
+        previous_word = word
+        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], token_text, start, end, i,
+                     probabilities[i], goes_on)
 
 
 def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
@@ -270,13 +271,13 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], call: Call =
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entities of all windows of a text in order: of those that overlap the longest, or the surest."""
-    found: list[dict[str, Any]] = []
+    longest: list[dict[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: int(entity["start"])):
-        if not found or not found[-1]["start"] <= entity["start"] < found[-1]["end"]:
-            found.append(entity)
-        elif (_length(entity), entity["score"]) > (_length(found[-1]), found[-1]["score"]):
-            found[-1] = entity
-    return found
+        if not longest or not longest[-1]["start"] <= entity["start"] < longest[-1]["end"]:
+            longest.append(entity)
+        elif (_length(entity), entity["score"]) > (_length(longest[-1]), longest[-1]["score"]):
+            longest[-1] = entity
+    return longest
 
 
 def _length(entity: dict[str, Any]) -> int:

@@ -35,10 +35,10 @@ def fill_mask(runner: HeadRunner, texts: Sequence[str], call: Call, *, top_k: in
     for part in slices(list(texts)):
         tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
         asked = masks_of(runner, texts, part.start, tokens)
-        found: list[Any] = [None] * len(part)
+        filled: list[Any] = [None] * len(part)
         for i, logits in runner.logits(tokens, call, asked):
-            found[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, call.stop)
-        yield from call.counted(found)
+            filled[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, call.stop)
+        yield from call.counted(filled)
 
 
 def masks_of(runner: HeadRunner, texts: Sequence[str], first: int, tokens: Tokens) -> list[np.ndarray]:
@@ -78,15 +78,15 @@ def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray,
     least = -np.partition(-scores[ids], k - 1)[k - 1]
     ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
     pad = -1 if runner.config.pad_id is None else runner.config.pad_id
-    found = []
+    words = []
     for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
         whole = text.copy()
         whole[place] = token
         decode = runner.encoder.tokenizer.decode
-        found.append({"score": float(scores[token]), "token": token,
+        words.append({"score": float(scores[token]), "token": token,
                       "token_str": decode([token], skip_special_tokens=False),
                       "sequence": decode(whole[whole != pad].tolist(), skip_special_tokens=single)})
-    return found
+    return words
 
 
 def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:

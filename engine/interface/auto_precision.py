@@ -90,8 +90,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
 def _sample_vectors(engine: Encoder) -> np.ndarray:
     """Return the vectors of the sample, float32 [n, D]."""
     if engine.text is not None:
-        vectors: np.ndarray = engine.encode(list(SENTENCES), show_progress_bar=False)
-        return vectors
+        return engine.encode(list(SENTENCES), show_progress_bar=False)
     config = engine.config
     rng = np.random.default_rng(0)
     longest = min(config.longest_sequence or math.inf, engine.max_batch_tokens)

@@ -12,7 +12,7 @@ from ..backends import check_layout, get_backend
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..encoding import TextEncoder
+from ..encoding.text_encoder import TextEncoder
 from ..model.bits import PORTABLE
 from ..model.late_config import LateConfig
 from ..model.run_config import RunConfig
@@ -38,8 +38,7 @@ def on_route(method: Callable[P, R]) -> Callable[P, R]:
     def routed(*args: P.args, **options: P.kwargs) -> R:
         engine: Any = args[0]
         run: Any = method
-        result: R = run(engine.engine_of(options.pop("task", None)), *args[1:], **options)
-        return result
+        return run(engine.engine_of(options.pop("task", None)), *args[1:], **options)
 
     return routed
 
@@ -73,8 +72,8 @@ class EngineBase(Loaded):
     def heads(self) -> dict[str, Any]:
         """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
         vectors of whole texts a `LateConfig`."""
-        found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
-        return found if self._late is None else found | {"encode_tokens": self._late}
+        heads: dict[str, Any] = {head.config.task: head.config for head in self._heads}
+        return heads if self._late is None else heads | {"encode_tokens": self._late}
 
     @property
     def _late(self) -> LateConfig | None:
@@ -129,8 +128,7 @@ class EngineBase(Loaded):
                              "encode_query or encode_document; for an adapter, Engine.load(path, task=...)")
         if task is None or not isinstance(task, str) or task not in self._routes:
             raise InputError(f"task must be one of {known}, the routes of this model, not {shown(task)}")
-        found: AnyEngine = self._routes[task]
-        return found
+        return self._routes[task]
 
     @property
     def _text(self) -> TextConfig:

@@ -130,9 +130,9 @@ class Generator(ChatMethods, Loaded):
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
-        found = list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
-                                   add_special_tokens=add_special_tokens, **settings))
-        return found[0] if isinstance(inputs, str) else found
+        results = list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
+                                     add_special_tokens=add_special_tokens, **settings))
+        return results[0] if isinstance(inputs, str) else results
 
     @renamed_arguments
     def results(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
@@ -299,9 +299,10 @@ class Generator(ChatMethods, Loaded):
                 with located(place_of(i, None)):
                     ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
                     wanted.append(ids.tolist())
-        own = self._calibrations.get("score")
-        found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
-        scored = [Scored(np.array(own, np.float32)) for own in found]
+        calibration = self._calibrations.get("score")
+        temperature = 1.0 if calibration is None else calibration.temperature
+        scores = self._model.score(requests, wanted, stop, temperature=temperature)
+        scored = [Scored(np.array(each, np.float32)) for each in scores]
         return scored[0] if single else scored
 
     def own_tokens(self, inputs: Any, stop: Stop, special: bool = True) -> tuple[list[Request], list[list[int]]]:
@@ -360,12 +361,12 @@ class Generator(ChatMethods, Loaded):
             starts = _listed("prompts", prompts)
         if len(starts) != len(items):
             raise InputError(f"there are {len(items)} inputs and {len(starts)} prompts; each input needs one")
-        found = []
+        requests = []
         for i, item in enumerate(items):
             stop.check()
             with located(place_of(i, places)):
-                found.append(self._request(item, starts[i], config, special, bound, stop))
-        return found
+                requests.append(self._request(item, starts[i], config, special, bound, stop))
+        return requests
 
     def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None, stop: Stop
                  ) -> Request:

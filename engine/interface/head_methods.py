@@ -8,38 +8,20 @@ from typing import Any
 from ..base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..encoding import ROLE_PROMPTS, calling, role_prompt
-from ..heads import (
-    Answering,
-    HeadRunner,
-    Sets,
-    SparseVectors,
-    answer,
-    answer_or_abstain,
-    check_choice,
-    check_pairs,
-    check_query,
-    check_ranks,
-    check_tagging,
-    classify,
-    encode_sparse,
-    encode_tokens,
-    encode_tokens_by_head,
-    fill_mask,
-    is_pair,
-    label_sets,
-    pair_logits,
-    read_questions,
-    read_words,
-    scores_of,
-    tag,
-    target_ids,
-    widened,
-)
+from ..encoding.call import calling
+from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
+from ..heads.answers import Answering, answer, answer_or_abstain, read_questions, widened
+from ..heads.classify import Sets, classify, label_sets
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, limit_of_rank, ranks_of, warn_of_shift
+from ..heads.late import encode_tokens, encode_tokens_by_head
+from ..heads.pairs import check_pairs, check_query, check_ranks, is_pair, pair_logits, scores_of
+from ..heads.runner import HeadRunner, check_choice
+from ..heads.sparse import SparseVectors, encode_sparse
+from ..heads.tokens import check_tagging, read_words, tag
+from ..heads.words import fill_mask, target_ids
 from ..model.head import has_heads
 from ..text.sentences import add_prompt, choose_prompt, read_sentences, read_texts
-from ..uncertainty import SCORES, check_coverage, threshold
+from ..uncertainty.conformal import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
 from .engine_base import EngineBase, on_route
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..backends.ops_interface import Ops
 from ..encoding.outputs import ForwardOutput
-from ..uncertainty import entropy_limits, rollout, shares
+from ..uncertainty.attention import entropy_limits, rollout, shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,8 @@ def make_look(tokens: Sequence[str], output: ForwardOutput, layers: int, heads: 
     """Return the `Look` of one sequence from all its attention weights and entropies."""
     weights = [np.stack([output.attentions[layer, head][0] for head in range(heads)]) for layer in range(layers)]
     entropies = np.stack([[output.entropies[layer, head][0] for head in range(heads)] for layer in range(layers)])
-    limits = np.stack([entropy_limits(own) for own in weights])
-    own = np.stack([shares(of_layer, limit) for of_layer, limit in zip(entropies, limits, strict=True)])
+    limits = np.stack([entropy_limits(of_layer) for of_layer in weights])
+    shares_of_layers = np.stack([shares(of_layer, limit) for of_layer, limit in zip(entropies, limits, strict=True)])
     # The product of the kernels, whose bits do not depend on the number of threads; NumPy's may.
     rolled = rollout(weights, lambda x, y: ops.linear(x, y, None, None, None))
-    return Look(list(tokens), entropies, limits, own, rolled)
+    return Look(list(tokens), entropies, limits, shares_of_layers, rolled)

@@ -34,9 +34,9 @@ class ReadingPlan:
         """Return the vectors of the decoder for the tokens of a batch of ids, as `Plan.forward`."""
         texts = [text for text in apart(batch) if text.tokens]
         stepper = SourceStepper(self._decoder, self._encoder, stop=stop)
-        found = all_logits(stepper, texts, [self._shifted(text.input_ids) for text in texts], budget=self._budget,
-                           stop=stop)
-        return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *found])
+        logits = all_logits(stepper, texts, [self._shifted(text.input_ids) for text in texts], budget=self._budget,
+                            stop=stop)
+        return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *logits])
 
     def _shifted(self, ids: np.ndarray | None) -> np.ndarray:
         """Return the ids that the decoder reads: the start token, then all but the last."""

@@ -27,17 +27,17 @@ from ..base.arguments import (
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
-from ..encoding import calling
+from ..encoding.call import calling
 from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
-from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
+from ..heads.pairs import check_pairs, check_query, is_pair, pair_scores
 from ..model.bits import FASTEST
 from ..model.head import has_heads
 from ..text.cuts import marking, reported, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from ..uncertainty import probabilities
+from ..uncertainty.probabilities import probabilities
 from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
 from .engine import Engine
@@ -90,8 +90,8 @@ class Reranker(Loaded):
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows, bits=bits))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
-            found = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
-            raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {found}")
+            reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
+            raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {reason}")
         self.template, self.instruction = prompt_of(template), check_text("instruction", instruction)
         self._prompt_text = replace(self.text, special_tokens=False) if self.template.is_known else self.text
         longest = self._decoder.longest or self.max_batch_tokens
@@ -177,9 +177,9 @@ class Reranker(Loaded):
         engine = Engine(model, **options)
         head = engine.heads.get("classify")
         if text is None or head is None or head.outputs != 1:
-            found = NO_TOKENIZER if text is None else "this model has " + (
+            reason = NO_TOKENIZER if text is None else "this model has " + (
                 f"{head.outputs} labels; Engine.predict gives the scores of all" if head else "no classifier")
-            raise UnsupportedError(f"a reranker needs a tokenizer and one label for a pair of texts, and {found}")
+            raise UnsupportedError(f"a reranker needs a tokenizer and one label for a pair of texts, and {reason}")
         self._engine, self._configs = engine, [engine.config]
         self.config, self.text = engine.config, engine.text
         self.backend, self.threads, self.precision = engine.backend, engine.threads, engine.precision
@@ -206,8 +206,8 @@ class Reranker(Loaded):
         single = is_pair(pairs)
         checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
         with truncating(truncation):
-            found = self._logits(checked, instruction, show_progress_bar, timeout)
-        scores = found if logits else self.scores_of(found)
+            values = self._logits(checked, instruction, show_progress_bar, timeout)
+        scores = values if logits else self.scores_of(values)
         return float(scores[0]) if single else scores
 
     @renamed_arguments
@@ -241,9 +241,8 @@ class Reranker(Loaded):
         if self._engine is not None:
             if instruction is not None:
                 raise InputError("a cross-encoder reads no instruction; leave it out")
-            scores: NDArray[np.float32] = self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
-                                                               timeout=timeout)
-            return scores
+            return self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
+                                        timeout=timeout)
         with calling(pairs, None, show_progress_bar, None, timeout) as call:
             prompts = self.prompts(pairs, instruction, call.stop)
             return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
@@ -333,8 +332,8 @@ class Reranker(Loaded):
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
         """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""
         with marking(truncation=True):
-            found = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
-        return np.concatenate([np.zeros(0, np.int64), *found]).astype(np.int64)
+            parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
+        return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
     def _end_ids(self) -> NDArray[np.int64]:
         """Return the ids of the end of the template, after the document."""
@@ -360,10 +359,10 @@ class Reranker(Loaded):
         ids: list[int] = []
         for answer in answers:
             text = check_text("an answer", answer) if isinstance(answer, str) else None
-            found = [answer] if text is None else tokenizer([text]).input_ids[0].tolist()
-            if len(found) != 1 or type(found[0]) is not int or not 0 <= found[0] < self.config.vocab_size:
-                raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(found)}")
-            ids += found
+            tokens = [answer] if text is None else tokenizer([text]).input_ids[0].tolist()
+            if len(tokens) != 1 or type(tokens[0]) is not int or not 0 <= tokens[0] < self.config.vocab_size:
+                raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(tokens)}")
+            ids += tokens
         return tuple(ids)
 
 

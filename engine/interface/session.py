@@ -37,8 +37,8 @@ class Submission:
 
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
-        found = [self._model.with_text(result) for result in self._handle.result(timeout)]
-        return found if self._samples > 1 else found[0]
+        results = [self._model.with_text(result) for result in self._handle.result(timeout)]
+        return results if self._samples > 1 else results[0]
 
     @property
     def done(self) -> bool:

@@ -8,17 +8,9 @@ import numpy as np
 
 from ..backends.ops_interface import Ops
 from ..base.arguments import renamed_arguments
-from ..encoding import (
-    are_of_tokens,
-    maxsim,
-    packed_pairwise,
-    packed_precision,
-    packed_similarity,
-    pairwise_maxsim,
-    pairwise_similarity,
-    similarity,
-)
-from ..heads import SparseVectors, check_sparse
+from ..encoding.maxsim import are_of_tokens, maxsim, pairwise_maxsim
+from ..encoding.similarity import packed_pairwise, packed_precision, packed_similarity, pairwise_similarity, similarity
+from ..heads.sparse import SparseVectors, check_sparse
 from ..model.text_config import LATE_SIMILARITIES
 from .engine_base import EngineBase
 

@@ -105,5 +105,5 @@ def next_event(events: Iterator[Event]) -> Event | EngineError | None:
 
 def _uncancelled(events: Iterator[Event]) -> Event | EngineError | None:
     """Return the next event of a stream, which a cancellation ends without an error."""
-    found = next_event(events)
-    return None if isinstance(found, Cancelled) else found
+    event = next_event(events)
+    return None if isinstance(event, Cancelled) else event

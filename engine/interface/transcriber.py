@@ -91,10 +91,10 @@ class Transcriber(Loaded):
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
         `engine.read_audio`.
         """
-        found = list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
-                                         max_seconds=max_seconds, show_progress_bar=show_progress_bar, timeout=timeout,
-                                         **settings))
-        return found[0] if _is_recording(audio) else found
+        results = list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
+                                           max_seconds=max_seconds, show_progress_bar=show_progress_bar,
+                                           timeout=timeout, **settings))
+        return results[0] if _is_recording(audio) else results
 
     @renamed_arguments
     def transcriptions(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
@@ -120,8 +120,8 @@ class Transcriber(Loaded):
         """
         if not self.languages:
             raise UnsupportedError("this model knows English alone, so it detects no language")
-        found = [self._transcription.language(item) for item in _checked(audio, MAX_SECONDS)]
-        return found[0] if _is_recording(audio) else found
+        languages = [self._transcription.language(item) for item in _checked(audio, MAX_SECONDS)]
+        return languages[0] if _is_recording(audio) else languages
 
     def _order(self, language: str | None, task: str, timestamps: bool | str, stop: Stop,
                settings: dict[str, Any]) -> Order:

@@ -12,10 +12,12 @@ from ..backends.interfaces import ObservingPlan
 from ..base.arguments import flag, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding import ROLE_PROMPTS, calling, check_options, quantize_vectors, role_prompt
+from ..encoding.call import calling
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
 from ..encoding.stream import encode_stream
+from ..encoding.text_encoder import ROLE_PROMPTS, check_options, role_prompt
+from ..encoding.vector_precision import quantize_vectors
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_sentences, choose_prompt, read_sentences

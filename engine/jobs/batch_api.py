@@ -99,8 +99,8 @@ def is_answers(data: bytes) -> bool:
 
 
 def _line(request: BatchRequest, status: int, body: dict[str, Any]) -> dict[str, Any]:
-    own = f"{request.custom_id}".encode("utf-8", "surrogatepass")
-    number = hashlib.sha256(own).hexdigest()[:24]       # the same in every run
+    name = f"{request.custom_id}".encode("utf-8", "surrogatepass")
+    number = hashlib.sha256(name).hexdigest()[:24]       # the same in every run
     return {"id": f"{_ID}{number}", "custom_id": request.custom_id,
             "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
 

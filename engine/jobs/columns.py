@@ -41,9 +41,9 @@ def distinct(column: Any) -> Iterator[tuple[Any, Any]]:
     """Yield for each chunk of a ChunkedArray its distinct values, and for each row the index of its value or null."""
     pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
     for chunk in column.chunks:
-        own = chunk if pa.types.is_dictionary(chunk.type) else plain(chunk).dictionary_encode()
-        used = compute.drop_null(own.indices.unique())      # the dictionary may be that of a whole row group
-        yield plain(own.dictionary.take(used)), compute.index_in(own.indices, value_set=used)
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else plain(chunk).dictionary_encode()
+        used = compute.drop_null(encoded.indices.unique())      # the dictionary may be that of a whole row group
+        yield plain(encoded.dictionary.take(used)), compute.index_in(encoded.indices, value_set=used)
 
 
 def copied(column: Any, kind: Any, place: str) -> Any:
@@ -85,13 +85,13 @@ def without_views(kind: Any) -> Any:
     return kind
 
 
-def common_types(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def common_types(types_of_files: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """Return the type of each copied column that holds the values of all inputs without loss.
 
-    found: the name of each input, and the types of its columns. Raises `InputError` for types that have none.
+    types_of_files: the name of each input, and the types of its columns. Raises `InputError` for types that have none.
     """
     common: dict[str, tuple[str, Any]] = {}
-    for file, types in found:
+    for file, types in types_of_files:
         for name, kind in types.items():
             other, before = common.get(name, (file, kind))
             both = wider(before, kind)

@@ -33,7 +33,7 @@ B = TypeVar("B")
 
 UNITS_AHEAD = 2
 """How many units are read before they are computed."""
-CHUNK = 1024
+TEXTS_AT_ONCE = 1024
 """How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
 CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
@@ -66,8 +66,8 @@ class Unit:
     @property
     def place(self) -> dict[str, Any]:
         """Which rows it has, as the metadata of its part says."""
-        own = self.range
-        return dict(zip(PLACE, (self.file.name, own.first, own.last, own.group), strict=True))
+        rows = self.range
+        return dict(zip(PLACE, (self.file.name, rows.first, rows.last, rows.group), strict=True))
 
     @property
     def rejected(self) -> str:
@@ -146,8 +146,8 @@ def find_units(files: Sequence[InputFile], settings: JobSettings) -> list[Unit]:
     columns = replace(settings.columns, types=common)
     if not any(ranges) and files:       # so that the folder of no rows has a part, with all columns
         ranges[0] = [Range(0, 0)]
-    for file, name, own, parts in zip(files, formats, types, ranges, strict=True):
-        widened = [str(common[column]) for column in own if own[column] != common[column]]
+    for file, name, file_types, parts in zip(files, formats, types, ranges, strict=True):
+        widened = [str(common[column]) for column in file_types if file_types[column] != common[column]]
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
         for i, part in enumerate(parts):
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
@@ -184,16 +184,16 @@ class Job:
         self.units, self.folder = units, folder
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
-    def run(self, own: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> list[Unit]:
+    def run(self, chosen: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> list[Unit]:
         """Compute those of some units that have no part, and return those that other processes are computing.
 
         report: called after each part. Raises `OSError` where a part cannot be written, such as on a full disk; the
         parts before it stay.
         """
         while True:
-            missing = self.missing(own)
+            missing = self.missing(chosen)
             if not missing or not self._pass(missing, report):
-                return self.missing(own)
+                return self.missing(chosen)
 
     def missing(self, units: Iterable[Unit]) -> list[Unit]:
         """Return the units that have no part."""
@@ -211,7 +211,7 @@ class Job:
             stack.callback(lambda: [give_up() for give_up in claims.values()])
             reader, computer = stack.enter_context(_Pool(1)), stack.enter_context(_Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
-            chunks = ((unit, rows, own, last) for unit, rows in read for own, last in _chunks(rows))
+            chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in _chunks(rows))
             for unit, rows, computed in _whole(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
                 part = self.make(unit, rows, computed)
                 self._write(unit, part)
@@ -264,8 +264,8 @@ class Job:
     def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed from its file."""
         _, rows = self._read(unit)
-        parts = [self.settings.recipe.compute(self._encoder, own) for own, _ in _chunks(rows) if own]
-        return self.make(unit, rows, joined(parts, [CHUNK] * len(parts)))
+        parts = [self.settings.recipe.compute(self._encoder, texts) for texts, _ in _chunks(rows) if texts]
+        return self.make(unit, rows, joined(parts, [TEXTS_AT_ONCE] * len(parts)))
 
     def compute_sample(self, unit: Unit, count: int) -> tuple[bytes, list[int], int]:
         """Compute some rows of a unit, which its name chooses.
@@ -283,8 +283,8 @@ class Job:
     @lazy
     def _empty(self) -> dict[str, Any]:
         """The columns of no results, for a part without a row."""
-        found = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).found)
-        return {name: column[:0] for name, column in found.items()}
+        columns = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).results)
+        return {name: column[:0] for name, column in columns.items()}
 
 
 class _Pool(ThreadPoolExecutor):
@@ -308,8 +308,8 @@ def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: Threa
 def _chunks(rows: Rows) -> Iterator[tuple[list[str], bool]]:
     """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
     texts, _, _ = unique_texts(rows)
-    for first in range(0, max(1, len(texts)), CHUNK):
-        yield texts[first : first + CHUNK], first + CHUNK >= len(texts)
+    for first in range(0, max(1, len(texts)), TEXTS_AT_ONCE):
+        yield texts[first : first + TEXTS_AT_ONCE], first + TEXTS_AT_ONCE >= len(texts)
 
 
 def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tuple[Unit, Rows, Computed]]:
@@ -318,7 +318,7 @@ def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tupl
     for unit, rows, computed, last in chunks:
         parts.append(computed)
         if last:
-            yield unit, rows, joined(parts, [CHUNK] * len(parts))
+            yield unit, rows, joined(parts, [TEXTS_AT_ONCE] * len(parts))
             parts = []
 
 
@@ -328,20 +328,20 @@ def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allo
     Parts of another model, other options or another version of the engine would stand beside these. A folder that
     knows the job is only read, so that it may be on a disk that cannot be written.
     """
-    own = {"engine": version, **settings.description}
-    if _sets_to_record(folder, own, isa, allow_mixed_isa) is None:
+    description = {"engine": version, **settings.description}
+    if _sets_to_record(folder, description, isa, allow_mixed_isa) is None:
         return
     while (give_up := folder.claim(JOB)) is None:       # or two jobs that begin at once would both see none
         time.sleep(0.01)
     try:
-        sets = _sets_to_record(folder, own, isa, allow_mixed_isa)
+        sets = _sets_to_record(folder, description, isa, allow_mixed_isa)
         if sets is not None:
-            folder.write(JOB, as_json(own | {"instruction_sets": sets}))
+            folder.write(JOB, as_json(description | {"instruction_sets": sets}))
     finally:
         give_up()
 
 
-def _sets_to_record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_isa: bool) -> list[str] | None:
+def _sets_to_record(folder: Folder, description: dict[str, Any], isa: str, allow_mixed_isa: bool) -> list[str] | None:
     """Return the instruction sets that the record of a folder has to name; None if it names this one already."""
     if not folder.has(JOB):
         return [isa]
@@ -350,7 +350,7 @@ def _sets_to_record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_i
     if not isinstance(sets, list) or not all(isinstance(name, str) for name in sets):
         raise WeightsError(f"{JOB} in the output folder is damaged: it names no instruction sets; restore it, or "
                            "give another folder")
-    if different := sorted(_differences(recorded, own)):
+    if different := sorted(_differences(recorded, description)):
         raise InputError(f"the output folder holds the parts of another job. What differs: {'; '.join(different)}. "
                          "Give the job that is there its own options, or this one another folder")
     if isa in sets:
@@ -370,12 +370,12 @@ def as_json(value: dict[str, Any]) -> bytes:
 def read_object(folder: Folder, name: str, advice: str) -> dict[str, Any]:
     """Return the object in a file of JSON that a job wrote; raises `WeightsError` with advice for a damaged one."""
     try:
-        found = json.loads(folder.read(name))
+        contents = json.loads(folder.read(name))
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{name} in the output folder is damaged: {error}; {advice}") from error
-    if not isinstance(found, dict):
+    if not isinstance(contents, dict):
         raise WeightsError(f"{name} in the output folder is damaged: it is no JSON object; {advice}")
-    return found
+    return contents
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any], at: str = "") -> Iterator[str]:

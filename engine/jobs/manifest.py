@@ -9,16 +9,7 @@ from typing import Any
 
 from ..base.errors import InputError, WeightsError, listed, shown
 from .batch_api import is_answers
-from .job import (
-    JOB,
-    MANIFEST,
-    Unit,
-    as_json,
-    part_names,
-    read_object,
-    rejected_name,
-    rejected_names,
-)
+from .job import JOB, MANIFEST, Unit, as_json, part_names, read_object, rejected_name, rejected_names
 from .parts import COUNTS, JobPart, is_part, read_part
 from .storage import Folder
 
@@ -49,11 +40,11 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     """Return the manifest, or a dictionary without parts if the job is not finished; raises `WeightsError`."""
     if not folder.has(MANIFEST):
         return {"parts": {}}
-    found = read_object(folder, MANIFEST, _ADVICE)
-    parts = found.get("parts")
+    manifest = read_object(folder, MANIFEST, _ADVICE)
+    parts = manifest.get("parts")
     if not isinstance(parts, dict) or not all(isinstance(part, dict) and "sha256" in part for part in parts.values()):
         raise WeightsError(f"{MANIFEST} in the output folder is damaged: it lists no parts with checksums; {_ADVICE}")
-    return found
+    return manifest
 
 
 def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
@@ -101,7 +92,10 @@ def entry_of(part: JobPart) -> dict[str, Any]:
 
 
 def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """Return what is wrong with a part or its rejected rows, by what they are and what the manifest says; or ""."""
+    """Return what is wrong with a part or the file of its rejected rows, or "".
+
+    entry: what the manifest would say of the files as they are. before: what it says; None if it says nothing.
+    """
     if entry.get("rejected") and "rejected_sha256" not in entry:
         return f"{unit.rejected}: is missing"
     if before is not None and before["sha256"] != entry["sha256"]:
@@ -114,8 +108,9 @@ def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | Non
 def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
     """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
     data = read_rejected(unit, folder)
-    found = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
-    return _fault(unit, {name: entry.get(name) for name in ("sha256", "rejected")} | found, entry)
+    stored = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
+    as_it_is = {name: entry.get(name) for name in ("sha256", "rejected")} | stored      # the part counts as right
+    return _fault(unit, as_it_is, entry)
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
@@ -123,15 +118,15 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
     refused = read_rejected(unit, folder)
     if unit.format == "openai":
         try:
-            lines = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
+            tokens = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise WeightsError(f"{unit.name}: is damaged: {error}; delete it, and run the job again") from error
-        counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
+        counts = {"rows": len(tokens), "rejected": len(refused.splitlines()), "tokens": sum(tokens)}
     else:
         _, metadata = read_part(data, unit.name)     # whole, with the checksums of its pages
-        own = unit.place
-        if found := {name: metadata.get(name) for name in own if metadata.get(name) != own[name]}:
-            raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "
+        place = unit.place
+        if others := {name: metadata.get(name) for name in place if metadata.get(name) != place[name]}:
+            raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(others)[1:-1]}); delete it, and "
                                "run the job again")
         counts = {name: metadata[name] for name in COUNTS}
         if refused and len(refused.splitlines()) != counts["rejected"]:

@@ -82,9 +82,9 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
     if metadata["id"] is None:
         pa = require_files("pyarrow")
         columns = {"id": pa.array([f"{name}:{rows.positions[i]}" for i in good], pa.string()), **columns}
-    found: Any = computed.found
+    results: Any = computed.results
     columns |= empty() if not good else recipe.columns(
-        found[indices] if isinstance(found, np.ndarray) else [found[i] for i in indices])
+        results[indices] if isinstance(results, np.ndarray) else [results[i] for i in indices])
     rejected = [{"input": name, "position": rows.positions[i], **_ids(rows, i), "reason": reason}
                 for i, reason in sorted(reasons.items())]
     return JobPart(_parquet(columns, metadata | counts), _json_lines(rejected), counts)
@@ -92,21 +92,21 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
 
 def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> JobPart:
     """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
-    requests, found = rows.columns["request"], np.asarray(computed.found, np.float32)
+    requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
     for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):
-        own = list(group)
-        request, reason = requests[own[0]], next((reasons[i] for i in own if i in reasons), None)
-        width = found.shape[1] if found.ndim == 2 else 0
+        indices_of = list(group)
+        request, reason = requests[indices_of[0]], next((reasons[i] for i in indices_of if i in reasons), None)
+        width = vectors.shape[1] if vectors.ndim == 2 else 0
         if reason is None and (request.dimensions or 0) > width:
             reason = f"the vectors of this model have {width} dimensions, and not {request.dimensions}"
         if reason is not None:
             refusals.append(refusal(request, reason))
             continue
-        indices = [places[i] for i in own]
+        indices = [places[i] for i in indices_of]
         used = sum(computed.tokens[i] for i in indices)
         tokens += used
-        answers.append(answer(request, found[indices], used))
+        answers.append(answer(request, vectors[indices], used))
     counts = {"rows": len(answers), "rejected": len(refusals), "tokens": tokens}
     return JobPart(_json_lines(answers), _json_lines(refusals), counts)
 
@@ -167,10 +167,10 @@ def _checksum(data: Any) -> tuple[bytes, int]:
     if place < 0:
         return b"", -1
     place += len(data) - len(tail) + len(_MARK)
-    found = hashlib.sha256(data[:place])
-    found.update(_NO_CHECKSUM.encode())
-    found.update(data[place + len(_NO_CHECKSUM) :])
-    return found.hexdigest().encode(), place
+    digest = hashlib.sha256(data[:place])
+    digest.update(_NO_CHECKSUM.encode())
+    digest.update(data[place + len(_NO_CHECKSUM) :])
+    return digest.hexdigest().encode(), place
 
 
 def is_part(data: bytes) -> bool:

@@ -26,11 +26,11 @@ from .storage import InputFile
 MOST_LINE = 2**24
 """Limit on the bytes of a line, and of a row of CSV, so that a file without line ends does not fill the memory."""
 MORE_LINES = 4
-"""How many times as many rows a range of lines may have, so that a megabyte of lines is mostly one range."""
+"""A range of lines may have this many times the rows of other ranges, so that a megabyte of lines is mostly one."""
 MOST_UNPACKED = 2**28
 """Limit on the bytes that a range of Parquet needs in memory, by the sizes that the file states."""
 MOST_RATIO = 100
-"""How many times the bytes of a large column of Parquet its values may need in memory."""
+"""Limit on the bytes that the values of a large column of Parquet need in memory, for each of its bytes in the file."""
 MOST_NAMES = 20
 """How many fields of JSON a message about a missing one names."""
 _BOM = b"\xef\xbb\xbf"
@@ -186,13 +186,13 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
             block = before + stream.read(min(2**20, size - position % size))
             if len(block) == 1:
                 return                  # the file has become shorter, which `InputFile.check` reports
-            found = block.count(b"\n", 0, len(block) - 1)
-            if count + found > most:
+            lines = block.count(b"\n", 0, len(block) - 1)
+            if count + lines > most:
                 begins = np.flatnonzero(np.frombuffer(block, np.uint8)[:-1] == ord("\n"))
                 yield from (position + begins[most - count :: most]).tolist()
-                count = (count + found - 1) % most + 1
+                count = (count + lines - 1) % most + 1
             else:
-                count += found
+                count += lines
             position, before = position + len(block) - 1, block[-1:]
 
 
@@ -339,12 +339,12 @@ class Csv(_Strings):
             def decoded() -> Iterator[str | None]:
                 nonlocal read
                 while read < part.last and (line := stream.readline(MOST_LINE)):
-                    own = line.removeprefix(_BOM) if read == 0 else line
+                    text = line.removeprefix(_BOM) if read == 0 else line
                     read += len(line)
                     if len(line) == MOST_LINE and not line.endswith(b"\n"):
                         read += _skip_line(stream, part.last - read)
                     # csv refuses what is no string, and begins a new row after it.
-                    yield own.decode("utf-8", "surrogateescape") if read - position <= MOST_LINE else None
+                    yield text.decode("utf-8", "surrogateescape") if read - position <= MOST_LINE else None
 
             # Not strict, an open quote would take all rows after it as text.
             reader = csv.reader(cast(Iterator[str], decoded()), strict=True)
@@ -374,9 +374,9 @@ class Parquet:
         """See `Format`. It reads the footer of the file alone."""
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
-            own = parquet.schema_arrow.field(columns.text).type
-            if text_type(own) is None:
-                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(own)}, and not strings")
+            kind = parquet.schema_arrow.field(columns.text).type
+            if text_type(kind) is None:
+                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(kind)}, and not strings")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
             steps = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
         sizes = [group.num_rows for group in groups]
@@ -433,9 +433,9 @@ class Parquet:
         taken, missing = [], part.last - part.first
         for batch in batches:
             if at + len(batch) > part.first:
-                own = batch[max(0, part.first - at) :][: missing]
-                taken.append(own)
-                missing -= len(own)
+                piece = batch[max(0, part.first - at) :][: missing]
+                taken.append(piece)
+                missing -= len(piece)
             at += len(batch)
             if not missing:
                 break
@@ -501,8 +501,8 @@ def _other_separator(file: InputFile) -> str:
     """Return the character, such as a semicolon, that the first line of a file has in place of commas; "" if none."""
     with file.open() as stream:
         line = stream.readline(MOST_LINE)
-    found = max(";\t|", key=lambda separator: line.count(separator.encode()))
-    return found if line.count(found.encode()) > line.count(b",") else ""
+    likely = max(";\t|", key=lambda separator: line.count(separator.encode()))
+    return likely if line.count(likely.encode()) > line.count(b",") else ""
 
 
 def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:

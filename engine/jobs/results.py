@@ -25,12 +25,12 @@ class StreamEncoder(Protocol):
 class Computed:
     """The results of some texts."""
 
-    found: Sequence[Any]
+    results: Sequence[Any]
     """One row for each text that could be encoded."""
     tokens: list[int]
-    """The tokens of these."""
+    """How many tokens each of these texts has."""
     reasons: dict[int, str]
-    """Why the others could not, by their places."""
+    """Why the other texts could not be encoded, by their indices among all texts."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Recipe:
         """Raise the errors of the options now."""
         if self.options.get("precision") in ("int8", "uint8") and self.options.get("ranges") is None:
             raise InputError(f"vectors in {self.options['precision']} need the ranges of their dimensions, which must "
-                             "not depend on the unit; write np.stack([v.min(axis=0), v.max(axis=0)]) of many float32 "
-                             "vectors v with np.save, and pass the file as --ranges")
+                             "not depend on the part of the job; write np.stack([v.min(axis=0), v.max(axis=0)]) of "
+                             "many float32 vectors v with np.save, and pass the file as --ranges")
         self._stream(encoder, [])
 
     def compute(self, encoder: StreamEncoder, texts: list[str]) -> Computed:
@@ -55,8 +55,8 @@ class Recipe:
             return Computed([], [], {})
         try:
             with counting_tokens() as lengths:
-                [found] = self._stream(encoder, texts)
-            return Computed(self._rows(found), lengths, {})
+                [results] = self._stream(encoder, texts)
+            return Computed(self._rows(results), lengths, {})
         except InputError as error:
             if len(texts) == 1:
                 return Computed([], [], {0: str(error)})
@@ -67,14 +67,14 @@ class Recipe:
         return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result,
                                      **{"truncation": True} | self.options)
 
-    def _rows(self, found: Any) -> Sequence[Any]:
+    def _rows(self, results: Any) -> Sequence[Any]:
         if self.result == "sparse":
-            return [(row.indices, row.values) for row in found]
-        return found.astype(np.float16) if self.dtype == "float16" else found
+            return [(row.indices, row.values) for row in results]
+        return results.astype(np.float16) if self.dtype == "float16" else results
 
-    def columns(self, found: Any) -> dict[str, Any]:
+    def columns(self, results: Any) -> dict[str, Any]:
         """Return the columns of results, as arrays of Arrow."""
-        return COLUMNS[self.result](found)
+        return COLUMNS[self.result](results)
 
 
 def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
@@ -84,15 +84,15 @@ def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
     for part, size in zip(parts, [*sizes, 0], strict=False):
         reasons |= {start + i: reason for i, reason in part.reasons.items()}
         start += size
-    arrays = [part.found for part in parts if len(part.found)]
-    found: Sequence[Any] = [row for array in arrays for row in array]
+    arrays = [part.results for part in parts if len(part.results)]
+    results: Sequence[Any] = [row for array in arrays for row in array]
     if arrays and all(isinstance(array, np.ndarray) for array in arrays):
-        found = np.concatenate(arrays)  # type: ignore[assignment]
-    return Computed(found, [length for part in parts for length in part.tokens], reasons)
+        results = np.concatenate(arrays)  # type: ignore[assignment]
+    return Computed(results, [length for part in parts for length in part.tokens], reasons)
 
 
-def _vectors(found: Any) -> dict[str, Any]:
-    return {"vector": _fixed(found)}
+def _vectors(results: Any) -> dict[str, Any]:
+    return {"vector": _fixed(results)}
 
 
 def _fixed(vectors: Any) -> Any:
@@ -108,20 +108,20 @@ def _lists(rows: Sequence[np.ndarray], values: Any) -> Any:
     return pa.LargeListArray.from_arrays(pa.array(ends), values)
 
 
-def _tokens(found: Sequence[np.ndarray]) -> dict[str, Any]:
-    return {"vectors": _lists(found, _fixed(np.concatenate(found)))}
+def _tokens(results: Sequence[np.ndarray]) -> dict[str, Any]:
+    return {"vectors": _lists(results, _fixed(np.concatenate(results)))}
 
 
-def _sparse(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+def _sparse(results: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
     pa = require_files("pyarrow")
-    return {name: _lists([row[i] for row in found], pa.array(np.concatenate([row[i] for row in found])))
+    return {name: _lists([row[i] for row in results], pa.array(np.concatenate([row[i] for row in results])))
             for i, name in enumerate(("indices", "values"))}
 
 
-def _classes(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _classes(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     pa = require_files("pyarrow")
-    return {"label": pa.array([row["label"] for row in found], pa.string()),
-            "score": pa.array([row["score"] for row in found], pa.float64())}
+    return {"label": pa.array([row["label"] for row in results], pa.string()),
+            "score": pa.array([row["score"] for row in results], pa.float64())}
 
 
 COLUMNS: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -140,8 +140,8 @@ class ArrowFolder:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
         with _explain_errors(self._place):
-            found = self._files.get_file_info(fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+            entries = self._files.get_file_info(fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True))
+        return sorted(info.base_name for info in entries if info.type == fs.FileType.File)
 
     def has(self, name: str) -> bool:
         """See `Folder`."""
@@ -195,24 +195,24 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
 
     Raises `InputError` for a pattern without a file, for two files of one name, and for one file of two names.
     """
-    found: list[InputFile] = []
+    inputs: list[InputFile] = []
     for pattern in patterns:
         path = _local(pattern)
-        own = _find_remote(path) if _is_remote(path) else _find_local(path)
-        if not own:
+        files = _find_remote(path) if _is_remote(path) else _find_local(path)
+        if not files:
             raise InputError(f"no file matches {shown(without_credentials(pattern))}; expected files such as "
                              "in/*.parquet, in quotes")
-        found += own
-    found.sort(key=lambda file: file.name)
-    if twice := [one.name for one, other in pairwise(found) if one.name == other.name]:
+        inputs += files
+    inputs.sort(key=lambda file: file.name)
+    if twice := [one.name for one, other in pairwise(inputs) if one.name == other.name]:
         raise InputError(f"two inputs are called {listed(twice)}; give one pattern that matches both, such as "
                          "'in/**/*.parquet', so that their folders tell them apart")
     names: dict[str, str] = {}
-    for file in found:
+    for file in inputs:
         if file.place and (other := names.setdefault(file.place, file.name)) != file.name:
             raise InputError(f"{shown(other)} and {shown(file.name)} are one file, by a link or by two patterns, and "
                              "its rows would be there twice; give patterns that match it once")
-    return found
+    return inputs
 
 
 def _is_remote(place: str) -> bool:
@@ -232,8 +232,8 @@ def refuse_own_patterns(patterns: Sequence[str], place: str, names: Sequence[str
             inside = PurePosixPath(start)
             if output.is_relative_to(inside):
                 folder = output.relative_to(inside)
-                if own := [name for name in names if _matches(str(folder / name), below)]:
-                    raise _own_input(pattern, place, own[0])
+                if matching := [name for name in names if _matches(str(folder / name), below)]:
+                    raise _own_input(pattern, place, matching[0])
 
 
 def refuse_own_files(files: Sequence[InputFile], place: str, is_own: Callable[[str], bool]) -> None:
@@ -288,17 +288,17 @@ def _find_local(pattern: str) -> list[InputFile]:
     wild = _is_wild(pattern)
     paths = glob.glob(pattern, recursive=True) if wild else [pattern]
     root = _root(pattern) if wild else os.path.dirname(pattern)
-    found = []
+    inputs = []
     for path in paths:
         if os.path.isfile(path):
             status = os.stat(path)
             name = os.fsencode(os.path.relpath(path, root or ".")).decode("utf-8", "backslashreplace")
-            found.append(InputFile(name, status.st_size, status.st_mtime_ns, partial(open, path, "rb", 2**20),
-                                   partial(_local_state, path), f"{status.st_dev}:{status.st_ino}",
-                                   os.path.realpath(path)))
+            inputs.append(InputFile(name, status.st_size, status.st_mtime_ns, partial(open, path, "rb", 2**20),
+                                    partial(_local_state, path), f"{status.st_dev}:{status.st_ino}",
+                                    os.path.realpath(path)))
         elif os.path.lexists(path):
             _refuse_no_file(path, pattern)
-    return found
+    return inputs
 
 
 def _local_state(path: str) -> tuple[int, int]:
@@ -328,12 +328,12 @@ def _find_remote(pattern: str) -> list[InputFile]:
     files, root = _arrow_files(f"{start}?{query}" if query else start)
     below = place[len(start) :].lstrip("/")
     with _explain_errors(start):
-        found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    names = [(os.path.relpath(info.path, root), info) for info in found if info.type == fs.FileType.File]
-    found = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
-             if _matches(name, below)]
+        entries = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    names = [(os.path.relpath(info.path, root), info) for info in entries if info.type == fs.FileType.File]
+    entries = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
+               if _matches(name, below)]
     return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
-                      partial(_remote_state, files, info.path), uri, uri) for name, info, uri in found]
+                      partial(_remote_state, files, info.path), uri, uri) for name, info, uri in entries]
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
@@ -354,8 +354,8 @@ def _matches(name: str, pattern: str) -> bool:
     if pattern.startswith("**/"):
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
     first, _, rest = pattern.partition("/")
-    own, _, below = name.partition("/")
-    return fnmatchcase(own, first) and (bool(rest) == bool(below)) and (not rest or _matches(below, rest))
+    name_here, _, below = name.partition("/")
+    return fnmatchcase(name_here, first) and (bool(rest) == bool(below)) and (not rest or _matches(below, rest))
 
 
 def _root(pattern: str) -> str:

@@ -50,20 +50,21 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
     if unit.format == "openai":
         return "its bytes are not those of its requests"
     try:
-        (found, metadata), (own, _) = read_part(data, unit.name, check=False), read_part(expected.data, unit.name)
+        stored, metadata = read_part(data, unit.name, check=False)
+        computed, _ = read_part(expected.data, unit.name)
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata.get("isa", job.isa) != job.isa:
         return _elsewhere(metadata["isa"], job)
-    if other := _other_shape(found, own):
+    if other := _other_shape(stored, computed):
         return f"it has {other} that its input gives"
-    rows = list(different_rows(found, own))
+    rows = list(different_rows(stored, computed))
     return f"{len(rows)} rows differ, the first is {rows[0]}" if rows else "its bytes differ, and its rows do not"
 
 
 def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
     try:
-        found, metadata = read_part(data, unit.name)
+        stored, metadata = read_part(data, unit.name)
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
@@ -71,13 +72,13 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
     data, kept, rejected = job.compute_sample(unit, sample)
     if metadata["rejected"] != rejected:        # the model refused some rows, so that the places of others are unknown
         return _compare_whole(job, unit, job.folder.read(unit.name))
-    if metadata["rows"] != len(found) or (kept and kept[-1] >= len(found)):
-        return f"it has {len(found)} rows, and its input has others"
-    own, _ = read_part(data, unit.name)
-    found = found.take(np.array(kept, np.int64))
-    if other := _other_shape(found, own):
+    if metadata["rows"] != len(stored) or (kept and kept[-1] >= len(stored)):
+        return f"it has {len(stored)} rows, and its input has others"
+    computed, _ = read_part(data, unit.name)
+    stored = stored.take(np.array(kept, np.int64))
+    if other := _other_shape(stored, computed):
         return f"it has {other} that its input gives"
-    rows = list(different_rows(found, own))
+    rows = list(different_rows(stored, computed))
     return f"{len(rows)} of {len(kept)} rows differ, the first is {rows[0]}" if rows else None
 
 
@@ -122,16 +123,16 @@ def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
     """
     folders = {"the output folder": one, "the folder to compare with": other}
     names = [part_names(folder) for folder in folders.values()]
-    for title, own in zip(folders, names, strict=True):
-        if not own:
+    for title, names_of in zip(folders, names, strict=True):
+        if not names_of:
             raise InputError(f"{title} holds no part of a job")
     if not all(name.endswith(".parquet") for name in names[0] | names[1]):
         raise InputError("only parts in Parquet are compared by row; compare answers to a batch as files")
     # A name has 32 bits of the hash of its input, so that two inputs may share them: the metadata of a part decides.
-    places = [_grouped(own) for own in names]
+    places = [_grouped(names_of) for names_of in names]
     for place in sorted(places[0].keys() | places[1].keys()):
-        yield from _diff_place(*(_read_place(title, folder, own.get(place, []))
-                                 for (title, folder), own in zip(folders.items(), places, strict=True)))
+        yield from _diff_place(*(_read_place(title, folder, grouped.get(place, []))
+                                 for (title, folder), grouped in zip(folders.items(), places, strict=True)))
 
 
 def _grouped(names: Iterable[str]) -> dict[str, list[str]]:

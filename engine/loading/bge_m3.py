@@ -50,9 +50,9 @@ def _arrays(folder: ModelFolder, name: str, memory: str) -> dict[str, np.ndarray
         return None
     arrays = read_checkpoint(folder.path / file, memory=memory)
     if arrays.keys() != {"weight", "bias"} or arrays["weight"].ndim != 2:
-        found = ", ".join(f"{key} {list(array.shape)}" for key, array in list(arrays.items())[:10])
+        tensors = ", ".join(f"{key} {list(array.shape)}" for key, array in list(arrays.items())[:10])
         raise WeightsError(f"{folder.label(file)}: expected the state dict of a torch.nn.Linear, weight [out, in] and "
-                           f"bias [out], not {found}")
+                           f"bias [out], not {tensors}")
     return {key: widened(array) for key, array in arrays.items()}
 
 

@@ -44,9 +44,9 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
                 raise FormatError("a template must be UTF-8") from None
         templates[DEFAULT if name == FILE else name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)] = text
     with folder.within(settings):
-        found = ChatConfig(templates or _stated_templates(values.get("chat_template")), _special_tokens(values),
-                           _control_tokens(values.get("chat_control_tokens")), values.get("response_template"))
-    return None if found == ChatConfig() else found
+        chat = ChatConfig(templates or _stated_templates(values.get("chat_template")), _special_tokens(values),
+                          _control_tokens(values.get("chat_control_tokens")), values.get("response_template"))
+    return None if chat == ChatConfig() else chat
 
 
 def _stated_templates(value: Any) -> dict[str, str]:
@@ -67,14 +67,14 @@ def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of the special tokens that have a name: those of all models, and those of this one."""
     extra = values.get("extra_special_tokens")
     named = {name: values[name] for name in values if name in NAMED or name.endswith("_token")}
-    found = {}
+    tokens = {}
     for name, value in (named | (extra if isinstance(extra, dict) else {})).items():
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):
-            found[name] = text
+            tokens[name] = text
         elif name in NAMED and value is not None:
             raise WeightsError(f"{name} must be a token, not {shown(value)}")
-    return found
+    return tokens
 
 
 def _control_tokens(value: Any) -> tuple[str, ...] | None:

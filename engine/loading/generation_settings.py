@@ -39,8 +39,8 @@ def settings_of(
     model reads. An unknown key of generation_config.json is left out with a warning. Raises `UnsupportedError` for a
     setting that changes the results and is not implemented, and `InputError` for a wrong value.
     """
-    found: Mapping[str, Any] = (generation if generation is not None else model) or {}
-    for name, value in found.items():
+    stated: Mapping[str, Any] = (generation if generation is not None else model) or {}
+    for name, value in stated.items():
         if name in LACKED and name not in handled and value is not None and value != LACKED[name]:
             raise UnsupportedError(f"the model's settings ask for {name}={shown(value)}, which the engine lacks")
     if generation is not None:
@@ -49,7 +49,7 @@ def settings_of(
         if unknown:
             LOG.warning("%s has keys that the engine does not know, and that are left out: %s; if they change what is "
                         "generated, the results are not those that the folder asks for", GENERATION, listed(unknown))
-    options = {name: found[name] for name in found if name in _OWN and found[name] is not None}
-    if generation is None and found.get("force_bos_token_to_be_generated") and "bos_token_id" in options:
+    options = {name: stated[name] for name in stated if name in _OWN and stated[name] is not None}
+    if generation is None and stated.get("force_bos_token_to_be_generated") and "bos_token_id" in options:
         options["forced_bos_token_id"] = options["bos_token_id"]  # BART's older form
     return GenerationConfig(**options)

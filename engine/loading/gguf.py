@@ -204,10 +204,10 @@ def _restored(neighbours: bool, table: str | None, finish: Finish | None, config
     table: as in `_part`. finish: of the family, for plain numbers.
     """
     weights = dict(weights)
-    found = {name: weights.pop(name) for name in list(weights) if name.startswith(DIVISORS)}
+    divisors = {name: weights.pop(name) for name in list(weights) if name.startswith(DIVISORS)}
     chosen = DIVISORS if table is None else f"{DIVISORS} {table}"
-    if chosen in found:
-        config = _scaled(config, found[chosen])
+    if chosen in divisors:
+        config = _scaled(config, divisors[chosen])
     elif table is not None:
         raise WeightsError(f"the file has no tensor rope_factors_{table}.weight, beside another table of positions")
     if neighbours:

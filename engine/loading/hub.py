@@ -82,17 +82,17 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
     that does not run here, as far as its small files tell, before its weights are downloaded.
     """
     client = _Client(name, revision)
-    if revision is not None and COMMIT.fullmatch(revision) and (found := client.cached()) is not None:
-        return found
+    if revision is not None and COMMIT.fullmatch(revision) and (fetched := client.cached()) is not None:
+        return fetched
     try:
         info = client.call(client.library.HfApi().model_info, timeout=client.library.constants.HF_HUB_ETAG_TIMEOUT)
     except _UnreachableError as error:
-        found = client.cached()
-        if found is None:
+        fetched = client.cached()
+        if fetched is None:
             raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}") from error
         if not error.is_wanted:
-            LOG.warning("%s; commit %s is loaded from the cache", error, found.commit)
-        return found
+            LOG.warning("%s; commit %s is loaded from the cache", error, fetched.commit)
+        return fetched
     return client.download(checked_commit(info.sha), checked_files(file.rfilename for file in info.siblings or ()))
 
 
@@ -177,21 +177,21 @@ class _Client:
         model, needed = self._choose(folder)
         if not model:
             _refuse_early(folder)
-        found = self._place(needed)
-        if found is None or found.name != commit:
+        snapshot = self._place(needed)
+        if snapshot is None or snapshot.name != commit:
             # The small files come first, so that whoever has the weights has all of the model.
             for some in (needed[:-1], needed)[len(needed) == 1 :]:
                 names = [escape(file) for file in some]
-                found = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
-                                       tqdm_class=self._bar()))
-                self._note(found)
-        assert found is not None
-        if not all((found / file).is_file() for file in needed):
+                snapshot = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
+                                          tqdm_class=self._bar()))
+                self._note(snapshot)
+        assert snapshot is not None
+        if not all((snapshot / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
-        if MODULES not in files and not self._knows_modules(found, self._listed(found)):
+        if MODULES not in files and not self._knows_modules(snapshot, self._listed(snapshot)):
             with suppress(HubError):    # the cache notes that there is none
                 place(MODULES)
-        return Fetched(found / model, str(self._name), commit)
+        return Fetched(snapshot / model, str(self._name), commit)
 
     def _note(self, folder: Path) -> None:
         """Note in the cache that the folder of a commit is the newest of the revision, which may be asked for offline.
@@ -351,8 +351,8 @@ def _refuse_early(folder: ModelFolder) -> None:
 
 def _alone(files: Iterable[str]) -> list[str]:
     """Return the files that are a model each, and of a model in several files the first."""
-    found = sorted(file for file in files if file.endswith(ALONE))
-    return [file for file in found if file == named_parts(file)[0]]
+    alone = sorted(file for file in files if file.endswith(ALONE))
+    return [file for file in alone if file == named_parts(file)[0]]
 
 
 def _first_line(error: Exception) -> str:

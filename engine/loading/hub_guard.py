@@ -74,16 +74,16 @@ def _with_checked_answer(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def get_metadata(*args: Any, **options: Any) -> Any:
         try:
-            found = function(*args, **options)
+            metadata = function(*args, **options)
         except Exception as error:      # the library keeps the commit of an answer without a file, too
             headers = getattr(getattr(error, "response", None), "headers", {})
             if (commit := headers.get("X-Repo-Commit")) is not None:
                 checked_commit(commit)
             raise
-        _check_etag(found.etag)
-        if found.commit_hash is not None:
-            checked_commit(found.commit_hash)
-        return found
+        _check_etag(metadata.etag)
+        if metadata.commit_hash is not None:
+            checked_commit(metadata.commit_hash)
+        return metadata
 
     return get_metadata
 
@@ -91,10 +91,10 @@ def _with_checked_answer(function: Callable[..., Any]) -> Any:
 def _with_checked_entry(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def get_entry(*args: Any, **options: Any) -> Any:
-        found = function(*args, **options)
-        if found is not None:
-            _check_etag(found[1])
-        return found
+        entry = function(*args, **options)
+        if entry is not None:
+            _check_etag(entry[1])
+        return entry
 
     return get_entry
 

@@ -116,7 +116,7 @@ class FolderSource(Source):
         """Raise `UnsupportedError` for a class with a head, which would be lost in a model that generates."""
         names = values.get("architectures")
         for name in names if isinstance(names, list) else []:
-            command = next((own for end, own in _WITH_HEAD.items() if str(name).endswith(end)), None)
+            command = next((tried for end, tried in _WITH_HEAD.items() if str(name).endswith(end)), None)
             if command is not None and family.read_encoder is None:
                 raise UnsupportedError(
                     f"{self.folder.label(CONFIG)}: it names {shown(name)}, and the engine reads no such head of "
@@ -154,15 +154,15 @@ class FolderSource(Source):
             return Model(encoder=read_static(self.folder, self._memory))
         if not self.folder.has(MODULES) and (model := self._read_reader(task)) is not None:
             return model
-        found = find_routes(self.folder)
-        if isinstance(found, Modules):
-            return Model(encoder=self._read_modules(found, task, {}))
+        routes = find_routes(self.folder)
+        if isinstance(routes, Modules):
+            return Model(encoder=self._read_modules(routes, task, {}))
         known: dict[str, _Read] = {}
-        chosen = [*found.tasks.values(), *([] if found.default is None else [found.default])]
+        chosen = [*routes.tasks.values(), *([] if routes.default is None else [routes.default])]
         read = {key: self._read_modules(modules, task, known)
                 for key, modules in {id(modules): modules for modules in chosen}.items()}
-        return Model(encoder=None if found.default is None else read[id(found.default)],
-                     routes={name: read[id(modules)] for name, modules in found.tasks.items()})
+        return Model(encoder=None if routes.default is None else read[id(routes.default)],
+                     routes={name: read[id(modules)] for name, modules in routes.tasks.items()})
 
     def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Read]) -> Transformer:
         """Return the encoder of some modules; known: what has been read, by folder, which other modules may share.
@@ -203,11 +203,11 @@ class FolderSource(Source):
     def _token_modules(self, modules: Modules, one: _Read) -> tuple[Module, ...]:
         """Return the modules that change the vectors of tokens."""
         colbert = modules.colbert if isinstance(modules, Late) else None
-        found = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
+        read = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
         if colbert is None:
-            return found
+            return read
         if colbert.width is None:       # PyLate scales the vectors of tokens itself
-            return found if any(isinstance(own, Normalize) for own in found) else (*found, Normalize(TOKENS, TOKENS))
+            return read if any(isinstance(module, Normalize) for module in read) else (*read, Normalize(TOKENS, TOKENS))
         with modules.home.within():
             return stanford_modules(colbert, one.linear, one.encoder.config.hidden_size)
 
@@ -238,12 +238,15 @@ class FolderSource(Source):
             config, weights = part.take(_merged(part, renamed, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
-            unread = tuple(name for name, found in renames.items() if found is None)
+            unread = tuple(name for name, canonical in renames.items() if canonical is None)
             return _Read(_transformer(part, config, weights, None), part, values, heads, dense, family.translates,
                          unread, linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
-        """Return a model whose head reads the vectors of its decoder; None for a folder of another one."""
+        """Return a model whose head reads the vectors of its decoder; None for a folder of another one.
+
+        The encoder's part keeps such a head, with its names and its settings.
+        """
         home = self.folder
         family, values = _family(home, "AutoModel")
         if family.read_reader is None:
@@ -256,11 +259,14 @@ class FolderSource(Source):
         self.refuse_task(task, "a model whose head reads a decoder has none; leave it out")
         encoder = parts.encoder
         arrays = self._arrays_of(parts)
-        found = _renamed(home, arrays, lambda name: new if (new := encoder.names.rename(name)) is None
-                         or new.startswith(PREFIX) else None)
-        tensors = {name.removeprefix(PREFIX): array for name, array in found.items()}
-        others = {name: array for name, array in arrays.items()
-                  if not str(encoder.names.rename(name)).startswith(PREFIX)}
+
+        def of_head(name: str) -> str | None:
+            renamed = encoder.names.rename(name)
+            return renamed if renamed is not None and renamed.startswith(PREFIX) else None
+
+        renamed = _renamed(home, arrays, of_head)
+        tensors = {name.removeprefix(PREFIX): array for name, array in renamed.items()}
+        others = {name: array for name, array in arrays.items() if of_head(name) is None}
         model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
         assert model.encoder is not None
         text = read_text(Modules(folder=home, home=home), encoder.config, translates=family.translates)

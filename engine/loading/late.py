@@ -62,13 +62,13 @@ def _expansion(folder: ModelFolder, stated: Any, text: TextConfig) -> dict[str, 
         raise UnsupportedError(f"{folder}: query_expansion with a tokenizer that pads on the left is not supported")
     tokens = [stated["token"]] if stated.get("token") is not None else [
         *stated_token(folder, "mask_token", ("[MASK]", "<mask>")), *stated_token(folder, "eos_token", ())]
-    found = token_ids(text, [token for token in tokens if isinstance(token, str)])
-    if not found:
+    ids = token_ids(text, [token for token in tokens if isinstance(token, str)])
+    if not ids:
         raise WeightsError(f"{folder}: query_expansion needs a token of the vocabulary, not "
                            f"{shown(stated.get('token'))}; name one as its token, or as mask_token in "
                            "tokenizer_config.json")
     return {"expansion": stated["strategy"], "expansion_length": stated["length"],
-            "expansion_id": next(iter(found.values())), "attend": stated.get("attend", False)}
+            "expansion_id": next(iter(ids.values())), "attend": stated.get("attend", False)}
 
 
 def _masks(values: Mapping[str, Any], label: str, text: TextConfig) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def _masks(values: Mapping[str, Any], label: str, text: TextConfig) -> dict[str,
             not isinstance(tasks, list) or not isinstance(keep, list | None)):
         raise WeightsError(f"{label}: skiplist_words must be a list of tokens, skiplist_tasks of names and "
                            f"keep_only_token_ids of ids, not {shown(values)}")
-    found = token_ids(text, words or [])
-    if missing := [word for word in words or () if word not in found]:
+    ids = token_ids(text, words or [])
+    if missing := [word for word in words or () if word not in ids]:
         warn_caller(f"{label}: {listed(missing)} of skiplist_words are no tokens of the vocabulary, and are left out",
                     UserWarning)
-    return {"skip_ids": tuple(sorted(set(found.values()))), "skip_tasks": tuple(tasks), "keep_ids": tuple(keep or ())}
+    return {"skip_ids": tuple(sorted(set(ids.values()))), "skip_tasks": tuple(tasks), "keep_ids": tuple(keep or ())}

@@ -105,10 +105,10 @@ def _hint(path: str) -> str:
     """Return a sentence for a message about a path that is not there, if it was meant as a name on the hub."""
     if _BARE.fullmatch(path):
         return f". A name on the hub has the form org/name: {_EXAMPLES}"
-    if (found := _ADDRESS.fullmatch(path) or _WITH_REVISION.fullmatch(path)) is None:
+    if (match := _ADDRESS.fullmatch(path) or _WITH_REVISION.fullmatch(path)) is None:
         return ""
-    revision = f", with revision={shown(found[2])}, or --revision on the command line" if found[2] else ""
-    return f". For the model on the hub say {shown(found[1])}{revision}"
+    revision = f", with revision={shown(match[2])}, or --revision on the command line" if match[2] else ""
+    return f". For the model on the hub say {shown(match[1])}{revision}"
 
 
 def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tuple[Path, Fetched | None]:
@@ -119,8 +119,8 @@ def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tup
     """
     place, name = model_path(path), as_name(path)
     if revision is not None and (name is None or os.path.lexists(place)):
-        found = "is a path that exists" if os.path.lexists(place) else "is not of the form org/name"
-        raise InputError(f"revision is for the name of a model on the hub, and {shown(str(path))} {found}; leave out "
+        reason = "is a path that exists" if os.path.lexists(place) else "is not of the form org/name"
+        raise InputError(f"revision is for the name of a model on the hub, and {shown(str(path))} {reason}; leave out "
                          f"revision={shown(revision)}")
     if os.path.lexists(place):
         return place, None

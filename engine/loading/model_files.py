@@ -35,23 +35,23 @@ def files_read(folder: ModelFolder) -> list[str]:
     Of the folder this reads modules.json, router_config.json and the index of split weights alone, and config.json of
     a SparseStaticEmbedding. Raises `WeightsError` where these are wrong.
     """
-    found = [name for name in _OF_MODEL if folder.has(name)]
+    read = [name for name in _OF_MODEL if folder.has(name)]
     weights = []
-    parts = router.module_folders(folder) if MODULES in found else [("", folder)]
+    parts = router.module_folders(folder) if MODULES in read else [("", folder)]
     for kind, part in parts:
         start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         index, *shards = part.weight_files() or [""]
-        found += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
+        read += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
         weights += [f"{start}{name}" for name in shards or [index] if name]
-    found += chat_files(folder)     # which are read for a language model
+    read += chat_files(folder)     # which are read for a language model
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
-        found += [name for name in lists if folder.has(name)]
+        read += [name for name in lists if folder.has(name)]
         weights.append(ctranslate2.MODEL)
-    return list(dict.fromkeys((*found, *weights)))
+    return list(dict.fromkeys((*read, *weights)))
 
 
 def has_model(folder: ModelFolder) -> bool:

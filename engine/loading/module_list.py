@@ -106,8 +106,8 @@ def read_entries(folder: ModelFolder) -> list[Entry]:
 
 def class_of(module_type: str) -> str:
     """Return the class name of a library module, whose package differs between versions, or another's full name."""
-    own = module_type.startswith("sentence_transformers.") or module_type == _DENSE_OF_PYLATE
-    return module_type.rpartition(".")[2] if own else module_type
+    known = module_type.startswith("sentence_transformers.") or module_type == _DENSE_OF_PYLATE
+    return module_type.rpartition(".")[2] if known else module_type
 
 
 def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:

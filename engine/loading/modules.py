@@ -31,15 +31,15 @@ def read_modules(entries: Sequence[Entry], name: str, memory: str, usual: str = 
     usual: the name of the vectors that a module reads whose folder states none. Raises `UnsupportedError`, also for a
     module that reads other vectors, and `WeightsError`.
     """
-    found, names = [], {name: None}
+    read, names = [], {name: None}
     for kind, folder in entries:
         module = _read_module(kind, folder, memory, usual)
         if module.source not in names:
             raise UnsupportedError(f"{folder}: the module {kind} reads {module.source!r}; supported in its place are "
                                    f"{', '.join(map(repr, names))}")
         names[module.target] = None
-        found.append(module)
-    return tuple(found)
+        read.append(module)
+    return tuple(read)
 
 
 def _read_module(kind: str, folder: ModelFolder, memory: str, usual: str) -> Module:
@@ -93,7 +93,7 @@ def _arrays(folder: ModelFolder, shapes: dict[str, tuple[Any, ...]], memory: str
     """Return the tensors of a module in float32; raises `WeightsError` unless they have these names and shapes."""
     arrays = folder.tensors(memory=memory)
     if {name: array.shape for name, array in arrays.items()} != shapes:
-        found = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:10])
+        tensors = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:10])
         asked = ", ".join(f"{name} {shown(list(shape))}" for name, shape in shapes.items())
-        raise WeightsError(f"{folder}: the weights are {shown(found)[1:-1]}; config.json asks for {asked}")
+        raise WeightsError(f"{folder}: the weights are {shown(tensors)[1:-1]}; config.json asks for {asked}")
     return {name: widened(array) for name, array in arrays.items()}

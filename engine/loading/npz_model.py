@@ -109,8 +109,8 @@ def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     document: dict[str, Any] = {"version": version, "generation": _changed(model.generation)}
     arrays, shared = {}, []
     for name, part in model.parts.items():
-        document[name], own = _contents_of(part, f"the model to save, {name}")
-        for key, array in own.items():
+        document[name], part_arrays = _contents_of(part, f"the model to save, {name}")
+        for key, array in part_arrays.items():
             if _equal(arrays.get(f"encoder.{key}"), array):
                 shared.append(key)
             else:
@@ -128,9 +128,9 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
         "default": None if model.encoder is None else numbers[id(model.encoder)], "parts": [], "shared": {}}
     arrays: dict[str, np.ndarray] = {}
     for i, part in enumerate(parts):
-        own_document, own = _contents_of(part, f"the model to save, part {i}")
-        document["parts"].append(own_document)
-        for name, array in own.items():
+        part_document, part_arrays = _contents_of(part, f"the model to save, part {i}")
+        document["parts"].append(part_document)
+        for name, array in part_arrays.items():
             same = next((f"{n}.{name}" for n in range(i) if _equal(arrays.get(f"{n}.{name}"), array)), None)
             if same is None:
                 arrays[f"{i}.{name}"] = array
@@ -305,7 +305,7 @@ def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> 
         if same not in arrays or name in arrays:
             raise FormatError(f"the shared array {shown(name)} must not be in the file, and {shown(same)} must be")
         arrays[name] = arrays[same]
-    parts = [_transformer_of(own, take_arrays(arrays, f"{i}.")) for i, own in enumerate(document["parts"])]
+    parts = [_transformer_of(part, take_arrays(arrays, f"{i}.")) for i, part in enumerate(document["parts"])]
     if arrays:
         raise FormatError(f"the names of arrays begin with the number of a part, which {listed(sorted(arrays))} do not")
     default = document["default"]
@@ -336,7 +336,7 @@ def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> t
     if not isinstance(documents, list) or len(documents) > MOST_MODULES:
         raise FormatError(f"the entry {entry} of the text configuration must list at most {MOST_MODULES} modules, not "
                           f"{shown(documents)}")
-    return tuple(make_module(own, take_arrays(arrays, f"{entry}.{i}.")) for i, own in enumerate(documents))
+    return tuple(make_module(module, take_arrays(arrays, f"{entry}.{i}.")) for i, module in enumerate(documents))
 
 
 def _check_document(document: dict[str, Any]) -> None:

@@ -17,8 +17,8 @@ def refuse_adapter(folder: ModelFolder, loader: str) -> None:
     if not folder.has(CONFIG):
         return
     values = folder.read_object(CONFIG)
-    found = [f"{key} {shown(values[key])}" for key in ("peft_type", "r", "base_model_name_or_path") if key in values]
-    described = f" ({', '.join(found)})" if found else ""
+    stated = [f"{key} {shown(values[key])}" for key in ("peft_type", "r", "base_model_name_or_path") if key in values]
+    described = f" ({', '.join(stated)})" if stated else ""
     raise UnsupportedError(
         f"{folder}: {CONFIG} describes an adapter of PEFT{described}, and the engine loads whole models; merge the "
         f"adapter into its base model with peft and transformers, and load the folder that this writes: "

@@ -70,12 +70,12 @@ def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str,
     types, structure, parameters = (values.get(key) for key in ("types", "structure", "parameters"))
     if not (isinstance(types, dict) and isinstance(structure, dict) and isinstance(parameters, dict)
             and 1 <= len(structure) <= _MOST_ROUTES and all(isinstance(kind, str) for kind in types.values())
-            and all(isinstance(own, list) and all(isinstance(one, str) and one in types for one in own)
-                    for own in structure.values())):
+            and all(isinstance(names, list) and all(isinstance(one, str) and one in types for one in names)
+                    for names in structure.values())):
         raise WeightsError(f"{config}: expected types, structure and parameters of 1 to {_MOST_ROUTES} routes, each a "
                            f"list of modules that types names, not {shown(values)}")
-    return {route: [(class_of(types[one]), folder.folder(one, name)) for one in own]
-            for route, own in structure.items()}, parameters, config
+    return {route: [(class_of(types[one]), folder.folder(one, name)) for one in names]
+            for route, names in structure.items()}, parameters, config
 
 
 def _by_task(routes: dict[str, Modules], parameters: dict[str, Any], config: str) -> Routes:
@@ -96,7 +96,7 @@ def _by_task(routes: dict[str, Modules], parameters: dict[str, Any], config: str
 
     # A mapping of (None, "text") or (None, None) is for the tasks of encode_query and encode_document, too.
     named = dict.fromkeys([*(task for task, _ in mappings if task is not None), *routes, "query", "document"])
-    tasks = {task: found for task in named if (found := route_of(task)) is not None}
+    tasks = {task: modules for task in named if (modules := route_of(task)) is not None}
     default = parameters.get("default_route")
     if default is not None and (not isinstance(default, str) or default not in routes):
         raise WeightsError(f"{config}: default_route must be one of {listed(routes)}, not {shown(default)}")

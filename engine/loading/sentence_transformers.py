@@ -64,21 +64,21 @@ def sparse_settings(modules: Modules) -> dict[str, Any]:
     """Return the fields of a head that a folder states for sparse vectors; raises `UnsupportedError`."""
     if not isinstance(modules, Splade | SparseStatic):
         return {}
-    found = _splade_pooling(modules.pooling) if isinstance(modules, Splade) else {}
+    settings = _splade_pooling(modules.pooling) if isinstance(modules, Splade) else {}
     most = modules.folder.read_object_or_empty(PROMPTS).get("max_active_dims")
-    return found | ({} if most is None else {"max_active_dims": most})
+    return settings | ({} if most is None else {"max_active_dims": most})
 
 
 def _splade_pooling(folder: ModelFolder) -> dict[str, Any]:
     config, values = folder.label("config.json"), folder.read_object("config.json")
-    found = {}
+    settings = {}
     for key, name, allowed in (("pooling_strategy", "sparse_pooling", SPARSE_POOLINGS),
                                ("activation_function", "sparse_activation", SPARSE_ACTIVATIONS)):
-        found[name] = values.get(key, allowed[0])
-        if not isinstance(found[name], str) or found[name] not in allowed:
-            raise UnsupportedError(f"{config}: {key} = {shown(found[name])} is not supported; supported are "
+        settings[name] = values.get(key, allowed[0])
+        if not isinstance(settings[name], str) or settings[name] not in allowed:
+            raise UnsupportedError(f"{config}: {key} = {shown(settings[name])} is not supported; supported are "
                                    f"{', '.join(allowed)}")
-    return found
+    return settings
 
 
 def check_code(modules: Modules, config: ModelConfig) -> None:

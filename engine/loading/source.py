@@ -102,9 +102,9 @@ class Source(ABC):
     def refuse_generator(self) -> None:  # noqa: B027, because most formats say their kind of use, which `read` compares
         """Raise `UnsupportedError` for files of another use whose language model would generate without being asked."""
 
-    def refuse_use(self, found: str, kind: str, command: str) -> UnsupportedError:
-        """Return that error. found: what the files are. kind, command: of use, and of the command line."""
-        return UnsupportedError(f"{self.path}: {found}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
+    def refuse_use(self, reason: str, kind: str, command: str) -> UnsupportedError:
+        """Return that error. reason: what the files are. kind, command: of use, and of the command line."""
+        return UnsupportedError(f"{self.path}: {reason}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
                                 f"engine {command}), or with engine.load, which finds the class by itself. {ALONE}")
 
     def refuse_task(self, task: str | None, reason: str) -> None:

@@ -68,7 +68,7 @@ def _tensor_names(folder: ModelFolder) -> set[str]:
     """Return the names of the tensors in a folder; none without weights."""
     names: set[str] = set()
     if folder.has_weights():
-        folder.tensors(lambda name: names.add(name))
+        folder.tensors(lambda name: names.add(name))    # which returns None, so that no tensor is read
     return names
 
 
@@ -146,12 +146,12 @@ def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
     """Return the arrays of a folder by the values of `_NAMES`; raises `WeightsError` for others."""
     path = folder.path / next(iter(FORMATS))
     if folder.has(path.name):
-        found = read_safetensors(path, keep_float16=True, keep_integers=True, memory=memory)
+        tensors = read_safetensors(path, keep_float16=True, keep_integers=True, memory=memory)
     else:
-        found = folder.tensors(keep_float16=True, memory=memory)
-    arrays = {_NAMES[name]: array for name, array in found.items() if name in _NAMES}
-    if "table" not in arrays or len(arrays) != len(found):
-        raise WeightsError(f"{folder}: the tensors are {listed(sorted(found))}; a static model has embedding.weight, "
+        tensors = folder.tensors(keep_float16=True, memory=memory)
+    arrays = {_NAMES[name]: array for name, array in tensors.items() if name in _NAMES}
+    if "table" not in arrays or len(arrays) != len(tensors):
+        raise WeightsError(f"{folder}: the tensors are {listed(sorted(tensors))}; a static model has embedding.weight, "
                            "or embeddings and perhaps mapping and weights")
     return arrays
 

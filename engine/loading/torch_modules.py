@@ -92,14 +92,14 @@ def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, w
 
 _SEQ2SEQ_ATTENTION = {"fc_q": "query", "fc_k": "key", "fc_v": "value", "fc_o": "output"}
 _SEQ2SEQ_LAYER = {
-    **{f"self_attention.{name}": f"attention.{own}" for name, own in _SEQ2SEQ_ATTENTION.items()},
+    **{f"self_attention.{name}": f"attention.{ours}" for name, ours in _SEQ2SEQ_ATTENTION.items()},
     "self_attn_layer_norm": "attention.norm",
     "positionwise_feedforward.fc_1": "ffn.up",
     "positionwise_feedforward.fc_2": "ffn.down",
     "ff_layer_norm": "ffn.norm",
 }
 _SEQ2SEQ_CROSS = {
-    **{f"encoder_attention.{name}": f"cross.{own}" for name, own in _SEQ2SEQ_ATTENTION.items()},
+    **{f"encoder_attention.{name}": f"cross.{ours}" for name, ours in _SEQ2SEQ_ATTENTION.items()},
     "enc_attn_layer_norm": "cross.norm",
 }
 _TABLES = {"tok_embedding.weight": "embeddings.word", "pos_embedding.weight": "embeddings.position"}
@@ -122,8 +122,8 @@ def read_pytorch_seq2seq(state: Mapping[str, np.ndarray], *, num_heads: int) -> 
                       logits_bias=True, attention_kinds=(AttentionKind(causal=True),))
 
     def part_of(part: Part) -> Transformer:
-        return Transformer(*part.take({own: array for name, array in state.items()
-                                       if (own := part.names.rename(name)) is not None}))
+        return Transformer(*part.take({ours: array for name, array in state.items()
+                                       if (ours := part.names.rename(name)) is not None}))
 
     return Model(encoder=part_of(Part(encoder, _SEQ2SEQ_ENCODER)), decoder=part_of(Part(decoder, _SEQ2SEQ_DECODER)))
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..base.errors import shown
 from .attention import AttentionKind, RelativePositions
 
-LOGITS = (None, "tied", "own")
+LOGITS_KINDS = (None, "tied", "own")
 """The weights of the product with the vocabulary: none, the word table, or a matrix of its own."""
 
 
@@ -19,8 +19,8 @@ def is_unicode(text: Any) -> bool:
 
 def impossible_decoder(config: Any) -> Iterator[str]:
     """Describe what is impossible in a `ModelConfig` that is a decoder's, once all options have the right types."""
-    if config.logits not in LOGITS:
-        yield f"logits must be one of {', '.join(map(str, LOGITS))}, not {shown(config.logits)}"
+    if config.logits not in LOGITS_KINDS:
+        yield f"logits must be one of {', '.join(map(str, LOGITS_KINDS))}, not {shown(config.logits)}"
     if not 1e-6 < config.logits_scale < 1e6:
         yield f"logits_scale must be a float between 1e-6 and 1e6, not {shown(config.logits_scale)}"
     if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.logits_softcap

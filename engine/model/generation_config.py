@@ -255,8 +255,8 @@ def _ids(name: str, value: Any) -> tuple[int, ...]:
         return ()
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
         _few(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
-        own = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
-        return tuple(_count(f"each id of {name}", x) for x in own)
+        ids = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
+        return tuple(_count(f"each id of {name}", x) for x in ids)
     return (_count(name, value),)
 
 

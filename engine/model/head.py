@@ -192,7 +192,7 @@ class HeadConfig:
 
         words: the shape of the word table. Raises `WeightsError` if a tied map does not have that shape.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for step in self.steps:
             if isinstance(step, Scatter) and (step.size, 1) != (words[0], width):
                 raise WeightsError(f"the head {self.task} reads 1 number for each of {step.size:,} tokens, and there "
@@ -201,12 +201,12 @@ class HeadConfig:
                 if step.tied and (step.size, width) != words:
                     raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
                                        f"shape {list(words)}, and not {[step.size, width]}")
-                found |= {} if step.tied else {f"{step.name}.weight": (step.size, width)}
+                shapes |= {} if step.tied else {f"{step.name}.weight": (step.size, width)}
                 width = step.size
             if isinstance(step, (Linear, Norm)):
-                found |= {f"{step.name}.weight": (width,)} if isinstance(step, Norm) else {}
-                found |= {f"{step.name}.bias": (width,)} if step.bias else {}
-        return found
+                shapes |= {f"{step.name}.weight": (width,)} if isinstance(step, Norm) else {}
+                shapes |= {f"{step.name}.bias": (width,)} if step.bias else {}
+        return shapes
 
     def describe(self) -> str:
         """Return the task and what comes out, such as "classify (50 labels)"."""
@@ -240,8 +240,8 @@ class HeadConfig:
 
 def has_heads(heads: Iterable[HeadConfig | LateConfig]) -> str:
     """Say which heads a model has, for a message that names another one: "has heads: tag (6 labels)"."""
-    found = ", ".join(head.describe() for head in heads)
-    return f"has heads: {found}" if found else "has no heads, and encode gives its vectors"
+    described = ", ".join(head.describe() for head in heads)
+    return f"has heads: {described}" if described else "has no heads, and encode gives its vectors"
 
 
 _IDS = ("mask_id", "pad_id", "unknown_id", "first_id")

@@ -106,8 +106,8 @@ def buckets_of(distances: np.ndarray, buckets: int, max_distance: int, bidirecti
     # edge.
     ratio = log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(log(max_distance / exact))
     far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
-    own = np.where(away < exact, away, far)
-    return own + buckets * (distances > 0) if bidirectional else own
+    buckets_away = np.where(away < exact, away, far)
+    return buckets_away + buckets * (distances > 0) if bidirectional else buckets_away
 
 
 def distance_bias(longest: int, num_heads: int, table: np.ndarray | None, max_distance: int,

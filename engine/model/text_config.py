@@ -116,9 +116,9 @@ class TextConfig:
 
         A field that version 1 of the .npz does not know is left out where it has its default.
         """
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
-                 and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
-        return found | {name: value.to_json() for name, value in (("late", self.late), ("chat", self.chat)) if value}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
+                  and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
+        return values | {name: value.to_json() for name, value in (("late", self.late), ("chat", self.chat)) if value}
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:

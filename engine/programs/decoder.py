@@ -18,8 +18,8 @@ import math
 from collections.abc import Iterator
 
 from ..model.config import ModelConfig
-from .encoder import attention, embeddings, encoder, feed_forward, norm, part
-from .operations import Attend, Buffer, Linear, Operation, Part, Pick, Store
+from .encoder import embeddings, encoder, norm, part, post_norm_layer, pre_norm_layer
+from .operations import Attend, Buffer, Linear, LinearPart, Operation, Pick, Store
 from .program import Program
 
 LOGITS = "logits"
@@ -63,7 +63,7 @@ def head_program(config: ModelConfig) -> Program:
     """Return the program from the vectors p of picked tokens to their logits, [tokens, V] unless they are no words."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
-    product = Linear("p", (Part(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
+    product = Linear("p", (LinearPart(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
     store = Store(LOGITS, top=True, softcap=config.logits_softcap)
     return Program((product, store), (("p", Buffer(config.hidden_size)),))
 
@@ -82,37 +82,12 @@ def cross_name(layer: int, name: str) -> str:
 
 def _with_cross(config: ModelConfig) -> Iterator[Operation]:
     yield from embeddings(config)
-    layers = {"post": _post_norm_layer, "pre": _pre_norm_layer}
+    layer_of = {"post": post_norm_layer, "pre": pre_norm_layer}[config.norm_place]
     for layer in range(config.num_layers):
-        yield from layers[config.norm_place](config, layer)
+        yield from layer_of(config, layer, _cross_attention)
     if config.ends_in_norm:
         yield norm(config, "final_norm", "x", "x")
     yield Store("x")
-
-
-def _post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield x = norm(x + attention(x)), x = norm(x + cross(x)), x = norm(x + ffn(x)). Vaswani et al., section 3.1."""
-    yield from attention(config, layer, "x", residual="x", out="y")
-    yield norm(config, "attention.norm", "y", "x", layer)
-    yield from _cross_attention(config, layer, "x", residual="x", out="y")
-    yield norm(config, "cross.norm", "y", "x", layer)
-    yield from feed_forward(config, layer, "x", residual="x", out="y")
-    yield norm(config, "ffn.norm", "y", "x", layer)
-
-
-def _pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield y = x + attention(norm(x)), z = y + cross(norm(y)), x = z + ffn(norm(z)).
-
-    Xiong et al. (arXiv 2002.04745), section 3.1.
-    """
-    normed = layer > 0 or config.first_attention_norm
-    if normed:
-        yield norm(config, "attention.norm", "x", "h", layer)
-    yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
-    yield norm(config, "cross.norm", "y", "h", layer)
-    yield from _cross_attention(config, layer, "h", residual="y", out="z")
-    yield norm(config, "ffn.norm", "z", "h", layer)
-    yield from feed_forward(config, layer, "h", residual="z", out="x")
 
 
 def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:

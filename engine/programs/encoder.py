@@ -7,7 +7,7 @@ heads, c their context, u the hidden rows of the feed-forward network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..model.config import ModelConfig
@@ -18,14 +18,17 @@ from .operations import (
     Embed,
     Heads,
     Linear,
+    LinearPart,
     Norm,
     Operation,
-    Part,
     Relative,
     Rotary,
     Store,
     Table,
 )
+
+Cross = Callable[[ModelConfig, int, str, str, str], Iterator[Operation]]
+"""Yields the attention over a source of a layer, from the names of its input, of the residual and of its result."""
 
 
 def encoder(config: ModelConfig) -> Iterator[Operation]:
@@ -52,7 +55,7 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
         yield norm(config, "embeddings.norm", out, out)
     if config.embedding_width:
         name = "embeddings.projection"
-        yield Linear("e", (Part(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
+        yield Linear("e", (LinearPart(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
 
 
 def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
@@ -62,22 +65,36 @@ def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
     return layers[config.norm_place](config, layer)
 
 
-def post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1."""
+def post_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
+    """Yield x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1.
+
+    cross: yields the attention over a source, which stands between the two.
+    """
     yield from attention(config, layer, "x", residual="x", out="y")
     yield norm(config, "attention.norm", "y", "x", layer)
+    if cross is not None:
+        yield from cross(config, layer, "x", "x", "y")
+        yield norm(config, "cross.norm", "y", "x", layer)
     yield from feed_forward(config, layer, "x", residual="x", out="y")
     yield norm(config, "ffn.norm", "y", "x", layer)
 
 
-def pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """Yield y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1."""
+def pre_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
+    """Yield y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1.
+
+    With attention over a source, z = y + cross(norm(y)) stands between the two.
+    """
+    before_ffn = "y"
     normed = layer > 0 or config.first_attention_norm
     if normed:
         yield norm(config, "attention.norm", "x", "h", layer)
     yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
-    yield norm(config, "ffn.norm", "y", "h", layer)
-    yield from feed_forward(config, layer, "h", residual="y", out="x")
+    if cross is not None:
+        yield norm(config, "cross.norm", "y", "h", layer)
+        yield from cross(config, layer, "h", "y", "z")
+        before_ffn = "z"
+    yield norm(config, "ffn.norm", before_ffn, "h", layer)
+    yield from feed_forward(config, layer, "h", residual=before_ffn, out="x")
 
 
 def sandwich_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
@@ -176,11 +193,11 @@ def prefix(config: ModelConfig, layer: int) -> str:
     return f"layers.{config.weight_set(layer)}"
 
 
-def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> Part:
+def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> LinearPart:
     """Return the linear map of this name in a layer."""
     full = f"{prefix(config, layer)}.{name}"
     biased = name.rpartition(".")[2] in config.biases
-    return Part(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)
+    return LinearPart(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)
 
 
 def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = None) -> Norm:

@@ -81,7 +81,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Part:
+class LinearPart:
     """One linear map of a `Linear`: its parameters, the buffer that it writes, and that buffer's shape."""
 
     weight: str
@@ -103,7 +103,7 @@ class Linear:
     """
 
     x: str
-    parts: tuple[Part, ...]
+    parts: tuple[LinearPart, ...]
     activation: str | None = None
     gate: bool = False
     residual: str | None = None

@@ -55,12 +55,12 @@ class Program:
     @lazy
     def parameters(self) -> dict[str, Parameter]:
         """Return every parameter by its name, in the order of use. A table that a Linear also reads is a table."""
-        found: dict[str, Parameter] = {}
+        parameters: dict[str, Parameter] = {}
         for operation, shapes in self.steps():
             for name, parameter in _parameters(operation, shapes):
-                if found.setdefault(name, parameter) not in (parameter, replace(parameter, kind="table")):
-                    raise ValueError(f"{name} is used as {found[name]} and as {parameter}")
-        return found
+                if parameters.setdefault(name, parameter) not in (parameter, replace(parameter, kind="table")):
+                    raise ValueError(f"{name} is used as {parameters[name]} and as {parameter}")
+        return parameters
 
 
 def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffer]:

@@ -27,7 +27,7 @@ from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
 from . import cohere, logs, openai, tei
-from .forms import Asked, Kind, Route, Work, memory_of, options_of, read_fields, read_form
+from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
 from .keys import Keys
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
@@ -282,14 +282,14 @@ class Exchange:
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), body
 
-    def _read(self, data: bytes) -> tuple[Work, dict[str, Any]]:
+    def _read(self, data: bytes) -> tuple[Wanted, dict[str, Any]]:
         """Return the work for a body, and its options; raises `Refusal`."""
         fields = read_fields(data, self._served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family
         return self._understand(kind, fields)
 
-    def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
+    def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Wanted, dict[str, Any]]:
         """Return the work for the fields of a request, and its options; raises `Refusal`."""
         served, model = self._served, self._served.service.model
         form = read_form(fields, kind.form)
@@ -352,8 +352,8 @@ class Exchange:
         kind, _, rest = given.partition(b";")
         if kind.strip() not in (b"application/json", b"") and not kind.strip().endswith(b"+json"):
             raise Refusal("type", "the body must be JSON; send the header content-type: application/json")
-        if (found := re.search(rb"charset=\"?([\w-]+)", rest)) and found[1] not in (b"utf-8", b"utf8", b"us-ascii"):
-            raise Refusal("wrong", f"the body must be in UTF-8, not in {found[1].decode()}")
+        if (charset := re.search(rb"charset=\"?([\w-]+)", rest)) and charset[1] not in (b"utf-8", b"utf8", b"us-ascii"):
+            raise Refusal("wrong", f"the body must be in UTF-8, not in {charset[1].decode()}")
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
 
@@ -490,7 +490,7 @@ def _headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(headers)
 
 
-def _headers_of_answer(answer: Answer, work: Work, seconds: float) -> list[tuple[bytes, bytes]]:
+def _headers_of_answer(answer: Answer, work: Wanted, seconds: float) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
     times = answer.times
     headers = [_JSON, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),

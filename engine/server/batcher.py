@@ -18,7 +18,7 @@ from .turns import Turns
 
 
 @dataclass(eq=False)
-class Request:
+class Pending:
     """A request on its way through a service."""
 
     task: str
@@ -30,8 +30,6 @@ class Request:
     future: Future[Any]
     bytes: int
     """What admission has counted for it."""
-    began: float
-    """When it came."""
     work: Work = field(init=False)
     rows: list[Any] = field(default_factory=list)
     """The result of each sequence, None as long as there is none."""
@@ -72,8 +70,8 @@ class Batcher:
     `lock` guards `turns`, `admission` and what its users keep with them. The thread sleeps until `added` is called.
     """
 
-    def __init__(self, turns: Turns, admission: Admission, done: Callable[[list[Request]], object],
-                 failed: Callable[[Request, BaseException], object], expired: Callable[[Request], object]):
+    def __init__(self, turns: Turns, admission: Admission, done: Callable[[list[Pending]], object],
+                 failed: Callable[[Pending, BaseException], object], expired: Callable[[Pending], object]):
         """done: gets the requests of which all sequences were computed. failed: gets one that raised an error.
 
         expired: gets one whose deadline came while it waited. The thread of the model calls all of them, without the
@@ -105,7 +103,7 @@ class Batcher:
 
     def _run(self) -> None:
         while True:
-            late: list[Request] = []
+            late: list[Pending] = []
             with self.lock:
                 self.in_flight = 0
                 while not (batch := self._take(late)) and not late:
@@ -119,7 +117,7 @@ class Batcher:
             if batch:
                 self._compute(batch)
 
-    def _take(self, late: list[Request]) -> list[tuple[Request, list[int]]]:
+    def _take(self, late: list[Pending]) -> list[tuple[Pending, list[int]]]:
         """Return the next batch, and add to `late` the requests whose deadline has come."""
         now = time.monotonic()
         if now > self._looked + LOOK:
@@ -129,7 +127,7 @@ class Batcher:
                 self.turns.drop(request)
         return self.turns.take()
 
-    def _compute(self, batch: list[tuple[Request, list[int]]]) -> None:
+    def _compute(self, batch: list[tuple[Pending, list[int]]]) -> None:
         job, tokens = batch[0][0].work.job, self.in_flight
         begun, whole = time.monotonic(), True
         try:
@@ -142,8 +140,8 @@ class Batcher:
                 for one in batch:
                     try:
                         _run_job(job, [one])
-                    except BaseException as own:
-                        self._failed(one[0], own)
+                    except BaseException as alone:
+                        self._failed(one[0], alone)
         ended = time.monotonic()
         for request, places in batch:
             request.queue += begun - request.waited
@@ -170,7 +168,7 @@ LOOK = 0.05
 """The seconds between two looks at the deadlines of all that wait."""
 
 
-def _run_job(job: Job, batch: Sequence[tuple[Request, list[int]]]) -> None:
+def _run_job(job: Job, batch: Sequence[tuple[Pending, list[int]]]) -> None:
     """Compute the sequences of a batch, and keep the result of each with its request."""
     owners = [(request.rows, i) for request, places in batch for i in places]
     shared = len(batch) > 1

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..encoding import quantize_vectors
-from .forms import AnyModel, Asked, Form, Kind, Route, Work, characters_of, check_items, dimensions_of, finite
+from ..encoding.vector_precision import quantize_vectors
+from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite
 from .openai import usage
 from .refusals import COHERE, Refusal
 from .service import Answer
@@ -38,28 +38,28 @@ class RerankForm(Form):
     return_documents: bool | None = None
 
 
-def embed(form: EmbedForm, model: AnyModel) -> Work:
+def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in Cohere's form."""
     check_items("texts", form.texts)
     check_items("embedding_types", form.embedding_types, "type")
 
     def body(answer: Answer, asked: Asked) -> Any:
         vectors = finite(answer.value)
-        found: dict[str, Any] = {}
+        embeddings: dict[str, Any] = {}
         for kind in form.embedding_types:
             if kind == "float":
-                found[kind] = vectors
+                embeddings[kind] = vectors
             elif kind == "base64":
-                found[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+                embeddings[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
             else:
-                found[kind] = quantize_vectors(vectors, kind, None)
-        return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": found,
+                embeddings[kind] = quantize_vectors(vectors, kind, None)
+        return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
-    return Work("embed", form.texts, body, dimensions_of(form, model), len(form.texts), characters_of(form.texts))
+    return Wanted("embed", form.texts, body, dimensions_of(form, model))
 
 
-def rerank(form: RerankForm, model: AnyModel) -> Work:
+def rerank(form: RerankForm, model: AnyModel) -> Wanted:
     """Return the work for ranks in the form of Cohere and Jina, which is a superset of both."""
     check_items("documents", form.documents, "document")
     if form.top_n is not None and form.top_n < 1:
@@ -74,7 +74,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Work:
         return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
                 "usage": usage(answer), "meta": _meta(answer)}
 
-    return Work("rank", (form.query, texts), body, options, len(texts), len(form.query) + characters_of(texts))
+    return Wanted("rank", (form.query, texts), body, options)
 
 
 def _text(i: int, document: str | dict[str, str]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ..base.errors import UnsupportedError, listed, nearest, shown
-from ..encoding import ROLE_PROMPTS, role_prompt
+from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
 from ..files.reading import FormatError, parse_json
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
@@ -58,7 +58,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Work:
+class Wanted:
     """What the model computes for a request, and how the answer becomes a body."""
 
     task: str
@@ -68,12 +68,14 @@ class Work:
     """Makes the body, for orjson."""
     options: dict[str, Any] = field(default_factory=dict)
     """The options of the task beside those that all routes share."""
-    count: int = 1
-    """The number of inputs."""
-    characters: int = 0
-    """The characters of the inputs that are texts."""
     single: bool = False
     """Whether the client gave one input, and not a list."""
+
+    @property
+    def characters(self) -> int:
+        """The characters of the inputs that are texts."""
+        query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
+        return len(query) + characters_of(texts)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Kind:
 
     family: Family
     form: type[Form]
-    work: Callable[[Any, AnyModel], Work]
+    work: Callable[[Any, AnyModel], Wanted]
     """Makes the work from the form; raises `Refusal`."""
 
 
@@ -131,11 +133,11 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
     except UnicodeEncodeError:
         raise Refusal("wrong", "a text has half of a surrogate pair, and so it is not valid Unicode") from None
     except msgspec.ValidationError as error:
-        found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
-        assert found is not None
-        missing = re.fullmatch(r"Object missing required field `(\w+)`", found[1])
-        name = ".".join(part for part in (found[2], missing and missing[1]) if part)
-        why = "the field is missing" if missing else found[1][:1].lower() + found[1][1:]
+        match = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
+        assert match is not None
+        missing = re.fullmatch(r"Object missing required field `(\w+)`", match[1])
+        name = ".".join(part for part in (match[2], missing and missing[1]) if part)
+        why = "the field is missing" if missing else match[1][:1].lower() + match[1][1:]
         raise Refusal("wrong", f"{name}: {why}", name) from None
 
 

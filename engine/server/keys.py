@@ -28,7 +28,7 @@ class Keys:
             if key.startswith("sha256:") and not _HASHED.fullmatch(key):
                 raise InputError(f"key {i} begins with sha256: and has no 64 hexadecimal digits alone behind it; make "
                                  "them with: printf %s KEY | sha256sum | cut -d ' ' -f 1")
-        self._hashes = [bytes.fromhex(found[1]) if (found := _HASHED.fullmatch(key)) else _hash(key.encode())
+        self._hashes = [bytes.fromhex(match[1]) if (match := _HASHED.fullmatch(key)) else _hash(key.encode())
                         for key in keys]
 
     @classmethod
@@ -53,11 +53,11 @@ class Keys:
             return ""
         is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
         given = _hash(authorization[len(_SCHEME) :].strip() if is_bearer else b"")
-        found = ""
+        owner = ""
         for one in self._hashes:        # all of them, so that the time says nothing about the place of a key
             if hmac.compare_digest(one, given):
-                found = given.hex()[:12]
-        return found or None
+                owner = given.hex()[:12]
+        return owner or None
 
 
 def _hash(key: bytes) -> bytes:

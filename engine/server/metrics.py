@@ -88,11 +88,11 @@ class Metrics:
                                   ("te_request_success", "method", "Requests with an answer"),
                                   ("te_request_failure", "err", "Requests without an answer, by the reason")):
             # Not a CounterMetricFamily, which puts _total behind the name; TEI's names have no such end.
-            found = Metric(name, text, "unknown")
-            for (own, value), count in self._requests.items():
-                if own == name:
-                    found.add_sample(name, {label: value}, count)
-            yield found
+            metric = Metric(name, text, "unknown")
+            for (counted, value), count in self._requests.items():
+                if counted == name:
+                    metric.add_sample(name, {label: value}, count)
+            yield metric
         for name in ("te_embed_count", "te_embed_success", "te_predict_count", "te_predict_success"):
             yield _number(name, "Requests for vectors (embed), or for labels, tags and ranks (predict)",
                           self._tasks[name])
@@ -130,10 +130,10 @@ class Metrics:
 
 def _number(name: str, text: str, value: Any, kind: str = "unknown") -> Metric:
     """Return one number; a name that ends in _total is a counter, to which Prometheus puts that end itself."""
-    own = name.removesuffix("_total")
-    found = Metric(own, text, kind if own == name else "counter")
-    found.add_sample(name, {}, value)
-    return found
+    base = name.removesuffix("_total")
+    metric = Metric(base, text, kind if base == name else "counter")
+    metric.add_sample(name, {}, value)
+    return metric
 
 
 def _method(single: bool) -> str:

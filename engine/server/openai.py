@@ -15,8 +15,7 @@ from .forms import (
     Inputs,
     Kind,
     Route,
-    Work,
-    characters_of,
+    Wanted,
     check_items,
     check_not_empty,
     dimensions_of,
@@ -57,7 +56,7 @@ class TagForm(Form):
     words: str = "spaces"
 
 
-def embeddings(form: EmbeddingsForm, model: AnyModel) -> Work:
+def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in OpenAI's form."""
     inputs, single = texts_or_ids("input", form.input)
     check_not_empty("input", inputs)
@@ -70,8 +69,7 @@ def embeddings(form: EmbeddingsForm, model: AnyModel) -> Work:
         return {"object": "list", "model": asked.model, "usage": usage(answer),
                 "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]}
 
-    return Work("embed", inputs, body, dimensions_of(form, model), len(inputs),
-                characters_of(inputs), single)
+    return Wanted("embed", inputs, body, dimensions_of(form, model), single)
 
 
 def usage(answer: Answer) -> dict[str, int]:
@@ -80,7 +78,7 @@ def usage(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def score(form: ScoreForm, model: AnyModel) -> Work:
+def score(form: ScoreForm, model: AnyModel) -> Wanted:
     """Return the work for the scores of pairs in vLLM's form."""
     first, second = (_one_of(form, *names) for names in (("text_1", "queries"), ("text_2", "documents")))
     single = isinstance(first, str) and isinstance(second, str)
@@ -102,10 +100,10 @@ def score(form: ScoreForm, model: AnyModel) -> Work:
                 "data": [{"index": i, "object": "score", "score": one} for i, one in enumerate(finite(answer.value))],
                 "usage": usage(answer) | {"completion_tokens": 0}}
 
-    return Work("score", pairs, body, {}, len(pairs), characters_of(pairs), single)
+    return Wanted("score", pairs, body, {}, single)
 
 
-def tag(form: TagForm, model: AnyModel) -> Work:
+def tag(form: TagForm, model: AnyModel) -> Wanted:
     """Return the work for the tags of texts."""
     single = isinstance(form.inputs, str)
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
@@ -118,7 +116,7 @@ def tag(form: TagForm, model: AnyModel) -> Work:
             finite([tag["score"] for tag in row])
         return answer.value[0] if single else answer.value
 
-    return Work("tag", texts, body, options, len(texts), characters_of(texts), single)
+    return Wanted("tag", texts, body, options, single)
 
 
 def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
@@ -126,8 +124,7 @@ def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
     given = [one for one in (getattr(form, name), getattr(form, other)) if one is not None]
     if len(given) != 1:
         raise Refusal("wrong", f"{name}: give {name}, which may also be called {other}, once", name)
-    found: str | list[str] = given[0]
-    return found
+    return given[0]
 
 
 ROUTES = (*(Route(path, Kind(OPENAI, EmbeddingsForm, embeddings)) for path in ("/v1/embeddings", "/embeddings")),

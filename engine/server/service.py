@@ -16,7 +16,7 @@ from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from .admission import Admission
-from .batcher import Batcher, Counters, Request
+from .batcher import Batcher, Counters, Pending
 from .tasks import Work, tasks_of
 from .turns import Turns
 from .workers import Workers
@@ -74,7 +74,7 @@ class Service:
         self._batcher = Batcher(self._turns, self._admission, self._computed, self._settle, self._expire)
         self._lock = self._batcher.lock
         self._empty = threading.Condition(self._lock)
-        self._open: set[Request] = set()
+        self._open: set[Pending] = set()
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._warm()
@@ -143,9 +143,7 @@ class Service:
         computation of this request alone raises.
         """
         future: Future[Answer] = Future()
-        now = time.monotonic()
-        request = Request(task, inputs, dict(options or {}), key, math.inf if deadline is None else deadline, future, 0,
-                          now)
+        request = Pending(task, inputs, dict(options or {}), key, math.inf if deadline is None else deadline, future, 0)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -155,9 +153,9 @@ class Service:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
                     self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, 1))
                     self._admission.reserve(size)
-                except (InputError, Overloaded) as own:
-                    error = own
-                    self._refused += isinstance(own, Overloaded)
+                except (InputError, Overloaded) as refusal:
+                    error = refusal
+                    self._refused += isinstance(refusal, Overloaded)
             if error is None:
                 request.bytes = size
                 self._open.add(request)
@@ -168,7 +166,7 @@ class Service:
         self._workers.call(self._tokenize, request, long=_is_long(task, inputs, size))
         return future
 
-    def _tokenize(self, request: Request) -> None:
+    def _tokenize(self, request: Pending) -> None:
         """Make the tokens of a request, and let it wait for a batch; a thread of the workers calls it."""
         try:
             if request.settled:
@@ -192,7 +190,7 @@ class Service:
         else:
             self._admit(request, work)
 
-    def _admit(self, request: Request, work: Work) -> None:
+    def _admit(self, request: Pending, work: Work) -> None:
         """Let a request wait for a batch, unless it would wait too long, or need too much memory."""
         request.work, request.rows = work, [None] * len(work.lengths)
         try:
@@ -216,7 +214,7 @@ class Service:
             if not work.lengths:
                 self._computed([request])
 
-    def _computed(self, requests: list[Request]) -> None:
+    def _computed(self, requests: list[Pending]) -> None:
         """Let the workers finish requests of which all sequences were computed."""
         long = [request for request in requests if len(request.rows) > LONG]
         if short := [request for request in requests if len(request.rows) <= LONG]:
@@ -224,7 +222,7 @@ class Service:
         for request in long:
             self._workers.call(self._finish, [request], long=True)
 
-    def _finish(self, requests: list[Request]) -> None:
+    def _finish(self, requests: list[Pending]) -> None:
         """Make the answers of requests; a thread of the workers calls it."""
         for request in requests:
             if request.settled:
@@ -238,7 +236,7 @@ class Service:
             times = Times(request.tokenize, request.queue, request.compute)
             self._settle(request, Answer(value, work.counts, work.truncated, times))
 
-    def _settle(self, request: Request, result: Answer | BaseException) -> None:
+    def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
         with self._lock:
             if not self._forget(request):
@@ -258,7 +256,7 @@ class Service:
         else:
             request.future.set_exception(result)
 
-    def _forget(self, request: Request) -> bool:
+    def _forget(self, request: Pending) -> bool:
         """Drop what is kept for a request; return False if it was dropped before. The caller holds the lock."""
         if request.settled:
             return False
@@ -270,10 +268,10 @@ class Service:
             self._empty.notify_all()
         return True
 
-    def _expire(self, request: Request) -> None:
+    def _expire(self, request: Pending) -> None:
         self._settle(request, TimedOut())
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: Pending) -> None:
         with self._lock:
             self._cancelled += self._forget(request)
 

@@ -39,10 +39,10 @@ def bind(settings: Settings) -> Iterator[socket.socket]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            found = stack.enter_context(_opened(settings, stack))
+            listening = stack.enter_context(_opened(settings, stack))
         except OSError as error:
             raise _refusal(settings, error) from error
-        yield found
+        yield listening
 
 
 def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
@@ -61,22 +61,22 @@ def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
     _remove_old(path)
     mask = os.umask(0o177)      # this user alone may open it
     try:
-        found = _bound(socket.AF_UNIX, path)
+        listening = _bound(socket.AF_UNIX, path)
     finally:
         os.umask(mask)
     stack.callback(_delete, path)
-    return found
+    return listening
 
 
 def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
     """Return a socket that is bound to an address."""
     with contextlib.ExitStack() as stack:
-        found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
+        listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
         if family != socket.AF_UNIX:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
         stack.pop_all()
-        return found
+        return listening
 
 
 def _delete(path: str) -> None:
@@ -86,8 +86,8 @@ def _delete(path: str) -> None:
 
 def _refusal(settings: Settings, error: OSError) -> InputError:
     """Return the error for an address at which no server can listen."""
-    own = f"--host {settings.host} --port {settings.port}"
-    asked = own if settings.uds is None else f"--uds {settings.uds}"
+    place = f"--host {settings.host} --port {settings.port}"
+    asked = place if settings.uds is None else f"--uds {settings.uds}"
     return InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port")
 
 

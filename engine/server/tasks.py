@@ -16,25 +16,15 @@ import numpy as np
 from ..base.arguments import flag, is_one_of, positive_int_or_none, refuse_unknown
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding import ROLE_PROMPTS, Call, TextEncoder, role_prompt
-from ..heads import (
-    NOTHING,
-    HeadRunner,
-    check_function,
-    check_pairs,
-    check_query,
-    check_ranks,
-    check_tagging,
-    entities_of,
-    labels_of,
-    late_tokens,
-    late_vectors,
-    scores_of,
-    sparse_rows,
-    sparse_vectors,
-    tag_windows,
-)
+from ..encoding.call import Call
+from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..heads.classify import check_function, labels_of
 from ..heads.coverage import ranks_of
+from ..heads.late import late_tokens, late_vectors
+from ..heads.pairs import check_pairs, check_query, check_ranks, scores_of
+from ..heads.runner import HeadRunner
+from ..heads.sparse import NOTHING, sparse_rows, sparse_vectors
+from ..heads.tokens import check_tagging, entities_of, tag_windows
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..model.generation_config import ids_array
@@ -106,20 +96,20 @@ def _of_engine(engine: Engine) -> dict[str, Task]:
         return {}
     jobs, heads = _Jobs(), engine.heads
     sparse = heads.get("encode_sparse")
-    found: dict[str, Task] = {}
+    tasks: dict[str, Task] = {}
     if engine.text.late is None and (sparse is None or not sparse.reads_numbers):
-        found |= {"embed": partial(_embed, engine, jobs), "tokens": partial(_tokens, engine, jobs)}
+        tasks |= {"embed": partial(_embed, engine, jobs), "tokens": partial(_tokens, engine, jobs)}
     if sparse is not None or "fill_mask" in heads:
-        found["sparse"] = partial(_sparse, engine, jobs)
+        tasks["sparse"] = partial(_sparse, engine, jobs)
     if "encode_tokens" in heads:
-        found["late"] = partial(_late, engine, jobs)
+        tasks["late"] = partial(_late, engine, jobs)
     if "classify" in heads:
-        found |= {"classify": partial(_classify, engine, jobs), "score": partial(_score, engine, jobs)}
+        tasks |= {"classify": partial(_classify, engine, jobs), "score": partial(_score, engine, jobs)}
         if heads["classify"].outputs == 1:
-            found["rank"] = partial(_rank, engine, jobs)
+            tasks["rank"] = partial(_rank, engine, jobs)
     if "tag" in heads:
-        found["tag"] = partial(_tag, engine, jobs)
-    return found
+        tasks["tag"] = partial(_tag, engine, jobs)
+    return tasks
 
 
 def _of_reranker(model: Reranker) -> dict[str, Task]:
@@ -197,10 +187,10 @@ def _reader(engine: Engine, options: Mapping[str, Any]) -> tuple[Engine, str]:
     role, prompt, name = options["role"], options["prompt"], options["prompt_name"]
     if role is not None and not is_one_of(role, ROLE_PROMPTS):
         raise InputError(f'role must be "query", "document" or None, not {shown(role)}')
-    own = engine.engine_of(role if engine.routes else None)
+    reader = engine.engine_of(role if engine.routes else None)
     if role is not None and prompt is None and name is None and engine.text is not None:
-        return own, role_prompt(engine.text, ROLE_PROMPTS[role])
-    return own, _prompt(own, prompt, name)
+        return reader, role_prompt(engine.text, ROLE_PROMPTS[role])
+    return reader, _prompt(reader, prompt, name)
 
 
 def _prompt(engine: Engine, prompt: Any = None, name: Any = None) -> str:
@@ -219,10 +209,10 @@ def _cut_tokens(texts: Sequence[Any], tokenize: Callable[[Sequence[Any]], Tokens
         parts = [tokenize(texts[part.start : part.stop]) for part in slices(add_prompt(prompt, texts))]
     if len(parts) == 1:
         return parts[0], marks
-    ids = [own for part in parts for own in part.input_ids]
-    types = [own for part in parts for own in part.token_type_ids]
-    skips = [own for part in parts for own in part.skips or ()]
-    reads = [own for part in parts for own in part.reads or ()]
+    ids = [one for part in parts for one in part.input_ids]
+    types = [one for part in parts for one in part.token_type_ids]
+    skips = [one for part in parts for one in part.skips or ()]
+    reads = [one for part in parts for one in part.reads or ()]
     return Tokens(ids, types, skips or None, reads or None), marks
 
 
@@ -230,25 +220,25 @@ def _embed(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], s
     options = _options("embed", given, **_PROMPT, **_CUT, role=None, normalize_embeddings=False, truncate_dim=None)
     wanted = positive_int_or_none("truncate_dim", options["truncate_dim"])
     unit = flag("normalize_embeddings", options["normalize_embeddings"])
-    own, tokens, marks = _read(engine, inputs, options, stop)
-    encoder = own.text_encoder
+    reader, tokens, marks = _read(engine, inputs, options, stop)
+    encoder = reader.text_encoder
 
     def finish(rows: list[Any]) -> Any:
         if not rows:
-            return own.encode([], truncate_dim=wanted)
+            return reader.encode([], truncate_dim=wanted)
         return encoder.finished(np.stack(rows), wanted, unit)
 
     counts = [len(ids) for ids in tokens.input_ids]
-    size = 4 * own.config.hidden_size * len(own.text.pooling if own.text else ())
+    size = 4 * reader.config.hidden_size * len(reader.text.pooling if reader.text else ())
     return Work(_kind("embed", given), jobs.pooled(encoder), tokens, finish, counts, marks, len(counts) * size)
 
 
 def _tokens(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("tokens", given, **_PROMPT, **_CUT, role=None)
-    own, tokens, marks = _read(engine, inputs, options, stop)
+    reader, tokens, marks = _read(engine, inputs, options, stop)
     counts = [len(ids) for ids in tokens.input_ids]
-    return Work(_kind("tokens", given), jobs.vectors(own.text_encoder), tokens, list, counts, marks,
-                4 * own.config.hidden_size * sum(counts))
+    return Work(_kind("tokens", given), jobs.vectors(reader.text_encoder), tokens, list, counts, marks,
+                4 * reader.config.hidden_size * sum(counts))
 
 
 def _read(engine: Engine, inputs: Any, options: Mapping[str, Any], stop: Stop) -> tuple[Engine, Tokens, list[bool]]:
@@ -257,12 +247,12 @@ def _read(engine: Engine, inputs: Any, options: Mapping[str, Any], stop: Stop) -
         if options["prompt"] or options["prompt_name"] is not None:
             raise InputError("a prompt is a text, and token ids are read as they are; send texts, or leave prompt and "
                              "prompt_name out")
-        own = engine.engine_of(options["role"] if engine.routes else None)
-        return own, *_checked_ids(own, inputs, flag("truncation", options["truncation"]))
-    own, prompt = _reader(engine, options)
-    encoder = own.text_encoder
-    return own, *_cut_tokens(_texts(inputs), lambda texts: encoder.tokens(texts, prompt, stop),
-                             options["truncation"], prompt)
+        reader = engine.engine_of(options["role"] if engine.routes else None)
+        return reader, *_checked_ids(reader, inputs, flag("truncation", options["truncation"]))
+    reader, prompt = _reader(engine, options)
+    encoder = reader.text_encoder
+    return reader, *_cut_tokens(_texts(inputs), lambda texts: encoder.tokens(texts, prompt, stop),
+                                options["truncation"], prompt)
 
 
 def _listed(inputs: Any) -> Sequence[Any]:
@@ -293,8 +283,8 @@ def _checked_ids(engine: Engine, inputs: Sequence[Any], truncation: bool) -> tup
     for i, given in enumerate(inputs):
         ids = ids_array(f"input {i}", given)
         if not len(ids) or ids.max() >= most:
-            found = "none" if not len(ids) else str(ids.max())
-            raise InputError(f"input {i} must have token ids from 0 to {most - 1}, at least one, not {found}")
+            largest = "none" if not len(ids) else str(ids.max())
+            raise InputError(f"input {i} must have token ids from 0 to {most - 1}, at least one, not {largest}")
         if len(ids) > limit and not truncation:
             raise TextTooLong(f"truncation=False, and input {i} has {len(ids):,} tokens, more than the {limit:,} that "
                               "the model reads; shorten it, or leave truncation out", f"{len(ids):,}", limit, i)
@@ -306,8 +296,8 @@ def _checked_ids(engine: Engine, inputs: Sequence[Any], truncation: bool) -> tup
 def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("sparse", given, **_PROMPT, **_CUT, role=None, max_active_dims=None)
     most = positive_int_or_none("max_active_dims", options["max_active_dims"])
-    own, prompt = _reader(engine, options)
-    runner = own.sparse_runner
+    reader, prompt = _reader(engine, options)
+    runner = reader.sparse_runner
     most = most or runner.config.max_active_dims
     tokens, marks = _cut_tokens(_texts(inputs),
                                 lambda texts: runner.encoder.tokens(texts, prompt, stop), options["truncation"],
@@ -324,13 +314,13 @@ def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], 
 def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("late", given, **_PROMPT, **_CUT, role="document", normalize_embeddings=False)
     role, unit = options["role"], flag("normalize_embeddings", options["normalize_embeddings"])
-    own, prompt = _reader(engine, options)
-    encoder, late = own.text_encoder, None if own.text is None else own.text.late
+    reader, prompt = _reader(engine, options)
+    encoder, late = reader.text_encoder, None if reader.text is None else reader.text.late
     if late is None:
-        runner = own.runner_of("encode_tokens")
+        runner = reader.runner_of("encode_tokens")
         job, width = jobs.logits(runner), runner.config.outputs
     else:
-        job, width = jobs.vectors(encoder), own.config.hidden_size
+        job, width = jobs.vectors(encoder), reader.config.hidden_size
 
     def tokenize(texts: Sequence[Any]) -> Tokens:
         prompted = add_prompt(prompt, texts)[:]
@@ -339,10 +329,10 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
     tokens, marks = _cut_tokens(_texts(inputs), tokenize, options["truncation"], prompt)
 
     def finish(rows: list[Any]) -> list[np.ndarray]:
-        found = [np.zeros((0, width), np.float32) if row is None else row for row in rows]
+        rows_of = [np.zeros((0, width), np.float32) if row is None else row for row in rows]
         if late is None:
-            return [normalize(row) for row in found] if unit else found
-        return [late_vectors(late, ids, row, role, unit) for ids, row in zip(tokens.input_ids, found, strict=True)]
+            return [normalize(row) for row in rows_of] if unit else rows_of
+        return [late_vectors(late, ids, row, role, unit) for ids, row in zip(tokens.input_ids, rows_of, strict=True)]
 
     counts = [len(ids) for ids in tokens.input_ids]
     return Work(_kind("late", given), job, tokens, finish, counts, marks, 4 * width * sum(counts))
@@ -378,7 +368,7 @@ def _by_logits(kind: Hashable, jobs: _Jobs, runner: HeadRunner, tokens: Tokens, 
 def _pairs(runner: HeadRunner, pairs: Sequence[tuple[str, str]], truncation: Any, stop: Stop
            ) -> tuple[Tokens, list[bool]]:
     """Return the tokens of pairs, and whether each was cut."""
-    return _cut_tokens(pairs, lambda own: runner.encoder.tokenizer.pairs(own, stop), truncation)
+    return _cut_tokens(pairs, lambda some: runner.encoder.tokenizer.pairs(some, stop), truncation)
 
 
 def _score(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
@@ -427,7 +417,7 @@ def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], sto
         return list(entities_of(runner, texts, windows, logits, tagging, split=False))
 
     tokens = tokens_of(windows)
-    counts = [sum(len(places.input_ids) for places in own) for own in windows]
+    counts = [sum(len(places.input_ids) for places in of_text) for of_text in windows]
     # A window has the place, the text and the word of each token besides: about 300 bytes.
     return Work(_kind("tag", given), jobs.logits(runner), tokens, finish, counts, marks or [False] * len(texts),
                 (4 * runner.config.outputs + 300) * sum(counts))

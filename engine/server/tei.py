@@ -18,7 +18,7 @@ from .forms import (
     Inputs,
     Kind,
     Route,
-    Work,
+    Wanted,
     characters_of,
     check_items,
     check_not_empty,
@@ -103,23 +103,22 @@ class DecodeForm(Form):
     skip_special_tokens: bool = True
 
 
-def embed(form: EmbedForm, model: AnyModel) -> Work:
+def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
     inputs, single = _inputs(form)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
-    return Work("embed", inputs, lambda answer, asked: finite(answer.value), options, len(inputs),
-                characters_of(inputs), single)
+    return Wanted("embed", inputs, lambda answer, asked: finite(answer.value), options, single)
 
 
-def embed_all(form: InputsForm, model: AnyModel) -> Work:
+def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
     inputs, single = _inputs(form)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
-    return Work("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value], {},
-                len(inputs), characters_of(inputs), single)
+    return Wanted("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value], {},
+                  single)
 
 
-def embed_sparse(form: InputsForm, model: AnyModel) -> Work:
+def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for sparse vectors in TEI's form."""
     inputs, single = _inputs(form)
 
@@ -128,10 +127,10 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Work:
         return [[{"index": index, "value": value}
                  for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value]
 
-    return Work("sparse", inputs, body, {}, len(inputs), characters_of(inputs), single)
+    return Wanted("sparse", inputs, body, {}, single)
 
 
-def predict(form: PredictForm, model: AnyModel) -> Work:
+def predict(form: PredictForm, model: AnyModel) -> Wanted:
     """Return the work for the labels of texts in TEI's form, all labels of each, the best first."""
     single = isinstance(form.inputs, str) or any(isinstance(one, str) for one in form.inputs)
     rows: Sequence[Any] = [form.inputs] if single else form.inputs
@@ -140,16 +139,16 @@ def predict(form: PredictForm, model: AnyModel) -> Work:
     check_not_empty("inputs", texts)
 
     def body(answer: Answer, asked: Asked) -> Any:
-        found = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
-        for row in found:
+        labels = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
+        for row in labels:
             finite([one["score"] for one in row])
-        return found[0] if single else found
+        return labels[0] if single else labels
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
-    return Work("classify", texts, body, options, len(texts), characters_of(texts), single)
+    return Wanted("classify", texts, body, options, single)
 
 
-def rerank(form: RerankForm, model: AnyModel) -> Work:
+def rerank(form: RerankForm, model: AnyModel) -> Wanted:
     """Return the work for ranks in TEI's form."""
     check_items("texts", form.texts)
     raw = {"logits": True} if isinstance(model, Reranker) else {"activation_fn": "identity"}
@@ -160,11 +159,10 @@ def rerank(form: RerankForm, model: AnyModel) -> Work:
         return [{"index": one["corpus_id"], "score": one["score"]} | ({"text": one["text"]} if form.return_text else {})
                 for one in answer.value]
 
-    return Work("rank", (form.query, form.texts), body, options, len(form.texts),
-                len(form.query) + characters_of(form.texts))
+    return Wanted("rank", (form.query, form.texts), body, options)
 
 
-def similarity(form: SimilarityForm, model: AnyModel) -> Work:
+def similarity(form: SimilarityForm, model: AnyModel) -> Wanted:
     """Return the work for the similarities of a text and others."""
     check_items("inputs.sentences", form.inputs.sentences)
     texts = [form.inputs.source_sentence, *form.inputs.sentences]
@@ -175,10 +173,10 @@ def similarity(form: SimilarityForm, model: AnyModel) -> Work:
         vectors = finite(answer.value)
         return finite(model.similarity(vectors[:1], vectors[1:])[0])
 
-    return Work("embed", texts, body, {}, len(texts), characters_of(texts))
+    return Wanted("embed", texts, body)
 
 
-def tokenize(form: TokenizeForm, model: AnyModel) -> Work:
+def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
     """Return the work for the tokens of texts, which are never cut."""
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     check_items("inputs", texts)
@@ -193,7 +191,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Work:
         return [_tokens(text, places, form.add_special_tokens)
                 for text, places in zip(whole, _whole_tokenizer(model).places(whole), strict=True)]
 
-    return Work("", texts, body, {}, len(texts), characters, isinstance(form.inputs, str))
+    return Wanted("", texts, body, {}, isinstance(form.inputs, str))
 
 
 @lru_cache(maxsize=1)
@@ -203,15 +201,14 @@ def _whole_tokenizer(model: AnyModel) -> Tokenizer:
     return Tokenizer(model.text, None, 1, truncates=False)
 
 
-def decode(form: DecodeForm, model: AnyModel) -> Work:
+def decode(form: DecodeForm, model: AnyModel) -> Wanted:
     """Return the work for the texts of token ids."""
     rows, single = texts_or_ids("ids", form.ids)
     if (count := sum(map(len, rows))) > MAX_DECODED:
         raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
                       "request; send several", "ids")
-    return Work("", rows, lambda answer, asked: [
-        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], {}, len(rows), 0,
-        single)
+    return Wanted("", rows, lambda answer, asked: [
+        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], {}, single)
 
 
 def _inputs(form: EmbedForm | InputsForm) -> tuple[list[Any], bool]:

@@ -112,9 +112,9 @@ class Turns:
 
         name: its key.
         """
-        own = self._keys.get(name)
-        mine = 0 if own is None else own.firsts
-        return mine + sum(min(key.tokens, mine + first) for key in self._keys.values() if key is not own)
+        itself = self._keys.get(name)
+        mine = 0 if itself is None else itself.firsts
+        return mine + sum(min(key.tokens, mine + first) for key in self._keys.values() if key is not itself)
 
     def beside(self, name: str, size: int) -> int:
         """Return how many tokens that wait would come before the last sequence of a new request of `size` tokens.
@@ -129,7 +129,7 @@ class Turns:
 
         A request of which all sequences were taken waits no longer.
         """
-        found: dict[Any, list[int]] = {}
+        taken: dict[Any, list[int]] = {}
         room, job = self.most, self._next_job()
         while job is not None:
             name, key = min(((name, key) for name, key in self._keys.items() if self._top(key, job) is not None),
@@ -140,17 +140,17 @@ class Turns:
             request, lengths = entry.request, entry.request.work.lengths
             first, size = request.taken, 0
             while request.taken < len(lengths) and size < self._grain and (
-                    size + lengths[request.taken] <= room or (not found and request.taken == first)):
+                    size + lengths[request.taken] <= room or (not taken and request.taken == first)):
                 size += lengths[request.taken]
                 request.taken += 1
             if request.taken == first:
                 break
-            found.setdefault(request, []).extend(range(first, request.taken))
+            taken.setdefault(request, []).extend(range(first, request.taken))
             room -= size
             self._charge(name, key, job, entry, size, lengths[0] if first == 0 else 0)
             if room <= 0:
                 break
-        return list(found.items())
+        return list(taken.items())
 
     def _charge(self, name: str, key: _Key, job: Job, entry: _Entry, size: int, first: int) -> None:
         """Add `size` tokens to the times of a request and of its key. first: those of the first sequence, if taken."""

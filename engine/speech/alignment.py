@@ -34,8 +34,7 @@ def token_times(weights: np.ndarray, first: int, positions: int) -> np.ndarray:
     heard = (heard - heard.mean(axis=1, keepdims=True)) / np.where(deviation == 0, 1, deviation)
     smooth = median_filter(heard).mean(axis=0)
     rows, columns = shortest_path(-smooth[first:-1])
-    found: np.ndarray = columns[np.searchsorted(rows, np.arange(rows[-1] + 1))]
-    return found
+    return columns[np.searchsorted(rows, np.arange(rows[-1] + 1))]
 
 
 def median_filter(x: np.ndarray) -> np.ndarray:
@@ -44,8 +43,7 @@ def median_filter(x: np.ndarray) -> np.ndarray:
     if x.shape[-1] <= half:
         return x
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(half, half)], mode="reflect")
-    found: np.ndarray = np.median(np.lib.stride_tricks.sliding_window_view(padded, _MEDIAN, axis=-1), axis=-1)
-    return found
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, _MEDIAN, axis=-1), axis=-1)
 
 
 def shortest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,14 +106,14 @@ def split_words(ids: Sequence[int], decode: Callable[[list[int]], str], spaced: 
 
 def _with_marks(words: list[TokensOfWord]) -> list[TokensOfWord]:
     """Join each mark to the word before it or after it."""
-    found: list[TokensOfWord] = []
+    joined: list[TokensOfWord] = []
     opening = ""
     for word in words:
         if word.text.startswith(" ") and word.text.strip() and word.text.strip() in _OPENING and word is not words[-1]:
             opening += word.text
-        elif found and not opening and not found[-1].text.endswith(" ") and word.text in _CLOSING:
-            found[-1] = replace(found[-1], text=found[-1].text + word.text)
+        elif joined and not opening and not joined[-1].text.endswith(" ") and word.text in _CLOSING:
+            joined[-1] = replace(joined[-1], text=joined[-1].text + word.text)
         else:
-            found.append(replace(word, text=opening + word.text))
+            joined.append(replace(word, text=opening + word.text))
             opening = ""
-    return found
+    return joined

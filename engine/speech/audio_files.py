@@ -67,7 +67,7 @@ def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: St
 def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarray:
     """Return the samples of a source as `read_audio` does; stop: when the reading has to stop."""
     path = Path(name_of(source))
-    found = GrowingSamples(max_seconds)
+    samples = GrowingSamples(max_seconds)
     with opened(source, stop) as file, naming(path, ADVICE), within(path):
         place = file.tell()
         file.seek(0)
@@ -75,9 +75,9 @@ def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarr
         file.seek(place)
         for block in _decoded(file, stop):
             stop.check()
-            found.add(block)
+            samples.add(block)
         stop.check()
-    return found.taken()
+    return samples.taken()
 
 
 def _decoded(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:

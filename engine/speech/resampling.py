@@ -79,8 +79,8 @@ def resample(samples: Any, rate: int, target: int) -> np.ndarray:
     rate, target = positive_int("rate", rate), positive_int("target", target)
     resampler = Resampler(rate, target)
     samples = check_samples(samples, float("inf"), LOUDEST)
-    found = GrowingSamples(float("inf"))
+    resampled = GrowingSamples(float("inf"))
     for first in range(0, len(samples), _BLOCK):
-        found.add(resampler.add(samples[first : first + _BLOCK].astype(np.float32)))
-    found.add(resampler.end())
-    return found.taken()
+        resampled.add(resampler.add(samples[first : first + _BLOCK].astype(np.float32)))
+    resampled.add(resampler.end())
+    return resampled.taken()

@@ -64,8 +64,8 @@ def check_length(count: int, max_seconds: float) -> None:
                          "with max_seconds=")
 
 
-def _no_samples(found: str) -> InputError:
-    return InputError(f"samples must be finite floats in one axis, not {found}: the mean of the channels, divided by "
+def _no_samples(given: str) -> InputError:
+    return InputError(f"samples must be finite floats in one axis, not {given}: the mean of the channels, divided by "
                       "32768 if they are 16-bit integers; a file is given by its path, its bytes or an open file")
 
 

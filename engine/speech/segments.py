@@ -78,13 +78,13 @@ def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], in
         last = max((token for token in ids if token > first_time), default=None)
         end = frames if last is None else TOKEN_FRAMES * (last - first_time)
         return [Cut(0, end, _text(ids, first_time))], frames
-    found, begin = [], 0
+    cuts, begin = [], 0
     for end in [*pairs, *([len(ids)] if ends_in_time else [])]:
         part = ids[begin:end]
         start, stop = (TOKEN_FRAMES * (token - first_time) for token in (part[0], part[-1]))
-        found.append(Cut(start, stop, _text(part, first_time)))
+        cuts.append(Cut(start, stop, _text(part, first_time)))
         begin = end
-    return found, frames if ends_in_time else max(TOKEN_FRAMES, found[-1].end)
+    return cuts, frames if ends_in_time else max(TOKEN_FRAMES, cuts[-1].end)
 
 
 def _text(ids: Sequence[int], first_time: int) -> list[int]:

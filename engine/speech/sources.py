@@ -80,10 +80,10 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
         raise FileMissing(f"{name_of(source)}: cannot be read: No such file or directory; give the path of an audio "
                           "file") from None
     except FormatError as error:
-        found = str(error)
+        reason = str(error)
     except (OSError, ValueError) as error:      # ValueError: a null byte in a path
-        found = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    raise WeightsError(f"{name_of(source)}: {found}; give the path of an audio file") from None
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    raise WeightsError(f"{name_of(source)}: {reason}; give the path of an audio file") from None
 
 
 def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:

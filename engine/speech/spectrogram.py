@@ -54,8 +54,8 @@ def log_mel(samples: Any, channels: int = 80, portable: bool = False) -> np.ndar
     whole = np.pad(whole, _WINDOW // 2, mode="reflect")
     parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters, portable)
              for first in range(0, SECONDS * FRAMES, _PART)]
-    found = np.concatenate(parts, axis=1)
-    return _scaled(found, found.max())
+    mel = np.concatenate(parts, axis=1)
+    return _scaled(mel, mel.max())
 
 
 class Spectrogram:
@@ -96,8 +96,8 @@ class Spectrogram:
         starts = range(first // _PART * _PART, first + count, _PART)
         known = self._kept | self._newest
         self._newest = {start: known[start] if start in known else self._part(start) for start in starts}
-        found = np.concatenate([*self._newest.values()], axis=1)
-        return _scaled(found[:, first - starts[0] : first - starts[0] + count], self._largest)
+        mel = np.concatenate([*self._newest.values()], axis=1)
+        return _scaled(mel[:, first - starts[0] : first - starts[0] + count], self._largest)
 
     def _part(self, first: int) -> np.ndarray:
         """Return the logarithms of the power in the columns from `first` on: float32 [channels, at most _PART]."""
@@ -140,16 +140,16 @@ def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:
     A filter weighs few frequencies, one after the other. NumPy's matrix product would take the threads of its BLAS,
     which ends them when any thread forks: then products in other threads never return.
     """
-    found = np.zeros((len(filters), power.shape[1]))
-    for total, weights in zip(found, filters, strict=True):
+    totals = np.zeros((len(filters), power.shape[1]))
+    for total, weights in zip(totals, filters, strict=True):
         for frequency in np.flatnonzero(weights):
             total += weights[frequency] * power[frequency]
-    return found
+    return totals
 
 
-def _scaled(found: np.ndarray, largest: np.float32) -> np.ndarray:
+def _scaled(mel: np.ndarray, largest: np.float32) -> np.ndarray:
     """Return features of logarithms of power; largest: the largest one of the recording."""
-    return (np.maximum(found, largest - np.float32(_RANGE)) + 4) / 4
+    return (np.maximum(mel, largest - np.float32(_RANGE)) + 4) / 4
 
 
 @cache

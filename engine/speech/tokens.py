@@ -51,19 +51,19 @@ class SpecialTokens:
         several = vocab_size >= _MULTILINGUAL if multilingual is None else multilingual
         languages = [name for name in ids if several and _is_language(name)]
         tasks = [f"<|{task}|>" for task in TASKS] if several else []
-        found = {}
+        ids_of = {}
         for name in (START, END, NO_TIMES, *tasks, *languages, *(name for name in _NO_SPEECH if name in ids)):
             if name not in ids:
                 raise UnsupportedError(f"the tokenizer of the model lacks {name}, which a model of speech needs")
             if not 0 <= ids[name] < vocab_size:
                 raise WeightsError(f"the model's tokenizer.json gives {name} the id {shown(ids[name])}, and the model "
                                    f"has {vocab_size:,} tokens; copy the model's folder again from its source")
-            found[name] = ids[name]
+            ids_of[name] = ids[name]
         if several and not languages:
             raise UnsupportedError("the tokenizer of the model lacks the tokens of languages, such as <|en|>")
-        return cls(found[START], found[NO_TIMES], next((found[name] for name in _NO_SPEECH if name in found), None),
-                   {name[2:-2]: found[name] for name in languages}, {name[2:-2]: found[name] for name in tasks},
-                   found[NO_TIMES] + _TIMES < vocab_size)
+        return cls(ids_of[START], ids_of[NO_TIMES], next((ids_of[name] for name in _NO_SPEECH if name in ids_of), None),
+                   {name[2:-2]: ids_of[name] for name in languages}, {name[2:-2]: ids_of[name] for name in tasks},
+                   ids_of[NO_TIMES] + _TIMES < vocab_size)
 
     def spoken(self, language: Any, task: Any) -> str | None:
         """Return the code of a language that a caller names; raises `InputError` for an unknown language or task."""

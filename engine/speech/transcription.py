@@ -81,15 +81,15 @@ class Transcription:
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
         recording = Recording(0, Spectrogram(recording_samples(item), self._channels, portable=self._portable), None)
-        found: list[tuple[str, float]] = []
+        languages: list[tuple[str, float]] = []
 
         def hear(stepper: AudioStepper) -> Task:
             with located("recording 0"):
                 [logits] = yield stepper.first_logits(stepper.add(recording.window), self._tokens.start)
-            found.append(self._language_of(logits))
+            languages.append(self._language_of(logits))
 
         self._run([hear], NEVER)
-        return found[0]
+        return languages[0]
 
     def _run(self, tasks: Iterable[Callable[[AudioStepper], Task]], stop: Stop) -> None:
         """Run tasks side by side, each of which takes the stepper with the windows of all."""
@@ -151,14 +151,14 @@ class Transcription:
 
         recordings: their samples.
         """
-        found: dict[int, Any] = {}
-        self._run([partial(self._short_task, found, number, samples, order)
+        texts: dict[int, Any] = {}
+        self._run([partial(self._short_task, texts, number, samples, order)
                    for number, samples in recordings.items()], order.stop)
-        return found
+        return texts
 
-    def _short_task(self, found: dict[int, Any], number: int, samples: np.ndarray, order: Order,
+    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, order: Order,
                     stepper: AudioStepper) -> Task:
-        """Put the text of a recording of up to 30 s, or its texts, into `found`."""
+        """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = order.config, order.language, 0.0
         with located(f"recording {number}"):
             window = stepper.add(partial(log_mel, samples, self._channels, self._portable))
@@ -168,7 +168,7 @@ class Transcription:
                 if order.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
             results = yield self._work(window, spoken, order, False, config, stepper)
-            silent = len(samples) < RATE // FRAMES
+            silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
@@ -178,7 +178,7 @@ class Transcription:
                     silent = is_silent(no_speech, again, config.length_penalty)
             stepper.forget(window)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
-        found[number] = texts if config.num_return_sequences > 1 else texts[0]
+        texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
     def _work(self, window: int, language: str | None, order: Order, timestamps: bool, config: GenerationConfig,
               stepper: AudioStepper) -> Work:
@@ -200,8 +200,8 @@ class Transcription:
         recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop, self._portable), language)
                       for number, samples in batch.items()]
         self._run([partial(self._windows_task, recording, order, heard) for recording in recordings], order.stop)
-        found = {recording.number: recording.transcript() for recording in recordings}
-        return {number: each if order.timestamps else each.text for number, each in found.items()}
+        transcripts = {recording.number: recording.transcript() for recording in recordings}
+        return {number: each if order.timestamps else each.text for number, each in transcripts.items()}
 
     def _windows_task(self, recording: Recording, order: Order, heard: Callable[[float], object],
                       stepper: AudioStepper) -> Task:

@@ -45,9 +45,9 @@ class Recording:
 
     def window(self) -> np.ndarray:
         """Return the features of the next window [channels, 3000], with zeros after the end of the recording."""
-        found = np.zeros((self.features.channels, WINDOW), np.float32)
-        found[:, : self.left] = self.features.columns(self.seek, self.left)
-        return found
+        window = np.zeros((self.features.channels, WINDOW), np.float32)
+        window[:, : self.left] = self.features.columns(self.seek, self.left)
+        return window
 
     def take(self, result: Generated, silent: bool, first_time: int, decode: Callable[[list[int]], str]) -> list[Cut]:
         """Add the segments that the model wrote for the next window, move to the window after it, and return them.
@@ -58,8 +58,8 @@ class Recording:
         if silent:
             self.seek += self.left
             return []
-        found, step = cut(result.ids, first_time, self.left)
-        kept = [each for each in found if each.end > each.start and decode(each.ids).strip()]
+        cuts, step = cut(result.ids, first_time, self.left)
+        kept = [each for each in cuts if each.end > each.start and decode(each.ids).strip()]
         self.segments += [Segment(seconds(self.seek + each.start), seconds(self.seek + each.end), decode(each.ids))
                           for each in kept]
         self.seek += step
@@ -74,12 +74,12 @@ class Recording:
         """
         at = 0
         for i, each in enumerate(cuts, len(self.segments) - len(cuts)):
-            found = []
+            words_of = []
             for word in words(each.ids):
                 start, end = (seconds(seek + TOKEN_FRAMES * int(times[at + token])) for token in (word.first, word.end))
-                found.append(Word(start, end, word.text))
+                words_of.append(Word(start, end, word.text))
             at += len(each.ids)
-            self.segments[i] = replace(self.segments[i], words=tuple(found))
+            self.segments[i] = replace(self.segments[i], words=tuple(words_of))
 
     def transcript(self) -> Transcript:
         """Return the transcript so far."""

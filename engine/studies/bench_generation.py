@@ -98,13 +98,13 @@ class _Sequences:
 
     def read(self, tokens: np.ndarray, keep: bool = True) -> None:
         """Choose the best token after `tokens` [count, n], which follow the contexts; keep: as parts of these."""
-        rows = [Row(request, parent, own.astype(np.int64), best=1)
-                for request, parent, own in zip(self._requests, self._contexts, tokens, strict=True)]
-        found = self._decoder.step(rows).hypotheses.tolist()
+        rows = [Row(request, parent, row_tokens.astype(np.int64), best=1)
+                for request, parent, row_tokens in zip(self._requests, self._contexts, tokens, strict=True)]
+        hypotheses = self._decoder.step(rows).hypotheses.tolist()
         if keep:
-            self._contexts = found
+            self._contexts = hypotheses
         else:
-            self._decoder.release(found)
+            self._decoder.release(hypotheses)
 
 
 LEGEND = (

@@ -14,36 +14,20 @@ from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_argu
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
-from ..encoding import Call
-from ..heads import (
-    Answering,
-    HeadRunner,
-    answer,
-    check_pairs,
-    gaps_below,
-    loss_of,
-    pair_logits,
-    text_logits,
-    widened,
-    word_logits,
-)
+from ..encoding.call import Call
+from ..heads.answers import Answering, answer, loss_of, widened
+from ..heads.classify import text_logits
+from ..heads.pairs import check_pairs, gaps_below, pair_logits
+from ..heads.runner import HeadRunner
+from ..heads.tokens import word_logits
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
 from ..text.sentences import check_order, check_sentences
-from ..uncertainty import (
-    Measures,
-    aps_scores,
-    fit_scale,
-    fit_scale_and_bias,
-    fit_temperature,
-    lac_scores,
-    log_loss,
-    measure,
-    measure_summary,
-    probabilities,
-    summarise,
-)
+from ..uncertainty.conformal import aps_scores, lac_scores
+from ..uncertainty.measures import Measures, measure, measure_summary, summarise
+from ..uncertainty.probabilities import probabilities
+from ..uncertainty.temperature import fit_scale, fit_scale_and_bias, fit_temperature, log_loss
 from ..weights.calibration import Calibration
 from .labelled import RELEVANCES, check_several, label_numbers
 
@@ -177,11 +161,11 @@ class _Run:
         """Calibrate the classes of texts."""
         runner: HeadRunner = self.model.runner_of("classify")
         names = runner.config.labels
-        own, numbers = check_sentences(texts), label_numbers(labels, names)
+        checked, numbers = check_sentences(texts), label_numbers(labels, names)
         check_several(numbers, names)
-        with self._showing(own) as call:
-            logits = _finite(text_logits(runner, own, call))
-        first, rest = halves(len(own), self.seed)
+        with self._showing(checked) as call:
+            logits = _finite(text_logits(runner, checked, call))
+        first, rest = halves(len(checked), self.seed)
         fitted = self._fit(logits[first], numbers[first], names)
         before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
         right = np.arange(len(rest)), numbers[rest]
@@ -193,18 +177,18 @@ class _Run:
 
     def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
-        own, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
+        checked, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
         check_several(numbers, RELEVANCES)
-        queries = [*dict.fromkeys(query for query, _ in own)]
+        queries = [*dict.fromkeys(query for query, _ in checked)]
         numbered = {query: i for i, query in enumerate(queries)}
-        of_query = np.array([numbered[query] for query, _ in own])
+        of_query = np.array([numbered[query] for query, _ in checked])
         if isinstance(self.model, Reranker):
-            logits = self.model.predict(own, logits=True, show_progress_bar=self.show_progress_bar,
+            logits = self.model.predict(checked, logits=True, show_progress_bar=self.show_progress_bar,
                                         timeout=self.timeout)[:, None]
         else:
             runner = self.model.runner_of("classify")
-            with self._showing(own) as call:
-                logits = pair_logits(runner, own, call)
+            with self._showing(checked) as call:
+                logits = pair_logits(runner, checked, call)
         logits = _finite(logits)
         first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
         fitted = self._fit(logits[first], numbers[first], RELEVANCES)
@@ -221,20 +205,20 @@ class _Run:
         runner: HeadRunner = self.model.runner_of("tag")
         names = runner.config.labels
         numbers = []
-        for i, (words, own) in enumerate(zip(texts, labels, strict=True)):
+        for i, (words, of_text) in enumerate(zip(texts, labels, strict=True)):
             if isinstance(words, str) or not isinstance(words, Sequence) or not words:
                 raise InputError(f"text {i} must be a list of words, not {shown(words)}")
             check_sentences(words)
-            if isinstance(own, str) or not isinstance(own, Sequence) or len(own) != len(words):
+            if isinstance(of_text, str) or not isinstance(of_text, Sequence) or len(of_text) != len(words):
                 raise InputError(f"text {i} has {len(words)} words, and its labels must be a list of as many, not "
-                                 f"{shown(own)}")
-            numbers.append(label_numbers(own, names, f"text {i}, word"))
+                                 f"{shown(of_text)}")
+            numbers.append(label_numbers(of_text, names, f"text {i}, word"))
         check_several(np.concatenate(numbers), names)
         rows, right = [], []
         with self._showing(texts) as call:
-            for own, (places, logits) in zip(numbers, word_logits(runner, texts, call), strict=True):
+            for of_text, (places, logits) in zip(numbers, word_logits(runner, texts, call), strict=True):
                 rows.append(_finite(logits))
-                right.append(own[places])
+                right.append(of_text[places])
         first, rest = halves(len(texts), self.seed)
         (a, b), (y, z) = (([np.concatenate([part[i] for i in half]) for half in (first, rest)])
                           for part in (rows, right))
@@ -245,15 +229,15 @@ class _Run:
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Keep 1 - the score of the right answer to each question."""
         runner: HeadRunner = self.model.runner_of("answer")
-        own = check_pairs(texts)
-        for i, (label, (_, text)) in enumerate(zip(labels, own, strict=True)):
+        checked = check_pairs(texts)
+        for i, (label, (_, text)) in enumerate(zip(labels, checked, strict=True)):
             if not isinstance(label, str) or label.strip().lower() not in text.lower():
                 raise InputError(f'the right answer of question {i} must be a part of its text, or "" for no answer, '
                                  f"not {shown(label)}")
         impossible = any(not label.strip() for label in labels)
-        with self._showing(own) as call:
-            answers = answer(runner, own, widened(Answering(impossible=impossible)), call)
-            losses = [loss_of(found, label) for found, label in zip(answers, labels, strict=True)]
+        with self._showing(checked) as call:
+            answers = answer(runner, checked, widened(Answering(impossible=impossible)), call)
+            losses = [loss_of(answers_of, label) for answers_of, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}
         return CalibrationReport(Calibration("answer", arrays), 0, None, None)
@@ -295,12 +279,12 @@ def _fitted_arrays(fitted: tuple[float, NDArray[np.float32] | None]) -> dict[str
 
 def _gaps(logits: np.ndarray, of_query: np.ndarray, relevant: np.ndarray) -> NDArray[np.float32]:
     """Return for each query with several documents and a relevant one how far its first relevant document is behind."""
-    found = []
+    gaps = []
     for query in dict.fromkeys(of_query.tolist()):
-        own = of_query == query
-        if own.sum() > 1 and relevant[own].any():
-            found.append(gaps_below(logits[own])[relevant[own] == 1].min())
-    return np.array(found, np.float32)
+        here = of_query == query
+        if here.sum() > 1 and relevant[here].any():
+            gaps.append(gaps_below(logits[here])[relevant[here] == 1].min())
+    return np.array(gaps, np.float32)
 
 
 def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -314,20 +298,20 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
                ) -> CalibrationReport:
     """Calibrate the probabilities of next tokens."""
     requests, tokens = model.own_tokens(texts, stop)
-    usable = [i for i, own in enumerate(tokens) if own]
+    usable = [i for i, of_text in enumerate(tokens) if of_text]
     first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
     def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
-        room = most - sum(len(own) for _, own in kept)
+        room = most - sum(len(ids) for _, ids in kept)
         if room > 0:
             kept.append((logits[:room].copy(), ids[:room]))
 
     fitted_tokens = 0
     for i in first:
         model.score_tokens(requests[i], tokens[i], stop, keep, i)
-        fitted_tokens = sum(len(own) for _, own in kept)
+        fitted_tokens = sum(len(ids) for _, ids in kept)
         if fitted_tokens >= most:
             break
     if fitted_tokens < LEAST or not rest:
@@ -337,13 +321,13 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
     summaries: list[list[np.ndarray]] = [[], []]
 
     def summarise_both(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
-        for found, t in zip(summaries, (1.0, temperature), strict=True):
-            found.append(summarise(probabilities(logits, t), ids))
+        for summary, t in zip(summaries, (1.0, temperature), strict=True):
+            summary.append(summarise(probabilities(logits, t), ids))
 
     with progress(len(rest), show_progress_bar, "Calibration") as advance:
         for i in rest:
             model.score_tokens(requests[i], tokens[i], stop, summarise_both, i)
             advance(1)
-    before, after = (measure_summary(np.concatenate(found)) for found in summaries)
+    before, after = (measure_summary(np.concatenate(summary)) for summary in summaries)
     calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})
     return CalibrationReport(calibration, fitted_tokens, before, after)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError
-from ..encoding import PLAIN
-from ..heads import text_logits
+from ..encoding.call import PLAIN
+from ..heads.classify import text_logits
 from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
 from ..model.bits import FASTEST
-from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
+from ..uncertainty.conformal import SCORES, check_coverage, threshold
+from ..uncertainty.measures import Measures, measure
 from .compare import engines_in
 from .labelled import label_numbers
 
@@ -57,7 +58,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     share = check_coverage(coverage)
     model = load_model(path, kind="encode", revision=revision)
     engines = engines_in(precisions, model, backend=backend, threads=threads, bits=bits)
-    found = []
+    calibrated = []
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")
         if "classify" not in engine.calibrated_tasks:
@@ -70,12 +71,12 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
                 raise InputError(f"{name}: there are no labelled texts to compare on")
             right = label_numbers(labels, runner.config.labels, f"{name}, text")
             with PLAIN.showing(len(texts), show_progress_bar, precision) as call:
-                own = runner.probabilities(text_logits(runner, texts, call))
-            inside = {score: SCORES[score](own) <= limit for score, limit in limits.items()}
+                chances = runner.probabilities(text_logits(runner, texts, call))
+            inside = {score: SCORES[score](chances) <= limit for score, limit in limits.items()}
             rows = np.arange(len(right))
-            found.append(Calibrated(
-                precision, name, measure(own, right),
+            calibrated.append(Calibrated(
+                precision, name, measure(chances, right),
                 {score: float(sets[rows, right].mean()) for score, sets in inside.items()},
                 {score: float(sets.sum(axis=1).mean()) for score, sets in inside.items()},
-                *shift_of(own.max(axis=1).astype(np.float32), calibration)))
-    return found
+                *shift_of(chances.max(axis=1).astype(np.float32), calibration)))
+    return calibrated

@@ -56,17 +56,17 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
         raise UnsupportedError("importance is measured on texts, and this model has no tokenizer")
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels; measure the original model")
-    tokenizer = Tokenizer(part.text, None, 1)
+    tokenizer = Tokenizer(part.text, max_tokens=None, threads=1)
     if part.config.longest_sequence:
         length = min(length, part.config.longest_sequence)
     ops = get_backend("auto").ops(choose_threads(None))
     squares, read = _InputSquares(part.config, part.weights, ops), 0
     with progress(max_tokens, show_progress_bar, "Calibration", " tokens") as advance:
         for ids in _sequences(tokenizer, [texts] if isinstance(texts, str) else texts, length):
-            own = ids[: max_tokens - read]
-            squares.read(own)
-            read += len(own)
-            advance(len(own))
+            some = ids[: max_tokens - read]
+            squares.read(some)
+            read += len(some)
+            advance(len(some))
             if read == max_tokens:
                 break
     if read < LEAST_TOKENS:

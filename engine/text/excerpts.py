@@ -64,17 +64,17 @@ class Excerpts:
             return sentence
         parts: list[list[_Excerpt]] = [[] for _ in texts]
         size = start
-        while not self._suffice([found[-1] for found in parts if found]):
+        while not self._suffice([excerpts[-1] for excerpts in parts if excerpts]):
             if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
                 longest = max(texts, key=len)
-                if all(self._enough(found[-1]) for found in parts):
+                if all(self._enough(excerpts[-1]) for excerpts in parts):
                     raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
                                      "each text we cannot tell which has more tokens; shorten one of them, such as "
                                      f"{shown(longest[:100])} of {len(longest):,} characters")
                 raise _too_few(longest, size // 2)
-            for found, text in zip(parts, texts, strict=True):
-                if not (found and found[-1].whole):
-                    found.append(self._excerpt(text, size, encode))
+            for excerpts, text in zip(parts, texts, strict=True):
+                if not (excerpts and excerpts[-1].whole):
+                    excerpts.append(self._excerpt(text, size, encode))
             size *= 2
         if len(texts) == 1:
             return parts[0][-1].text

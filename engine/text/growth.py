@@ -71,15 +71,15 @@ def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
         raise WeightsError(f"a Sequence in the model's tokenizer.json must have at most {MAX_STEPS} steps")
     count = 0
     for one in inner:
-        for found in steps(one, key, depth + 1):
+        for step_inside in steps(one, key, depth + 1):
             if (count := count + 1) > MAX_STEPS:
                 raise WeightsError(f"the {key} of the model's tokenizer.json must have at most {MAX_STEPS} steps")
-            yield found
+            yield step_inside
 
 
-def _check(found: list[dict[str, Any]], name: str, growth_of: _Growth) -> None:
+def _check(steps_of: list[dict[str, Any]], name: str, growth_of: _Growth) -> None:
     growth, seen = 1.0, set()
-    for step in found:
+    for step in steps_of:
         kind = step.get("type")
         growth *= growth_of(kind, step, kind in seen)
         seen.add(kind)

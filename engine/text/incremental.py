@@ -62,7 +62,7 @@ class IncrementalText:
 
     def _through(self, parts: list[TextPart], ends: bool) -> str:
         for step in self._steps:
-            parts = [found for text, whole in parts for found in step.add(text, whole)]
+            parts = [piece for text, whole in parts for piece in step.add(text, whole)]
             if ends:
                 parts += step.end()
         return "".join(text for text, _ in parts)
@@ -201,11 +201,11 @@ class _ByteTokens(_Tokens):
         """The bytes that wait, and whether a byte of the row was wrong, so that none waits."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        if (found := _BYTE.fullmatch(token)) is None:
+        if (match := _BYTE.fullmatch(token)) is None:
             yield from self.end()
             yield token, True
             return
-        self._run.append(int(found[1], 16))
+        self._run.append(int(match[1], 16))
         try:
             if not self._wrong:
                 self._checker.decode(self._run[-1:])

@@ -58,26 +58,25 @@ def check_patterns(document: dict[str, Any]) -> bool:
     Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: there
     nothing can wait for it.
     """
-    found = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
-                   and may_go_back(pattern)]
-             for key, inner in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"),
-                                ("decoder", "decoders"))}
-    if found["decoder"]:
+    keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+    patterns = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
+                      and may_go_back(pattern)] for key, inner in keys.items()}
+    if patterns["decoder"]:
         raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
-                               f"{shown(found['decoder'][0])}, which may take minutes for one text; a plain text, or "
-                               "one character that is repeated at its end, is supported")
+                               f"{shown(patterns['decoder'][0])}, which may take minutes for one text; a plain text, "
+                               "or one character that is repeated at its end, is supported")
     added = document.get("added_tokens")
-    for token in added if isinstance(added, list) and found["normalizer"] else ():
+    for token in added if isinstance(added, list) and patterns["normalizer"] else ():
         text = token.get("content") if isinstance(token, dict) else None
         if isinstance(text, str) and len(text) > MAX_ADDED_BESIDE_PATTERN:
             raise WeightsError(f"an added token of the model's tokenizer.json has {len(text):,} characters; beside the "
-                               f"normalizer {shown(found['normalizer'][0])} at most {MAX_ADDED_BESIDE_PATTERN} are "
+                               f"normalizer {shown(patterns['normalizer'][0])} at most {MAX_ADDED_BESIDE_PATTERN} are "
                                "allowed")
-    return bool(found["normalizer"] or found["pre_tokenizer"])
+    return bool(patterns["normalizer"] or patterns["pre_tokenizer"])
 
 
 def _pattern(step: dict[str, Any]) -> str | None:
     """Return the regular expression of a step; None if it has none, also where `tokenizers` will refuse the step."""
     pattern = step.get("pattern")
-    found = pattern.get("Regex") if isinstance(pattern, dict) else None
-    return found if isinstance(found, str) else None
+    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+    return regex if isinstance(regex, str) else None

@@ -144,10 +144,10 @@ def _check_tree(words: list[bytes]) -> None:
 
 def _check_processor(processor: Any) -> None:
     """Refuse special tokens without end, and templates that repeat a text."""
-    found = list(steps(processor, "processors"))
-    if unknown := [step.get("type") for step in found if step.get("type") not in _PROCESSORS]:
+    processors = list(steps(processor, "processors"))
+    if unknown := [step.get("type") for step in processors if step.get("type") not in _PROCESSORS]:
         raise UnsupportedError(f"the post_processor {shown(unknown[0])} of the model's tokenizer.json is not supported")
-    templates = [step for step in found if step["type"] == "TemplateProcessing"]
+    templates = [step for step in processors if step["type"] == "TemplateProcessing"]
     if len(templates) > 1:
         raise UnsupportedError("the post_processor of the model's tokenizer.json has several templates")
     for template in templates:

@@ -44,11 +44,11 @@ def token_ids(text: TextConfig, tokens: Iterable[str]) -> dict[str, int]:
     if not isinstance(vocab, dict):
         raise WeightsError(f"the vocabulary of the model's tokenizer.json must map tokens to ids, not {shown(vocab)}")
     known = vocab | special_ids(text)
-    found = {token: known[token] for token in tokens if token in known}
-    if wrong := [token for token, number in found.items() if type(number) is not int or not 0 <= number < 2**31]:
+    ids = {token: known[token] for token in tokens if token in known}
+    if wrong := [token for token, number in ids.items() if type(number) is not int or not 0 <= number < 2**31]:
         raise WeightsError(f"the ids of the model's tokenizer.json must be integers below 2^31, and that of "
-                           f"{shown(wrong[0])} is {shown(found[wrong[0]])}")
-    return found
+                           f"{shown(wrong[0])} is {shown(ids[wrong[0]])}")
+    return ids
 
 
 def _is_token(token: Any) -> bool:

@@ -129,9 +129,9 @@ class Tokenizer:
         for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
             kept = self._kept(part, stop)
-            found = self._encode(kept, stop)
-            self._report(part, kept, found)
-            encodings += found
+            encoded = self._encode(kept, stop)
+            self._report(part, kept, encoded)
+            encodings += encoded
         stop.check()
         return self._tokens(encodings)
 
@@ -178,12 +178,12 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            own: list[Any] = [list(text) if split else self._cut(str(text), stop) for text in part]
-            found = self._encodings(own, stop, is_pretokenized=split)
+            cut: list[Any] = [list(text) if split else self._cut(str(text), stop) for text in part]
+            encoded = self._encodings(cut, stop, is_pretokenized=split)
             joined = [" ".join(text) for text in part] if split else part
-            self._report(joined, joined if split else own, found)
-            encodings += found
-            kept += own
+            self._report(joined, joined if split else cut, encoded)
+            encodings += encoded
+            kept += cut
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
         return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
@@ -212,7 +212,7 @@ class Tokenizer:
             tokenizer = load_tokenizer(self._text)
             tokenizer.no_padding()
         limit = min(limit or self._limit, self._limit)
-        found = []
+        windows = []
         for text in texts:
             stop.check()
             is_pair = not isinstance(text, str) and not split
@@ -233,9 +233,9 @@ class Tokenizer:
                 tokenizer.enable_truncation(limit, stride=stride, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
             [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split)
-            found.append([self._places(one) for one in (encoding, *encoding.overflowing)])
+            windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         self._spare.append(tokenizer)
-        return found
+        return windows
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
         """shift: the number of characters before the text that was encoded."""
@@ -259,8 +259,8 @@ class Tokenizer:
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a token by its text; None if the vocabulary lacks it."""
-        found = self._tokenizer.token_to_id(token)
-        return None if found is None else int(found)
+        number = self._tokenizer.token_to_id(token)
+        return None if number is None else int(number)
 
     @property
     def continuing_prefix(self) -> str | None:

@@ -32,8 +32,8 @@ def entropy_limits(weights: np.ndarray) -> NDArray[np.float32]:
 
 def shares(entropies: np.ndarray, limits: np.ndarray) -> NDArray[np.float32]:
     """Return entropies [H, T] as shares of their limits [T], from 0 to 1; 0 for a token that reads one key alone."""
-    found = np.divide(entropies, limits, out=np.zeros(entropies.shape, np.float32), where=limits > 0)
-    return np.clip(found, 0, 1)
+    quotients = np.divide(entropies, limits, out=np.zeros(entropies.shape, np.float32), where=limits > 0)
+    return np.clip(quotients, 0, 1)
 
 
 def rollout(layers: Sequence[np.ndarray], product: Product) -> NDArray[np.float32]:
@@ -42,9 +42,9 @@ def rollout(layers: Sequence[np.ndarray], product: Product) -> NDArray[np.float3
     layers: the weights [H, T, T] of each layer. product: a product whose bits do not depend on the number of threads.
     """
     T = layers[0].shape[-1]
-    found = np.eye(T, dtype=np.float32)
+    rolled = np.eye(T, dtype=np.float32)
     for weights in layers:
         mixed = weights.mean(axis=0, dtype=np.float32)
         mixed = (mixed + np.eye(T, dtype=np.float32)) / (mixed.sum(axis=1, keepdims=True) + np.float32(1))
-        found = product(np.ascontiguousarray(mixed), np.ascontiguousarray(found.T))
-    return found
+        rolled = product(np.ascontiguousarray(mixed), np.ascontiguousarray(rolled.T))
+    return rolled

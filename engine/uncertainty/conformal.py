@@ -80,9 +80,9 @@ def aps_scores(probabilities: np.ndarray) -> NDArray[np.float32]:
     for k in range(sums.shape[1] - 2, -1, -1):
         same = ordered[:, k] == ordered[:, k + 1]
         sums[same, k] = sums[same, k + 1]
-    found = np.empty(probabilities.shape, np.float32)
-    np.put_along_axis(found, order, sums.astype(np.float32), axis=1)
-    return found
+    scores = np.empty(probabilities.shape, np.float32)
+    np.put_along_axis(scores, order, sums.astype(np.float32), axis=1)
+    return scores
 
 
 SCORES: dict[str, Callable[[np.ndarray], NDArray[np.float32]]] = {"lac": lac_scores, "aps": aps_scores}

@@ -57,18 +57,18 @@ def summarise(probabilities: np.ndarray, labels: np.ndarray) -> NDArray[np.float
     It is the probability of the right class and of the best one, whether both are the same, and the Brier score.
     """
     rows = np.arange(len(labels))
-    own, best = probabilities[rows, labels], probabilities.argmax(axis=1)
-    squares = np.square(probabilities).sum(axis=1) - np.square(own) + np.square(1 - own)
-    return np.stack([own, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
+    of_labels, best = probabilities[rows, labels], probabilities.argmax(axis=1)
+    squares = np.square(probabilities).sum(axis=1) - np.square(of_labels) + np.square(1 - of_labels)
+    return np.stack([of_labels, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
 
 
 def measure_summary(summary: np.ndarray, bins: int = BINS) -> Measures:
     """Return the measures of texts from the result of `summarise`, [n, 4]."""
     n = len(summary)
-    own, confidences, right, squares = summary.T
+    of_labels, confidences, right, squares = summary.T
     table = reliability(confidences, right == 1, bins)
     with np.errstate(divide="ignore"):      # a probability of 0 has an infinite loss
-        loss = float(-np.log(own).mean())
+        loss = float(-np.log(of_labels).mean())
     return Measures(n, float(right.mean()), loss, float(squares.mean()),
                     sum(one.count / n * abs(one.accuracy - one.confidence) for one in table), tuple(table))
 
@@ -82,13 +82,13 @@ def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) ->
     ordered = np.sort(confidences)
     edges = ordered[[n * i // bins for i in range(1, bins)]]
     places = np.searchsorted(edges, confidences, side="right")
-    found = []
+    table = []
     for i in range(bins):
         here = places == i
         if here.any():
             # Sorted, so that the sum does not depend on the order of the texts.
-            found.append(Bin(float(np.sort(confidences[here]).mean()), float(right[here].mean()), int(here.sum())))
-    return found
+            table.append(Bin(float(np.sort(confidences[here]).mean()), float(right[here].mean()), int(here.sum())))
+    return table
 
 
 def margin(probabilities: np.ndarray) -> NDArray[np.float64]:
@@ -101,8 +101,8 @@ def margin(probabilities: np.ndarray) -> NDArray[np.float64]:
 
 def entropy(probabilities: np.ndarray) -> NDArray[np.float64]:
     """Return -sum p log p of each row of [n, K], in nats: 0 for a certain class, log(K) for equal probabilities."""
-    found = np.zeros(len(probabilities))
+    entropies = np.zeros(len(probabilities))
     for i, row in enumerate(probabilities.astype(np.float64)):
-        own = row[row > 0]
-        found[i] = -(own * log(own)).sum() + 0.0     # + 0.0, because -0.0 would be printed with its sign
-    return found
+        positive = row[row > 0]
+        entropies[i] = -(positive * log(positive)).sum() + 0.0     # + 0.0, because -0.0 would be printed with its sign
+    return entropies

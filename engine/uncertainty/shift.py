@@ -38,9 +38,9 @@ def _p_value(n: int, m: int, apart: int) -> float:
     low = high = 0                          # the first and the last i that orders are at
     for k in range(n + m):
         rest = n + m - k
-        own = chances[low : high + 1]
-        to_first = own * ((n - places[low : high + 1]) / rest)
-        own *= np.maximum(m - k + places[low : high + 1], 0) / rest
+        in_range = chances[low : high + 1]
+        to_first = in_range * ((n - places[low : high + 1]) / rest)
+        in_range *= np.maximum(m - k + places[low : high + 1], 0) / rest
         chances[low + 1 : high + 2] += to_first
         high = min(high + 1, n)
         # The first i inside: i (n + m) > (k + 1) n - apart. The last one: i (n + m) < (k + 1) n + apart.

@@ -31,9 +31,9 @@ def log_loss(logits: np.ndarray, labels: np.ndarray, scale: float = 1.0, bias: n
     losses = np.empty(n)
     for first in range(0, n, step):
         rows = logits[first : first + step].astype(np.float64) * scale + bias
-        own = rows[np.arange(len(rows)), labels[first : first + step]]
+        of_labels = rows[np.arange(len(rows)), labels[first : first + step]]
         rows -= (top := rows.max(axis=1))[:, None]
-        losses[first : first + step] = np.log(np.exp(rows).sum(axis=1)) + (top - own)
+        losses[first : first + step] = np.log(np.exp(rows).sum(axis=1)) + (top - of_labels)
     return float(losses.mean())
 
 
@@ -62,15 +62,15 @@ def fit_scale(loss: Callable[[float], float]) -> float:
             a, c, at_c = c, d, at_d
             d = a + GOLDEN * (b - a)
             at_d = loss(math.exp(d))
-    found = math.exp((a + b) / 2)
-    if found < 1.01 * LEAST:
+    scale = math.exp((a + b) / 2)
+    if scale < 1.01 * LEAST:
         raise InputError("no temperature is the best: the best class of every labelled text is the right one, so the "
                          "log loss falls as the temperature does; calibrate on more texts, with some mistakes "
                          "among them")
-    if found > 0.99 * MOST:
+    if scale > 0.99 * MOST:
         raise InputError("no temperature is the best: the logits say less about these labels than equal probabilities "
                          "for all classes; check that the labels belong to the texts, and to this model")
-    return found
+    return scale
 
 
 def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, NDArray[np.float64]]:

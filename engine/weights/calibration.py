@@ -97,8 +97,8 @@ class Calibration:
     def _check_array(self, name: str, length: int, where: str) -> None:
         array, dtype = self.arrays[name], ARRAYS[name][0]
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (length,) or not length:
-            found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
-            raise WeightsError(f"{where}: {name} is {found}, expected {dtype} [{length if length > 0 else 'n'}]")
+            described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+            raise WeightsError(f"{where}: {name} is {described}, expected {dtype} [{length if length > 0 else 'n'}]")
         if np.isnan(array).any() or (name != "losses" and not np.isfinite(array).all()):
             raise WeightsError(f"{where}: {name} holds NaN or infinity")
         if name == "temperature" and not array[0] > 0:
@@ -115,10 +115,10 @@ def outputs_of(heads: Sequence[HeadConfig], decodes: int = 0) -> dict[str, int]:
         return {"score": decodes, "rank": 1}
     outputs = {head.task: head.outputs for head in heads
                if head.task != "classify" or head.outputs == 1 or head.function == "softmax"}
-    found = {task: outputs[task] for task in TASKS if task in outputs}
-    if found.get("classify") == 1:
-        found["rank"] = found.pop("classify")
-    return found
+    counts = {task: outputs[task] for task in TASKS if task in outputs}
+    if counts.get("classify") == 1:
+        counts["rank"] = counts.pop("classify")
+    return counts
 
 
 def check_calibrations(calibrations: Any, outputs: Mapping[str, int], source: str) -> tuple[Calibration, ...]:

@@ -34,8 +34,8 @@ class Head:
             if array is None:
                 continue
             if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != shape:
-                found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
-                problems.append(f"{name} is {found}, expected float32 {list(shape)}")
+                described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+                problems.append(f"{name} is {described}, expected float32 {list(shape)}")
             elif not np.isfinite(array).all():
                 problems.append(f"{name} holds NaN or infinity")
         if problems:

@@ -117,8 +117,8 @@ _SHAPES = {
 
 def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
     """Return the arrays of a stem by the names of its fields."""
-    found = {field.name: getattr(stem, field.name) for field in fields(stem)}
-    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    values = {field.name: getattr(stem, field.name) for field in fields(stem)}
+    return {name: array for name, array in values.items() if isinstance(array, np.ndarray)}
 
 
 def stem_document(stem: Stem) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Transformer:
         calibrations = self.check_calibrations(source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
         same = all(weights[name] is array for name, array in self.weights.items()) and all(
-            one is own for one, own in zip((*heads, *calibrations), (*self.heads, *self.calibrations), strict=True))
+            one is given for one, given in zip((*heads, *calibrations), (*self.heads, *self.calibrations), strict=True))
         transformer = self if same else replace(self, weights=weights, heads=heads, calibrations=calibrations)
         object.__setattr__(transformer, "_checked", True)
         return transformer
@@ -157,11 +157,11 @@ class Model:
     @property
     def parts(self) -> dict[str, Transformer]:
         """Return the different parts of the model, by the names "encoder" and "decoder" or by tasks."""
-        found: dict[str, Transformer] = {}
+        parts: dict[str, Transformer] = {}
         for name, part in (*self.routes.items(), ("encoder", self.encoder), ("decoder", self.decoder)):
-            if part is not None and not any(part is other for other in found.values()):
-                found[name] = part
-        return found
+            if part is not None and not any(part is other for other in parts.values()):
+                parts[name] = part
+        return parts
 
     @property
     def kind(self) -> str:
@@ -219,11 +219,11 @@ class Model:
             raise InputError(f"with_calibration takes the calibration of a report of engine.calibrate, not "
                              f"{shown(calibration)}")
         generating = None if self.kind == "encode" else self.decoder
-        own = generating or self.encoder or next(iter(self.routes.values()))
-        others = tuple(one for one in own.calibrations if one.task != calibration.task)
-        changed = replace(own, calibrations=(*others, calibration))
+        part_here = generating or self.encoder or next(iter(self.routes.values()))
+        others = tuple(one for one in part_here.calibrations if one.task != calibration.task)
+        changed = replace(part_here, calibrations=(*others, calibration))
         changed.check_calibrations("the model to calibrate")
-        return self.map(lambda part: changed if part is own else part)
+        return self.map(lambda part: changed if part is part_here else part)
 
     def map(self, change: Callable[[Transformer], Transformer]) -> Model:
         """Return the model with each part changed, once; the same object if no part changes."""

@@ -56,12 +56,12 @@ class Dense:
 
     def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
         """Return the images of vectors [n, in]: float32 [n, out]."""
-        own = _FUNCTIONS.get(self.activation)
-        found = ops.linear(vectors, self.weight, self.bias, None if own else self.activation, None)
-        found = own(found) if own else found
+        function = _FUNCTIONS.get(self.activation)
+        changed = ops.linear(vectors, self.weight, self.bias, None if function else self.activation, None)
+        changed = function(changed) if function else changed
         if self.use_residual:
-            found += vectors if self.residual is None else ops.linear(vectors, self.residual, None, None, None)
-        return found
+            changed += vectors if self.residual is None else ops.linear(vectors, self.residual, None, None, None)
+        return changed
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -187,9 +187,10 @@ def _check_arrays(module: Module, width: int, label: str) -> None:
         array = arrays.get(name)
         if name not in shapes or not isinstance(array, np.ndarray) or array.dtype != np.float32 or (
                 array.shape != shapes[name] or array.size == 0 or not np.isfinite(array).all()):
-            found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+            described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             expected = f"finite numbers, float32 {list(shapes[name])}" if name in shapes else "left out"
-            raise WeightsError(f"{label}: {name} must be {expected}, not {found}, where vectors have {width} numbers")
+            raise WeightsError(f"{label}: {name} must be {expected}, not {described}, where vectors have {width} "
+                               "numbers")
     if isinstance(module, Dense):
         if module.activation not in ACTIVATIONS or type(module.use_residual) is not bool:
             raise WeightsError(f"{label}: activation must be one of {', '.join(ACTIVATIONS)}, and use_residual a bool, "
@@ -220,8 +221,7 @@ def make_module(document: Any, arrays: dict[str, np.ndarray]) -> Module:
         raise WeightsError(f"a module must be the name of an activation, or one of {', '.join(KINDS)} with its "
                            f"settings and its arrays, not {shown(document)} with {', '.join(arrays) or 'no arrays'}")
     made: Any = kind
-    found: Module = made(**arrays, **{name: document[name] for name in _SETTINGS[kind]})
-    return found
+    return made(**arrays, **{name: document[name] for name in _SETTINGS[kind]})
 
 
 def normalize(vectors: np.ndarray) -> np.ndarray:

@@ -70,10 +70,13 @@ def input_heads(config: ModelConfig, name: str) -> int:
 
 
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
-    """Return the coarsest of `INTEGERS` that a linear weight is in, else "float32" (bfloat16 weights count as it)."""
+    """Return the first of `INTEGERS`, from coarse to fine, that a linear weight is in, else "float32".
+
+    bfloat16 weights count as float32.
+    """
     names = (f"{name}.weight" for name in linear_maps(config))
-    found = {STORED.get(weights[name].dtype) for name in names if name in weights}
-    return next((name for name in INTEGERS if name in found), "float32")
+    stored = {STORED.get(weights[name].dtype) for name in names if name in weights}
+    return next((name for name in INTEGERS if name in stored), "float32")
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
@@ -84,10 +87,10 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
     parameters = parameters_of(config)
     shapes = {name: parameter.shape for name, parameter in parameters.items()}
     formats = {} if stored is None else stored_formats(config, stored)
-    for name, (first, *_) in formats.items():
-        shapes[name] = FORMATS[first].shape(parameters[name].shape, parameters[name].heads)
-        if FORMATS[first].scales:
-            shapes[f"{name}_scale"] = FORMATS[first].scale_shape(parameters[name].shape)
+    for name, (present, *_) in formats.items():
+        shapes[name] = FORMATS[present].shape(parameters[name].shape, parameters[name].heads)
+        if FORMATS[present].scales:
+            shapes[f"{name}_scale"] = FORMATS[present].scale_shape(parameters[name].shape)
     return shapes
 
 
@@ -96,13 +99,14 @@ def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dic
 
     In a model with linear weights of integers, all are in its precision or in a format that it allows beside it.
     """
-    any_format, precision = [row for row in STORABLE if not FORMATS[row].only_linear], precision_of(config, stored)
+    any_format = [name for name in STORABLE if not FORMATS[name].only_linear]
+    precision = precision_of(config, stored)
     of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]
     formats = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
-        present = STORED.get(stored[name].dtype, "") if name in stored else ""
-        formats[name] = [row for row in allowed if row == present] + [row for row in allowed if row != present]
+        present = STORED.get(stored[name].dtype) if name in stored else None
+        formats[name] = sorted(allowed, key=lambda form, first=present: form != first)  # type: ignore[misc]
     return formats
 
 

@@ -204,14 +204,14 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
     weights = dict(part.weights)
     for name in matrices(part.config):
         parameter = parameters_of(part.config)[name]
-        own = FORMATS[precision].finer if name in kept_finer(part.config) else precision
+        target = FORMATS[precision].finer if name in kept_finer(part.config) else precision
         stored = STORED[weights[name].dtype]
-        if own == "q8_0" and stored in BLOCKS:
+        if target == "q8_0" and stored in BLOCKS:
             weights[name] = to_q8_0(weights[name])
-        elif stored not in (own, *FORMATS[precision].beside):
+        elif stored not in (target, *FORMATS[precision].beside):
             wide = widen(weights, name, parameter)
             weights.pop(f"{name}_scale", None)
-            weights[name], scale = _narrow(wide, own, parameter, bounded, importance.get(name))
+            weights[name], scale = _narrow(wide, target, parameter, bounded, importance.get(name))
             weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(part, weights=weights)
 

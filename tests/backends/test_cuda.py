@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from engine.families import electra, modernbert, t5
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
-from engine.programs.operations import Attend, Embed, Linear, Norm, Part, Store
+from engine.programs.operations import Attend, Embed, Linear, LinearPart, Norm, Store
 from engine.programs.program import Program
 
 
@@ -136,7 +137,7 @@ EMBED, STORE = Embed("x", 8), Store("x")
 
 
 def linear(x, *outs, residual=None):
-    return Linear(x, tuple(Part(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
+    return Linear(x, tuple(LinearPart(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
 
 
 @pytest.mark.parametrize(("operations", "told"), [
@@ -205,6 +206,22 @@ def test_work_is_run_once_and_recorded_once(gpu):
     replay()
     gpu.launch(KERNEL, (3,), "x")
     assert gpu.log[3:] == ["replay on stream", own]
+
+
+@pytest.mark.parametrize("start", ["", "\x1b[1m"], ids=["plain", "bold"])
+def test_a_small_grid_is_no_reason_to_warn(gpu, start):
+    """numba-cuda warns when it is given the grid, in bold letters where colorama is installed."""
+
+    class Compiled:
+        def __getitem__(self, launch):
+            warnings.warn(f"{start}Grid size 32 will likely result in GPU under-utilization", stacklevel=1)
+            warnings.warn(f"{start}Host array used in CUDA kernel", stacklevel=1)
+            return lambda *arguments: None
+
+    gpu._compile = lambda kernel: Compiled()
+    with pytest.warns(UserWarning, match="Host array") as caught:
+        gpu.launch(KERNEL, (32,), "x")
+    assert [str(warning.message) for warning in caught] == [f"{start}Host array used in CUDA kernel"]
 
 
 def test_a_recording_that_fails_is_ended(gpu):

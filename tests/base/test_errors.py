@@ -13,9 +13,11 @@ def test_the_nearest_name():
     assert nearest("q", ["id", "text"]) == ""
 
 
-@pytest.mark.parametrize("known", [["tex"] * 4_000_000, ["t" * 1_000_000] * 3, [f"tex{i}" for i in range(10**6)]],
-                         ids=["many", "long", "many and different"])
-def test_a_suggestion_takes_no_time_that_grows_with_the_names(known):
+@pytest.mark.parametrize("names", [
+    lambda: ["tex"] * 4_000_000, lambda: ["t" * 1_000_000] * 3, lambda: [f"tex{i}" for i in range(10**6)]],
+    ids=["many", "long", "many and different"])
+def test_a_suggestion_takes_no_time_that_grows_with_the_names(names):
+    known = names()
     assert outcome(nearest, "txt", known, seconds=3).startswith("ok: ")
     assert outcome(nearest, "txt" * 10**6, known, seconds=3) == "ok: ''"
 

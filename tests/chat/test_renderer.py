@@ -215,7 +215,7 @@ def test_the_end_of_the_cpu_time():
 
 
 def test_without_a_filter_a_template_has_to_be_trusted(monkeypatch):
-    monkeypatch.setattr(renderer, "own_program", lambda: b"")
+    monkeypatch.setattr(renderer, "filter_of_this_machine", lambda: b"")
     one = Renderer()
     with pytest.raises(UnsupportedError, match=r"no filter of system calls .*say trust_template=True"):
         rendered(one)
@@ -224,7 +224,7 @@ def test_without_a_filter_a_template_has_to_be_trusted(monkeypatch):
 
 
 def test_a_program_that_the_kernel_refuses_is_none(monkeypatch):
-    monkeypatch.setattr(renderer, "own_program", lambda: bytes(8))
+    monkeypatch.setattr(renderer, "filter_of_this_machine", lambda: bytes(8))
     one = Renderer()
     with pytest.raises(UnsupportedError, match=r"no filter of system calls .Invalid argument"):
         rendered(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.base.errors import InputError
-from engine.encoding import Call, calling
+from engine.encoding.call import Call, calling
 
 
 def test_results_are_counted_one_by_one():

@@ -34,7 +34,7 @@ def test_some_calls_fail(preloaded):
 
 
 JUDGE = """
-import os, sys
+import json, os, sys
 from tests.faults.run import Work, inject
 from tests.faults.shim import Shim
 
@@ -50,27 +50,38 @@ def sync():
     except OSError:
         return False
 
-{run}
-print(inject([Work("work", ("fsync",), run)], Shim(), seconds={seconds}).bad)
+{works}
+for work in ({names}):
+    seen.clear()
+    seconds = 0.3 if work is waits else 3       # that one always takes all of its time, eight times
+    print(json.dumps(inject([Work("work", ("fsync",), work)], Shim(), seconds=seconds).bad))
 """
 
-# Wrong pieces of work: what the judge says of each.
+# Wrong pieces of work, and what the judge says of each.
 WRONG = {
-    "ok: 'a wrong answer'": "return sync()",
-    "OSError: [Errno 5]": "os.fsync(file)",
-    "'descriptors': 1": "sync(); os.dup(file)",
-    "'blocks': ": "sync(); seen.append([])",
-    "killed by SIGABRT": "sync() or os.abort()",
-    "took too long": "sync() or os.read(os.pipe()[0], 1)",
-    "the next call is wrong": "ok = sync(); seen.append(ok); error() if not ok else None; return all(seen)",
+    "sync_wrong": ("return sync()", "ok: 'a wrong answer'"),
+    "sync_raises": ("os.fsync(file)", "OSError: [Errno 5]"),
+    "keeps_a_descriptor": ("sync(); os.dup(file)", "'descriptors': 1"),
+    "keeps_a_block": ("sync(); seen.append([])", "'blocks': "),
+    "aborts": ("sync() or os.abort()", "killed by SIGABRT"),
+    "waits": ("sync() or os.read(os.pipe()[0], 1)", "took too long"),
+    "spoils_the_next": ("ok = sync(); seen.append(ok); error() if not ok else None; return all(seen)",
+                        "the next call is wrong"),
 }
 
 
-@pytest.mark.parametrize("finding", WRONG)
-def test_the_judge_finds(finding, preloaded, tmp_path):
-    (tmp_path / "file").touch()
-    seconds = 0.3 if finding == "took too long" else 3   # this piece of work always takes all of its time, eight times
-    code = JUDGE.format(run=f"def run(): {WRONG[finding]}", seconds=seconds)
-    command = [sys.executable, "-c", code, str(tmp_path / "file")]
-    result = subprocess.run(command, env=preloaded, capture_output=True, text=True, check=True)
-    assert finding in result.stdout.replace("\\", "")
+@pytest.fixture(scope="module")
+def judged(preloaded, tmp_path_factory):
+    """Return what the judge says of each wrong piece of work, by its name; one process tries all."""
+    file = tmp_path_factory.mktemp("judge") / "file"
+    file.touch()
+    code = JUDGE.format(works="\n".join(f"def {name}(): {code}" for name, (code, _) in WRONG.items()),
+                        names=", ".join(WRONG))
+    result = subprocess.run([sys.executable, "-c", code, str(file)], env=preloaded, capture_output=True, text=True,
+                            check=True)
+    return dict(zip(WRONG, (line for line in result.stdout.splitlines() if line.startswith("[")), strict=True))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_judge_finds(name, judged):
+    assert WRONG[name][1] in judged[name].replace("\\", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,13 +28,13 @@ from ..tools.limited import outcome
 from ..tools.model_files import NEW, by_hand, document, st_folder
 from ..tools.tiny_models import hf_folder, random_model, write_json
 
-LARGE_JSON = {
-    "many keys twice": b'{"a":1,' + b",".join(b'"k%d":0,"k%d":0' % (i, i) for i in range(100_000)) + b"}",
-    "one key twice, at the end": b"{" + b",".join(b'"k%d":0' % i for i in range(200_000)) + b',"k199999":0}',
-    "many lists": b'{"a":[' + b"[]," * 20_000_000 + b"[]]}",
-    "many objects": b'{"a":[' + b'{"":0},' * 1_000_000 + b"{}]}",
-    "deep": b'{"a":' + b"[" * 900 + b"]" * 900 + b"}",
-    "a huge integer": b'{"layer_norm_eps":' + b"9" * 400 + b"}",
+LARGE_JSON: dict[str, Callable[[], bytes]] = {
+    "many keys twice": lambda: b'{"a":1,' + b",".join(b'"k%d":0,"k%d":0' % (i, i) for i in range(100_000)) + b"}",
+    "one key twice, at the end": lambda: b"{" + b",".join(b'"k%d":0' % i for i in range(200_000)) + b',"k199999":0}',
+    "many lists": lambda: b'{"a":[' + b"[]," * 20_000_000 + b"[]]}",
+    "many objects": lambda: b'{"a":[' + b'{"":0},' * 1_000_000 + b"{}]}",
+    "deep": lambda: b'{"a":' + b"[" * 900 + b"]" * 900 + b"}",
+    "a huge integer": lambda: b'{"layer_norm_eps":' + b"9" * 400 + b"}",
 }
 
 
@@ -56,7 +57,7 @@ def test_large_json_in_a_folder(tmp_path, name, case):
     folder = st_folder(tmp_path, "Transformer", "Pooling")
     if name == "model.safetensors.index.json":
         (folder / "model.safetensors").unlink()
-    (folder / name).write_bytes(LARGE_JSON[case])
+    (folder / name).write_bytes(LARGE_JSON[case]())
     result = loaded(folder)
     harmless = name != "config.json" and case in ("many objects", "a huge integer")
     assert result.startswith("ok" if harmless else "EngineError"), result
@@ -64,13 +65,13 @@ def test_large_json_in_a_folder(tmp_path, name, case):
 
 @pytest.mark.parametrize("case", LARGE_JSON)
 def test_large_json_in_an_npz(tmp_path, case):
-    config = np.frombuffer(LARGE_JSON[case], np.uint8)
+    config = np.frombuffer(LARGE_JSON[case](), np.uint8)
     np.savez_compressed(tmp_path / "m.npz", config=config)
     assert loaded(tmp_path / "m.npz").startswith("EngineError")
 
 
 def test_large_header_of_safetensors(tmp_path):
-    header = LARGE_JSON["many lists"]
+    header = LARGE_JSON["many lists"]()
     (hf_folder(tmp_path) / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert "at most 8,000,000 are allowed" in loaded(tmp_path)
 

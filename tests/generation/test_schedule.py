@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError
-from engine.generation.schedule import CHUNK, FEWEST, FRESH, Budget, Pace, Schedule
+from engine.generation.schedule import FEWEST, FRESH, SCORED_CHUNK, Budget, Pace, Schedule
 from engine.generation.sequences import Sequence
 from engine.generation.works import Entry
 
@@ -185,8 +185,8 @@ def test_rows_and_logits_are_bounded():
     sequences = [prompt(i, 200, scored=10) for i in range(5)]
     schedule = schedule_of(sequences, vocab_size=2**24 // 100)
     found = read(schedule, 0, sequences)
-    assert found == [(0, 10 + CHUNK), (1, 10 + 100 - CHUNK), (2, 10), (3, 10), (4, 10)]
-    assert read(schedule, 0, sequences)[0] == (0, CHUNK)
+    assert found == [(0, 10 + SCORED_CHUNK), (1, 10 + 100 - SCORED_CHUNK), (2, 10), (3, 10), (4, 10)]
+    assert read(schedule, 0, sequences)[0] == (0, SCORED_CHUNK)
     sequences = [prompt(i, 5) for i in range(9)]
     assert len(read(schedule_of(sequences, rows=6), 4, sequences)) == 2
     assert len(read(schedule_of(sequences, rows=6), 6, sequences)) == 1

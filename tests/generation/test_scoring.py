@@ -45,7 +45,7 @@ def test_in_any_batch(texts, rows, tokens):
 
 
 def test_long_continuations_are_read_in_chunks(monkeypatch):
-    monkeypatch.setattr(schedule, "CHUNK", 4)
+    monkeypatch.setattr(schedule, "SCORED_CHUNK", 4)
     request, ids = Request(None, [3], CONFIG), [*range(11)]
     stepper = TableStepper(longest=12)
     (found,) = score(stepper, [request], [ids])
@@ -57,7 +57,7 @@ def test_long_continuations_are_read_in_chunks(monkeypatch):
 
 
 def test_few_logits_at_once(monkeypatch):
-    monkeypatch.setattr(schedule, "LOGITS", 23 * 6)
+    monkeypatch.setattr(schedule, "MOST_LOGITS", 23 * 6)
     stepper = TableStepper()
     score(stepper, [Request(None, [3], CONFIG)] * 3, [[*range(9)]] * 3)
     assert {sum(row.scored for row in step) for step in stepper.steps[:-1]} == {6}

@@ -12,7 +12,7 @@ import pytest
 
 from engine import Engine, InputError, UnsupportedError, WeightsError
 from engine.cli.main import main
-from engine.encoding import are_of_tokens
+from engine.encoding.maxsim import are_of_tokens
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.loading.load import load_model
 from engine.loading.npz_model import save

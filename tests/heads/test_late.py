@@ -15,7 +15,7 @@ import pytest
 from engine import Engine, InputError, Reranker, UnsupportedError, WeightsError
 from engine.backends.ops_interface import Ops
 from engine.cli.main import main
-from engine.encoding import maxsim, pairwise_maxsim
+from engine.encoding.maxsim import maxsim, pairwise_maxsim
 from engine.loading.load import load_model
 from engine.loading.npz_model import save
 from engine.model.late_config import LateConfig

@@ -12,16 +12,7 @@ import pickle
 import numpy as np
 import pytest
 
-from engine import (
-    Engine,
-    InputError,
-    Reranker,
-    UnsupportedError,
-    WeightsError,
-    convert_model,
-    load_model,
-    save,
-)
+from engine import Engine, InputError, Reranker, UnsupportedError, WeightsError, convert_model, load_model, save
 from engine.backends.numba_cuda.support import check
 from engine.cli.main import main
 from engine.files.safetensors import read_safetensors

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, UnsupportedError
-from engine.heads import HeadRunner
 from engine.heads import runner as runner_module
 from engine.heads import sparse as sparse_module
+from engine.heads.runner import HeadRunner
 
 from ..tools import head_texts as texts
 from ..tools.encoders import load_encoder, save_encoder

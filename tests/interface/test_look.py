@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, TimedOut, UnsupportedError, plot
-from engine.uncertainty import Bin
+from engine.uncertainty.measures import Bin
 
 from ..tools.head_models import folder_of
 

@@ -15,9 +15,8 @@ isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled
 from engine import Engine  # noqa: E402
 from engine.base.errors import InputError  # noqa: E402
 from engine.cli.main import main  # noqa: E402
-from engine.jobs import open_folder  # noqa: E402
-from engine.jobs.job import CHUNK, option_of  # noqa: E402
-from engine.jobs.storage import LocalFolder  # noqa: E402
+from engine.jobs.job import TEXTS_AT_ONCE, option_of  # noqa: E402
+from engine.jobs.storage import LocalFolder, open_folder  # noqa: E402
 
 from ..tools.encoders import save_encoder  # noqa: E402
 from ..tools.head_models import folder_of, names_of  # noqa: E402
@@ -100,10 +99,10 @@ def read(folder):
 
 def test_a_unit_of_many_chunks(run, model, tmp_path):
     rows = tmp_path / "rows.parquet"
-    write_rows(rows, 2 * CHUNK + 50)
+    write_rows(rows, 2 * TEXTS_AT_ONCE + 50)
     assert run("--id", "id", "--unit-rows", "4096") == 0
     [part] = parts(tmp_path / "out").values()
-    every_row_once(tmp_path / "out", 2 * CHUNK + 50)
+    every_row_once(tmp_path / "out", 2 * TEXTS_AT_ONCE + 50)
     texts = pq.read_table(rows)["text"].to_pylist()
     assert np.stack(pq.read_table(part)["vector"].to_numpy()).tobytes() == Engine.load(model).encode(texts).tobytes()
 

@@ -31,8 +31,8 @@ MISTAKES = (
         name="cuda-norm-padding",
         what="The numbers of a warp behind the end of a row count in its variance.",
         file="engine/backends/numba_cuda/kernels/norm.py",
-        right="                if exact or lane + 32 * i < D:\n                    values[i] -= mean",
-        wrong="                values[i] -= mean",
+        right="            if exact or lane + 32 * i < D:\n                values[i] -= mean",
+        wrong="            values[i] -= mean",
         tests="tests/backends/numba_cuda/test_rows.py",
         caught_by=(
             "tests/backends/numba_cuda/test_rows.py::test_norm",
@@ -49,16 +49,13 @@ MISTAKES = (
         caught_by=("tests/backends/numba_cuda/test_rows.py::test_pooling",),
     ),
     _emulated(
-        name="cuda-band",
-        what="A query does not see the last key of its window.",
+        name="cuda-key-behind-the-last",
+        what="A query sees the zeros behind the last key of its sequence as one more key.",
         file="engine/backends/numba_cuda/kernels/attention.py",
-        right="high = types.int32(max(low, min(length, query + 16 * m + 8 * h + right + 1)))",
-        wrong="high = types.int32(max(low, min(length, query + 16 * m + 8 * h + right)))",
+        right="counts[m, h] = types.uint32(length)",
+        wrong="counts[m, h] = types.uint32(length + 1)",
         tests="tests/backends/numba_cuda/test_attention.py",
-        caught_by=(
-            "tests/backends/numba_cuda/test_attention.py::test_band",
-            "tests/backends/numba_cuda/test_attention.py::test_bias_by_distance",
-        ),
+        caught_by=("tests/backends/numba_cuda/test_attention.py::test_attention",),
     ),
     _emulated(
         name="cuda-running-sum",

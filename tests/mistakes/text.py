@@ -156,9 +156,9 @@ MISTAKES = (
         name="truncated-before-the-norm",
         what="A vector is cut to fewer dimensions before the model scales it to unit length.",
         file="engine/encoding/text_encoder.py",
-        right="found = (normalize(found) if self._text.normalize else found)[:, : truncate_dim or self.width]",
-        wrong="found = found[:, : truncate_dim or self.width]\n"
-              "        found = normalize(found) if self._text.normalize else found",
+        right="vectors = (normalize(vectors) if self._text.normalize else vectors)[:, : truncate_dim or self.width]",
+        wrong="vectors = vectors[:, : truncate_dim or self.width]\n"
+              "        vectors = normalize(vectors) if self._text.normalize else vectors",
         tests="tests/weights/test_modules.py tests/interface/test_engine.py",
         caught_by=("tests/weights/test_modules.py::test_the_formula",),
     ),

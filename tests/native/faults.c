@@ -105,7 +105,8 @@ static _Unwind_Reason_Code look_at_frame(struct _Unwind_Context *context, void *
     struct walk *walk = arg;
     uintptr_t address = _Unwind_GetIP(context);
     walk->found = is_native(address);
-    return walk->found || is_within(interpreter, address) || ++walk->depth == DEPTH ? _URC_END_OF_STACK : _URC_NO_REASON;
+    if (walk->found || is_within(interpreter, address) || ++walk->depth == DEPTH) return _URC_END_OF_STACK;
+    return _URC_NO_REASON;
 }
 
 static int allocation_fails(uintptr_t caller) {
@@ -123,11 +124,14 @@ static int allocation_fails(uintptr_t caller) {
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
 /* The names by which glibc exports its own functions; dlsym could allocate while it looks them up. */
-void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
 void *malloc(size_t size) { return allocation_fails(CALLER) ? NULL : note_block(__libc_malloc(size), CALLER); }
-void *calloc(size_t n, size_t size) { return allocation_fails(CALLER) ? NULL : note_block(__libc_calloc(n, size), CALLER); }
+void *calloc(size_t n, size_t size) {
+    return allocation_fails(CALLER) ? NULL : note_block(__libc_calloc(n, size), CALLER);
+}
 void *aligned_alloc(size_t alignment, size_t size) {
     return allocation_fails(CALLER) ? NULL : note_block(__libc_memalign(alignment, size), CALLER);
 }

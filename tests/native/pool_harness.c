@@ -43,7 +43,8 @@ static void *call(void *arg) {
     unsigned seed = (unsigned)(size_t)arg;
     for (int i = 0; i < JOBS; i++) {
         job j = {0};
-        if (pool_run(1 + rand_r(&seed) % 5, work, &j, i % 2 ? look : NULL) || j.second[0] != PARTS * (PARTS - 1) / 2) wrong++;
+        int error = pool_run(1 + rand_r(&seed) % 5, work, &j, i % 2 ? look : NULL);
+        if (error || j.second[0] != PARTS * (PARTS - 1) / 2) wrong++;
     }
     return NULL;
 }

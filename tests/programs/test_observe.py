@@ -9,7 +9,6 @@ import pytest
 from engine.backends import get_backend
 from engine.backends.interfaces import ObservingPlan
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
 from engine.base.stop import Stop
 from engine.model.attention import AttentionKind
@@ -20,17 +19,9 @@ from engine.programs import program_of
 from engine.programs.observe import Observed, with_observed
 from engine.programs.operations import Attend, ObservedHead, Store
 
-from ..tools.plans import (
-    EVERY_PRODUCT,
-    WEIGHTS,
-    isa,
-    make_batch,
-    make_plan,
-    make_weights,
-    one_sequence,
-    rounds_queries,
-)
+from ..tools.plans import EVERY_PRODUCT, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence, rounds_queries
 from ..tools.plans import SMALL as POST
+from ..tools.rounded import rounded_plan
 
 PRE = replace(POST, position_table=False, norm="rms", norm_place="pre", gated=True, biases=(), num_kv_heads=2,
               head_width=12, first_attention_norm=False, head_norm=True, layer_kinds=(0, 1, 2),
@@ -190,7 +181,7 @@ def test_other_precisions(name, precision):
         product = isa.load(name).product(precision)
         plan = make_plan(config, weights, 2, name, precision=precision)
         right = rounded(model, precision, product.converts, not product.attends_in_float32, product.needs_bound,
-                        rounds_queries(config, weights, product))
+                        rounds_queries(config, product))
         arrays = plan.observe(batch, observed)
         assert np.array_equal(arrays[0], plan.forward(batch))
         hidden, table, entropies = split(observed, arrays, LENGTHS)

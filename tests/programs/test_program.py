@@ -21,7 +21,7 @@ MODERN = replace(BERT, position_table=False, norm_place="pre", norm_bias=False, 
                  gated=True, token_types=0, layer_kinds=(0, 1),
                  attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(7, 10000.0)))
 DEBERTA = replace(BERT, position_table=False, token_types=0, relative=RelativePositions(20, 8))
-PLAIN = p.Linear("x", (p.Part("w", None, "y", 8),))
+PLAIN = p.Linear("x", (p.LinearPart("w", None, "y", 8),))
 
 
 def test_the_set_of_operations_is_closed():
@@ -43,28 +43,30 @@ def test_the_set_of_operations_is_closed():
     ([p.Norm("x", "x", "w", None, 1e-5, "batch")], "no norm is called 'batch'"),
     ([p.Norm("x", "x", "w", "b", 1e-5, "rms")], "RMSNorm has no bias"),
     ([p.Norm("x", "x", "w", "b", 1e-5, residual="x")], "the residual of a norm has its width and is not its result"),
-    ([p.Linear("x", (p.Part("w", None, "y", 9),)), p.Norm("x", "z", "w", "b", 1e-5, residual="y")], "has its width"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "x", 8),))], "a result is the input or the residual"),
-    ([PLAIN, p.Linear("x", (p.Part("w", None, "y", 8),), residual="y")], "a result is the input or the residual"),
-    ([p.Linear("x", (p.Part("w", None, "y", 8),), residual="x", activation="relu")], "exclude each other"),
-    ([p.Linear("x", (p.Part("w", None, "y", 9),), residual="x")], "a residual needs one part of its own width"),
+    ([p.Linear("x", (p.LinearPart("w", None, "y", 9),)), p.Norm("x", "z", "w", "b", 1e-5, residual="y")],
+     "has its width"),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "x", 8),))], "a result is the input or the residual"),
+    ([PLAIN, p.Linear("x", (p.LinearPart("w", None, "y", 8),), residual="y")], "a result is the input or the residual"),
+    ([p.Linear("x", (p.LinearPart("w", None, "y", 8),), residual="x", activation="relu")], "exclude each other"),
+    ([p.Linear("x", (p.LinearPart("w", None, "y", 9),), residual="x")], "a residual needs one part of its own width"),
     ([replace(PLAIN, gate=True, activation="relu")], "a gate needs an activation and two parts"),
     ([replace(PLAIN, parts=PLAIN.parts * 2)], "two parts write one buffer"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 3),))], "no multiple of its heads"),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "y", 8, 3),))], "no multiple of its heads"),
     ([PLAIN, p.Heads(("y",), p.Rotary(1e4, 8, 9))], "cannot be rotated"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Heads(("y",), norms=("a", "b"))], "as many as buffers"),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "y", 8, 2),)), p.Heads(("y",), norms=("a", "b"))],
+     "as many as buffers"),
     ([PLAIN, p.Attend("y", "y", "y", "c", 1.0)], "must be heads"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "y", 8, 2),)),
       p.Attend("y", "y", "y", "c", 1.0, observed=(p.ObservedHead(2),))],
      "the number of an observed head is not below 2"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "y", 8, 2),)),
       p.Attend("y", "y", "y", "c", 1.0, relative=p.Relative(p.Table("r", 8), 8, None, None, None, 0.0, 4))],
      "need a map of keys or of queries"),
     ([p.Pick("x", "p"), PLAIN], "reads 'x'"),
     ([p.Pick("x", "p"), p.Norm("p", "x", "w", "b", 1e-5)], "writes 'x', a buffer of all tokens, for picked ones"),
     ([p.Pick("x", "p"), p.Heads(("p",))], "cannot be rotated"),
     ([p.Pick("x", "p"), p.Embed("y", 8)], "needs all tokens, and comes after some were picked"),
-    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Pick("y", "p")], "heads cannot be picked"),
+    ([replace(PLAIN, parts=(p.LinearPart("w", None, "y", 8, 2),)), p.Pick("y", "p")], "heads cannot be picked"),
 ], ids=str)  # fmt: skip
 def test_a_program_that_cannot_run_is_refused(operations, problem):
     with pytest.raises(ValueError, match=problem):
@@ -72,7 +74,7 @@ def test_a_program_that_cannot_run_is_refused(operations, problem):
 
 
 def test_one_name_for_two_shapes_is_refused():
-    both = Program((p.Embed("x", 8), PLAIN, p.Linear("y", (p.Part("w", None, "x", 4),))))
+    both = Program((p.Embed("x", 8), PLAIN, p.Linear("y", (p.LinearPart("w", None, "x", 4),))))
     with pytest.raises(ValueError, match="w is used as"):
         _ = both.parameters
 

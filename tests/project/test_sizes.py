@@ -1,6 +1,7 @@
 """Functions stay short: none of the engine has more than 100 lines, and few have more than 60.
 
-A file may be as long as its idea needs. With -s the test prints the ten longest files and functions.
+A file may be as long as its idea needs. With -s the test prints the ten longest files and functions. Lines of native
+sources are as short as those of Python, which ruff checks.
 """
 
 import ast
@@ -10,6 +11,7 @@ from ..tools.paths import ROOT
 
 ENGINE = ROOT / "engine"
 SUFFIXES = {".py", ".pyx", ".pxi", ".h", ".c"}
+NATIVE = {".pyi", ".pyx", ".pxi", ".pxd", ".h", ".c"}
 
 MOST_LINES = 100
 LONG = 60
@@ -77,9 +79,9 @@ FUNCTIONS = {".py": python_functions, ".pyx": cython_functions, ".pxi": cython_f
              ".c": c_functions}
 
 
-def source_files():
-    """Return the source files of the engine, without the C files that Cython made of .pyx files."""
-    files = sorted(path for path in ENGINE.rglob("*") if path.suffix in SUFFIXES)
+def source_files(folder=ENGINE, suffixes=SUFFIXES):
+    """Return the source files of a folder, without the C files that Cython made of .pyx files."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
     return [path for path in files if path.suffix != ".c" or not path.with_suffix(".pyx").exists()]
 
 
@@ -99,6 +101,15 @@ def test_functions_are_short():
     assert len(found) > 1500
     assert not [entry for entry in found if entry[0] > MOST_LINES]
     assert len([entry for entry in found if entry[0] > LONG]) <= MOST_LONG
+
+
+def test_lines_of_native_sources_are_as_short_as_those_of_python():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    limit = int(re.search(r"^line-length = (\d+)$", project, re.MULTILINE)[1])
+    files = [*source_files(ENGINE, NATIVE), *source_files(ROOT / "tests", NATIVE)]
+    assert len(files) >= 80
+    assert not [f"{path.relative_to(ROOT)}:{number}" for path in files
+                for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if len(line) > limit]
 
 
 PYTHON = """

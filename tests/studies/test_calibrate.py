@@ -21,9 +21,11 @@ from engine import (
     save,
 )
 from engine.files.npz import read_npz, write_npz
-from engine.heads import word_logits
+from engine.heads.tokens import word_logits
 from engine.studies.labelled import RELEVANCES, label_numbers
-from engine.uncertainty import fit_temperature, probabilities, threshold
+from engine.uncertainty.conformal import threshold
+from engine.uncertainty.probabilities import probabilities
+from engine.uncertainty.temperature import fit_temperature
 
 from ..tools.generators import language_model
 from ..tools.head_models import folder_of

@@ -278,11 +278,17 @@ def test_unknown_fields_are_skipped():
     assert (pieces.texts, pieces.scores, pieces.types) == (["<unk>", "a"], [0.0, -2.5], [2, 1])
 
 
+def numbered(count: int, digits: int) -> bytes:
+    """Return a model of an unknown piece, and of this many numbers of so many digits."""
+    begin, end = piece("0" * digits).split(b"0" * digits)
+    return UNKNOWN + b"".join([b"%s%0*d%s" % (begin, digits, i, end) for i in range(count)])
+
+
 LARGE: dict[str, tuple[Any, str]] = {
     "long pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:06}".ljust(900, "x")) for i in range(8_800)), "a tree of"),
-    "many pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:07}") for i in range(150_000)), "ok"),
+    "many pieces": (lambda: numbered(150_000, 7), "ok"),
     "many empty pieces": (lambda: UNKNOWN + b"\x0a\x00" * 1000, "the text ''"),
-    "too many pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:06}") for i in range(400_000)), "than 400,000 pieces"),
+    "too many pieces": (lambda: numbered(400_000, 6), "than 400,000 pieces"),
     "empty fields": (lambda: b"\x22\0" * (MAX_MODEL // 2), "than 400,000 pieces"),
     "long added tokens": (lambda: UNKNOWN + b"".join(
         piece(f"{i:06}".ljust(1000, "x"), kind=4) for i in range(1001)), "most 1,000,000 are allowed"),

@@ -69,9 +69,9 @@ def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision=
     return plan_module.CpuPlan(kernels, config, weights, RunConfig(threads, precision, max_tokens))
 
 
-def rounds_queries(config, weights, product):
+def rounds_queries(config, product):
     """Return whether the products that make queries round them, before attention scales them."""
-    return product.attends_rows and bool(placing.bfloat16_heads(program_of(config), placing.Packer(product, weights)))
+    return product.attends_rows and bool(placing.bfloat16_heads(program_of(config)))
 
 
 def one_sequence(batch, i):

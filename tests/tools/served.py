@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Engine, Reranker
-from engine.heads import SparseVectors
+from engine.heads.sparse import SparseVectors
 from engine.text.tokenizer import Tokenizer
 
 from . import head_texts as texts

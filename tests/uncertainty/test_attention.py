@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from engine.uncertainty import entropy_limits, rollout, shares
+from engine.uncertainty.attention import entropy_limits, rollout, shares
 
 
 def product(x, y):

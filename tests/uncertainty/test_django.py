@@ -6,7 +6,10 @@ tests/golden/make/calibration.py trained the head and wrote the logits of messag
 import numpy as np
 import pytest
 
-from engine.uncertainty import SCORES, fit_scale_and_bias, fit_temperature, measure, probabilities, threshold
+from engine.uncertainty.conformal import SCORES, threshold
+from engine.uncertainty.measures import measure
+from engine.uncertainty.probabilities import probabilities
+from engine.uncertainty.temperature import fit_scale_and_bias, fit_temperature
 
 from ..tools.paths import HEADS
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.uncertainty import entropy, margin, measure, measure_summary, probabilities, reliability, summarise
+from engine.uncertainty.measures import entropy, margin, measure, measure_summary, reliability, summarise
+from engine.uncertainty.probabilities import probabilities
 
 
 def problem(seed, n=300, K=4):

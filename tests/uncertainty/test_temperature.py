@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from engine import InputError
-from engine.uncertainty import fit_scale_and_bias, fit_temperature, log_loss, probabilities
+from engine.uncertainty.probabilities import probabilities
+from engine.uncertainty.temperature import fit_scale_and_bias, fit_temperature, log_loss
 
 from ..tools.paths import HEADS
 

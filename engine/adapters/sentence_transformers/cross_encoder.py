@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.arguments import flag
 from ...base.errors import InputError, UnsupportedError, shown
-from ...heads import is_pair
+from ...heads.pairs import is_pair
 from .model import Model, accept_earlier, check_call, refuse_options
 from .tensors import import_torch
 

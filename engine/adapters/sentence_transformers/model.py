@@ -119,15 +119,15 @@ class Model:
         given: Any = prompts or {}
         if not isinstance(given, Mapping):
             raise InputError(f"prompts must be a dict of names and prompts, not {shown(given)}")
-        own: dict[str, str] = dict(given)
+        stated: dict[str, str] = dict(given)
         for name, text in [*self.engine.prompts.items(), *((name, "") for name in self._own_prompts)]:
-            own.setdefault(name, text)
-        self.prompts = own
+            stated.setdefault(name, text)
+        self.prompts = stated
         self.default_prompt_name = self.engine.default_prompt_name if default_prompt_name is None else (
             default_prompt_name)
-        if self.default_prompt_name is not None and self.default_prompt_name not in own:
+        if self.default_prompt_name is not None and self.default_prompt_name not in stated:
             raise InputError(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "
-                             f"{listed(own) or 'of which there are none'}")
+                             f"{listed(stated) or 'of which there are none'}")
 
     def _check_kind(self) -> None:
         """Raise `UnsupportedError` if the engine's model is of another kind than this class."""

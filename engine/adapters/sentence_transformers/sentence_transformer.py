@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...base.arguments import flag, positive_int_or_none
-from ...encoding import packed_precision
+from ...encoding.similarity import packed_precision
 from ...loading.hub import ALONE
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, like, to_array

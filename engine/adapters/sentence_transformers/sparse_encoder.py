@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, shown
-from ...heads import SparseVectors
+from ...heads.sparse import SparseVectors
 from ...loading.load import open_source
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, is_tensor, like, sparse_tensor, to_sparse
@@ -65,24 +65,24 @@ class SparseEncoder(Encoder):
         task = options.pop("task", None)
         refuse_options("encode", options)
         torch = import_torch("convert_to_tensor=True, the default of SparseEncoder,") if as_tensor else None
-        found = self.engine.encode_sparse(
+        vectors = self.engine.encode_sparse(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, truncation=True,
             max_active_dims=self.max_active_dims if max_active_dims is None else max_active_dims, **self._route(task))
         single = isinstance(inputs, str)
         if sparse and torch is None:
-            return found
+            return vectors
         if not sparse:
-            rows = found.to_dense() if torch is None else torch.from_numpy(found.to_dense())
+            rows = vectors.to_dense() if torch is None else torch.from_numpy(vectors.to_dense())
             return rows[0] if single else rows
-        tensor = sparse_tensor(torch, found)
+        tensor = sparse_tensor(torch, vectors)
         return tensor[0].coalesce() if single else tensor
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each embedding with each of others: float32 [n,m]; a tensor if one side is."""
         a, b = to_sparse(embeddings1), to_sparse(embeddings2)
-        found = a.dot(b) if self.similarity_fn_name == "dot" else self.engine.similarity(a.to_dense(), b.to_dense())
-        return like(found, embeddings1, embeddings2)
+        scores = a.dot(b) if self.similarity_fn_name == "dot" else self.engine.similarity(a.to_dense(), b.to_dense())
+        return like(scores, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each embedding with the other in its place: float32 [n]; a tensor if one side is."""
@@ -114,10 +114,10 @@ class SparseEncoder(Encoder):
         products = rows.values * one.to_dense()[0][rows.indices]
         kept = products > 0
         ends = np.concatenate([[0], np.cumsum(kept)])[rows.indptr].astype(np.int64)
-        found = SparseVectors(rows.indices[kept], products[kept], ends, rows.shape, rows.tokens)
+        vectors = SparseVectors(rows.indices[kept], products[kept], ends, rows.shape, rows.tokens)
         if not is_tensor(embeddings_1) and not is_tensor(embeddings_2):
-            return found
-        tensor = sparse_tensor(import_torch("a tensor"), found)
+            return vectors
+        tensor = sparse_tensor(import_torch("a tensor"), vectors)
         return tensor[0].coalesce() if getattr(embeddings_2, "ndim", 2) == 1 else tensor
 
     def get_embedding_dimension(self) -> int:

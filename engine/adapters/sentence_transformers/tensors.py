@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import UnsupportedError
-from ...heads import SparseVectors
+from ...heads.sparse import SparseVectors
 
 
 def import_torch(asked: str) -> Any:

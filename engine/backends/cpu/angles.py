@@ -28,8 +28,8 @@ class Angles:
         """Compute the angles of so many positions, and up to 4,095 more, unless they are there. No pass may run."""
         rotary = self._rotary
         while self._filled < min(positions, rotary.positions):
-            own = np.arange(self._filled, min(self._filled + _POSITIONS, rotary.positions))
-            self.cos[own], self.sin[own] = rotary_angles(
-                own, rotary.theta, rotary.width, scale=rotary.scale, frequencies=rotary.frequencies,
+            missing = np.arange(self._filled, min(self._filled + _POSITIONS, rotary.positions))
+            self.cos[missing], self.sin[missing] = rotary_angles(
+                missing, rotary.theta, rotary.width, scale=rotary.scale, frequencies=rotary.frequencies,
                 factor=rotary.factor)
-            self._filled = int(own[-1]) + 1
+            self._filled = int(missing[-1]) + 1

@@ -119,20 +119,20 @@ class CpuDecoder(Requests[CellTable]):
                        stop: Stop) -> None:
         """Let the program write keys and values of each source to rows [layers, 2, heads, S, width], and keep cells."""
         assert self._cross is not None
-        found, groups, sequences = [], [], []
+        keys, groups, sequences = [], [], []
         token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._head_width
         for request, (first, last) in zip(requests, pairwise(cu_seqlens.tolist()), strict=True):
             self._forest.check(request)
             if first == last:
                 raise InputError(f"the source of request {request} has no vectors; a source needs one at least")
-            found.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
+            keys.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
             groups.append((1, last - first))
             sequences.append((first, last - first, 0))
-        addresses = np.array([rows.ctypes.data for _, rows, _ in found], np.uintp)
+        addresses = np.array([rows.ctypes.data for _, rows, _ in keys], np.uintp)
         vectors = np.ascontiguousarray(vectors, np.float32)
         self._cross.forward(np.array(sequences), np.array(groups), False, None, vectors, None, None, [], stop=stop,
                             results=addresses)
-        self._sources |= {request: self._memory(rows, length) for request, rows, length in found}
+        self._sources |= {request: self._memory(rows, length) for request, rows, length in keys}
 
     def _memory(self, rows: np.ndarray, length: int) -> _Memory:
         """Return keys and values in cells, which lie one after the other in each head."""
@@ -193,7 +193,7 @@ class CpuDecoder(Requests[CellTable]):
         keys = np.zeros((source.length, self._head_width), np.float32)
         groups = self._config.kv_heads
         for layer, queries in zip(layers, self._queries(row, layers, stop), strict=True):
-            for out, (_, head) in ((weights[i], own) for i, own in enumerate(heads) if own[0] == layer):
+            for out, (_, head) in ((weights[i], asked) for i, asked in enumerate(heads) if asked[0] == layer):
                 scaled = queries[:, head] * np.float32(self._scales[layer])
                 group = layer * groups + head // (self._config.num_heads // groups)
                 read_keys(self._storage, source.cells, source.run_bytes, group, keys[:, : self._config.head_width])
@@ -206,7 +206,7 @@ class CpuDecoder(Requests[CellTable]):
             self._querying = None       # frees the workspace of the other layers first
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads, self._storage)
-        table, found = None, []
+        table, columns = None, []
         size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._head_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
@@ -216,9 +216,9 @@ class CpuDecoder(Requests[CellTable]):
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
             new = _NewRows([Row(row.request, None, tokens)], [None], [table], np.array([0, len(tokens)], np.int32))
             self._pass(self._querying[1], new, arrays, stop)
-            found.append(arrays)
+            columns.append(arrays)
         self._cache.free([table] if table else [])
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        return [np.concatenate(parts) for parts in zip(*columns, strict=True)]
 
     def _free_rows(self, rows: list[CellTable]) -> None:
         self._cache.free(rows)
@@ -240,7 +240,7 @@ class CpuDecoder(Requests[CellTable]):
         ends = [0, *accumulate(counts)]
         tables = [self._cache.extend(parent.rows if parent else None, count)
                   for parent, count in zip(parents, counts, strict=True)]
-        if len(rows) == ends[-1] <= TOGETHER:
+        if len(rows) == ends[-1] <= TOGETHER:       # one token each, and few rows
             single = self._single_tokens(len(rows))
             return _NewRows(rows, parents, tables, single.cu_seqlens, single)
         return _NewRows(rows, parents, tables, np.array(ends, np.int32))
@@ -266,6 +266,8 @@ class CpuDecoder(Requests[CellTable]):
                     for source in sources]
         addresses = self._cache.addresses
         copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
+        # int64 [R, 6], as `Executor.forward` in executor.pxi reads it: the first cell, the tokens before, the address
+        # of the copied cell (0: none), and the source's cells, tokens and bytes of a run (0: none).
         kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in members], np.int64)
         state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
         picked = np.array([places[i] for i in members], np.int64) if places else None
@@ -307,12 +309,12 @@ def _places(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:
 
     Rows that want all logits come first; they have `written` lines.
     """
-    found, line, chosen = [], 0, written
+    places, line, chosen = [], 0, written
     for row in rows:
         if row.best is None:
-            found.append((row.scored, line))
+            places.append((row.scored, line))
             line += row.scored
         else:
-            found.append((row.scored, chosen))
+            places.append((row.scored, chosen))
             chosen += row.scored
-    return found
+    return places

@@ -156,20 +156,24 @@ class _Emitter:
 
     def _parts(self, operation: Operation, shapes: dict[str, Buffer],
                following: list[Operation]) -> list[tuple[int, int]]:
-        """Return in which parts columns go from a product to the next one; none if there is no such pair."""
-        most = self._product.hidden_columns
-        if not (most and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
+        """Return the columns (first, last) of each part in which a product hands its columns to the next product.
+
+        None if there is no such pair: the buffer between the two must be in private memory, which holds at most
+        `hidden_columns` of its columns at a time, and nothing else may read it.
+        """
+        most_columns = self._product.hidden_columns
+        if not (most_columns and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
             return []
         hidden = writes(operation)[0]
         if hidden in self._placed or following[0].x != hidden or multiplied_next(hidden, following[1:]):
             return []
         NR, width = self._product.kernels.NR, shapes[hidden].width
-        count, panels = -(-width // most), -(-width // NR)
+        count, panels = -(-width // most_columns), -(-width // NR)      # a panel has NR columns
         if count == 1 or not all(name in self._placed for name in writes(following[0])):
             return []
-        if self._product.fresh_depth:
-            ends = [min(width, i * most) for i in range(count + 1)]
-        else:
+        if self._product.fresh_depth:   # sums of the second product begin anew every so many columns: no part cuts one
+            ends = [min(width, i * most_columns) for i in range(count + 1)]
+        else:       # parts of about equal width, of whole panels
             ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
             ends[-1] = width
         return list(pairwise(ends))
@@ -254,13 +258,13 @@ class _Emitter:
         for name, weight in zip_longest(operation.buffers, operation.norms):
             width = shapes[name].width // (shapes[name].heads or 1)
             of_norm = shapes[name].width if operation.joint else width
-            own = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
-            if own is not None and operation.joint:
-                self._executor.norm(at[name], at[name], own, residual=-1, operands=-1, rms=True, stored=False,
+            norm = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
+            if norm is not None and operation.joint:
+                self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
-                own = None
-            if own is not None or rotary is not None:
-                self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
+                norm = None
+            if norm is not None or rotary is not None:
+                self._executor.heads(at[name], norm, cos, sin, width, rotary is not None and rotary.interleaved,
                                      needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:

@@ -17,7 +17,7 @@ from ...model.positions import distance_bias, relative_rows
 from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED, WAYS
 from ...model.run_config import RunConfig
 from ...programs import programs_of
-from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
+from ...programs.operations import Attend, Buffer, DistanceBias, Linear, LinearPart, Parameter, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
@@ -158,15 +158,15 @@ class Packer:
         if rotary not in self._angles:
             self._reserve("rotary embeddings", 8 * rotary.positions * (rotary.width // 2), "max_positions")
             self._angles[rotary] = Angles(rotary)
-        own = self._angles[rotary]
-        return own.cos, own.sin
+        filled = self._angles[rotary]
+        return filled.cos, filled.sin
 
     def fill_angles(self, positions: np.ndarray) -> None:
         """Compute the angles of the positions of a pass, int32 [N], N at least 1, where they are not there yet."""
         if self._angles:
             last = int(positions.max())
-            for own in self._angles.values():
-                own.fill(last + 1)
+            for angles in self._angles.values():
+                angles.fill(last + 1)
 
     def _reserve(self, what: str, size: int, setting: str) -> None:
         """Count the bytes of tables of positions; raises `UnsupportedError` for more than `MOST_POSITION_BYTES`."""
@@ -273,9 +273,9 @@ class Packer:
         packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale,
                               format=own_format)
         for part, of_part in groupby(runs, key=itemgetter(0)):
-            weight, own = parts[part.weight]
+            weight, part_scales = parts[part.weight]
             for _, column, rows in of_part:
-                for of_map, numbers in zip(scales, own, strict=True):
+                for of_map, numbers in zip(scales, part_scales, strict=True):
                     of_map[column : column + rows.stop - rows.start] = numbers[rows]
                 packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
@@ -310,10 +310,10 @@ class Packer:
 
     def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
-        stored, own = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
-        if own.name in BLOCKS:
-            return self._blocks(name, parameter, (precision,) if precision else (own.name, *own.beside)), []
-        precision = precision or (own.finer if name in self._finer else own.name)
+        stored, form = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
+        if form.name in BLOCKS:
+            return self._blocks(name, parameter, (precision,) if precision else (form.name, *form.beside)), []
+        precision = precision or (form.finer if name in self._finer else form.name)
         if precision in INTEGERS:
             return self._integers(name, parameter, precision)
         if precision == "float32":
@@ -347,7 +347,7 @@ class Packer:
         return stored if STORED[stored.dtype] in formats else to_q8_0(stored)
 
 
-def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Part, int, slice]]:
+def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[LinearPart, int, slice]]:
     """Yield (part, first column, rows of its weight) for all runs of columns that are filled together.
 
     widths: the columns of each part, with its padding.

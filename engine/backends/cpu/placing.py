@@ -61,7 +61,7 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
     inputs = widths_of_inputs(program, packer) if product.converts else {}
     only = operands_only(program) if product.converts else set()
     without_floats = only - results_deeper_than(product.operands_depth, program, packer)
-    bfloat16 = bfloat16_heads(program, packer) if product.attends_rows else set()
+    bfloat16 = bfloat16_heads(program) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
         if name in without_floats:
@@ -86,17 +86,17 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
 
 def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
     """Return the shapes of each buffer at each place where it is written, in the order of the first of them."""
-    found = {name: [buffer] for name, buffer in given_rows(program)}
+    forms = {name: [buffer] for name, buffer in given_rows(program)}
     stored = stored_products(program)
     for i, (operation, shapes) in enumerate(program.steps()):
         if isinstance(operation, Linear) and operation.scale != 1.0:
-            found[input_of(operation)] = [Buffer(packer.depth(shapes[operation.x]))]
+            forms[input_of(operation)] = [Buffer(packer.depth(shapes[operation.x]))]
         if i in stored:
-            found |= {array_of(store): [shapes[store.x]] for store in stored[i] if shapes[store.x].heads}
+            forms |= {array_of(store): [shapes[store.x]] for store in stored[i] if shapes[store.x].heads}
         else:
             for name in writes(operation):
-                found.setdefault(name, []).append(shapes[name])
-    return found
+                forms.setdefault(name, []).append(shapes[name])
+    return forms
 
 
 def given_rows(program: Program) -> list[tuple[str, Buffer]]:
@@ -109,7 +109,7 @@ def stored_products(program: Program) -> dict[int, tuple[Store, ...]]:
 
     Such a product writes the memory of the caller itself: heads, or the best of each picked row.
     """
-    found = {}
+    products = {}
     operations = program.operations
     for i, operation in enumerate(operations):
         if isinstance(operation, Linear):
@@ -118,8 +118,8 @@ def stored_products(program: Program) -> dict[int, tuple[Store, ...]]:
             if (tuple(store.x for store in stores) == writes(operation)
                     and all(store.top or part.heads for store, part in zip(stores, operation.parts, strict=True))
                     and not any(is_read(name, operations[end:]) for name in writes(operation))):
-                found[i] = stores
-    return found
+                products[i] = stores
+    return products
 
 
 def is_read(name: str, following: tuple[Operation, ...]) -> bool:
@@ -139,8 +139,8 @@ def array_of(store: Store) -> str:
 
 def arrays_of(program: Program) -> set[str]:
     """Return the arrays of the caller that products write head by head; raises `ValueError` unless these are all."""
-    found = {i: stores for i, stores in stored_products(program).items() if not stores[0].top}
-    stores = [store for group in found.values() for store in group]
+    products = {i: stores for i, stores in stored_products(program).items() if not stores[0].top}
+    stores = [store for group in products.values() for store in group]
     every = [operation.array for operation in program.operations if isinstance(operation, Store)]
     if stores and ([store.array for store in stores] != every or every != [*range(len(every))]):
         raise ValueError(f"heads in the arrays {[store.array for store in stores]} of {every} are not all results")
@@ -150,10 +150,10 @@ def arrays_of(program: Program) -> set[str]:
 def picked_buffers(program: Program) -> set[str]:
     """Return the buffers of picked rows."""
     places = [i for i, operation in enumerate(program.operations) if isinstance(operation, Pick)]
-    found: set[str] = set()
+    picked: set[str] = set()
     for operation in program.operations[places[0] :] if places else ():
-        found |= {*writes(operation), *({input_of(operation)} if isinstance(operation, Linear) else ())}
-    return found
+        picked |= {*writes(operation), *({input_of(operation)} if isinstance(operation, Linear) else ())}
+    return picked
 
 
 def input_of(operation: Linear) -> str:
@@ -168,17 +168,17 @@ def operands_of(name: str) -> str:
 
 def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
     """Return the buffers that products read, and the largest width of each."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Linear):
             name = input_of(operation)
-            found[name] = max(found.get(name, 0), packer.depth(shapes[operation.x]))
-    return found
+            widths[name] = max(widths.get(name, 0), packer.depth(shapes[operation.x]))
+    return widths
 
 
-def bfloat16_heads(program: Program, packer: Packer) -> set[str]:
+def bfloat16_heads(program: Program) -> set[str]:
     """Return the heads that products write and only attention without options reads; they can be bfloat16."""
-    found: set[str] = set()
+    rounded: set[str] = set()
     others: set[str] = set()
     for operation, shapes in program.steps():
         if isinstance(operation, Attend):
@@ -187,7 +187,7 @@ def bfloat16_heads(program: Program, packer: Packer) -> set[str]:
             plain = (operation.keys == "pass" and operation.scale > 0 and operation.window == (None, None)
                      and operation.bias is None and operation.relative is None and not operation.softcap
                      and all(width % 32 == 0 for width in widths))
-            (found if plain else others).update((operation.q, operation.k, operation.v))
+            (rounded if plain else others).update((operation.q, operation.k, operation.v))
             others |= {operation.out}
         elif isinstance(operation, Linear):
             others |= set(reads(operation)) | (set() if operation.residual is None else set(writes(operation)))
@@ -197,7 +197,7 @@ def bfloat16_heads(program: Program, packer: Packer) -> set[str]:
     for operation in program.operations:
         if isinstance(operation, Attend) and {operation.q, operation.k, operation.v} & others:
             others |= {operation.q, operation.k, operation.v}
-    return found - others
+    return rounded - others
 
 
 def operands_only(program: Program) -> set[str]:
@@ -225,10 +225,10 @@ def kept_buffers(program: Program) -> set[str]:
     written: dict[str, int] = {}
     segment, inputs = 0, dict(program.inputs)
     for operation in program.operations:
-        own = [name for name in reads(operation) if name not in inputs]
+        read = [name for name in reads(operation) if name not in inputs]
         if isinstance(operation, Attend):
-            kept |= {*own, *writes(operation)}
+            kept |= {*read, *writes(operation)}
             segment += 1
-        kept |= {name for name in own if written[name] != segment}
+        kept |= {name for name in read if written[name] != segment}
         written |= dict.fromkeys(writes(operation), segment)
     return kept

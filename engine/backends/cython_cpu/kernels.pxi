@@ -10,7 +10,8 @@ from engine.backends.cython_cpu.table cimport (
     BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, FLOAT32,
     FLOAT32_PRODUCT, FMA_PRODUCT, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT8_PRODUCT, INT16_PRODUCT,
     INT16_VECTORS_PRODUCT, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
-    Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
+    Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative,
+    Rotary, RowRange,
 )
 
 include "simd/simd.pxi"

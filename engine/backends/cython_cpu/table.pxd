@@ -24,8 +24,8 @@ cdef enum Storage:
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
-                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout,
-                                # and so have integers.pxi, blocks.pxi and nibbles.pxi
+                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own
+                                # layout, and so have integers.pxi, blocks.pxi and nibbles.pxi
     const float* bias           # [N]
     const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
     const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
@@ -47,13 +47,13 @@ cdef struct Output:
     Py_ssize_t stride
     Py_ssize_t width            # multiple of VL
     Py_ssize_t block
-    # If this is not NULL, the results become rows of operands of another product, as `convert` writes them, and `data` is
-    # not used. Only products of up to `operands_depth` can do this.
+    # If this is not NULL, the results become rows of operands of another product, as `convert` writes them, and `data`
+    # is not used. Only products of up to `operands_depth` can do this.
     void* operands
     Py_ssize_t operands_stride  # numbers from one row to the next
-    # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32 rows
-    # and 32 columns, or in `data` if sums begin anew, until the last part makes results of them. Only a Product with
-    # `hidden_columns` can do this.
+    # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32
+    # rows and 32 columns, or in `data` if sums begin anew, until the last part makes results of them. Only a Product
+    # with `hidden_columns` can do this.
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums
@@ -71,8 +71,8 @@ cdef enum:
 cdef struct Relative:
     # Terms of the scores that depend on the distance t - s of a query and a key, whose row of a table is r(t - s):
     # scores[t,s] = q[t] k[s]^T * scale + q[t] K[r]^T + k[s] Q[r]^T, where K and Q include the scale.
-    const float* keys           # K^T in panels [rows/NR][d][NR], the last row first, zeros at the end; NULL: no such term
-    const float* queries        # Q^T in panels, the first row first; NULL: no such term
+    const float* keys           # K^T in panels [rows/NR][d][NR], the last row first, zeros at the end; NULL: no term
+    const float* queries        # Q^T in panels, the first row first; NULL: no term
     const int* row              # the row of distance x at row[limit + x], -limit <= x <= limit; it never falls
     Py_ssize_t limit            # a larger distance has the row of this one
     Py_ssize_t near             # distances up to this one, on both sides, have one row after the other
@@ -139,14 +139,15 @@ cdef struct CachedAttention:
     Py_ssize_t S
     Py_ssize_t d
     Py_ssize_t e
-    Py_ssize_t low              # the band: row t sees keys t + low <= s < t + high. A range that no row sees is not read,
-    Py_ssize_t high             # nor are the addresses of its cells
+    Py_ssize_t low              # the band: row t sees keys t + low <= s < t + high. Neither a range that no row
+    Py_ssize_t high             # sees nor the addresses of its cells are read
     const size_t* cells         # [S / CELL, rounded up]
     Py_ssize_t keys
     Py_ssize_t values
     int storage                 # the form of the cells, an enum Storage
     # NULL, or where the sums of one range alone go, that of the keys from RANGE * range on; out is not written then.
-    # Query (t, h) has E + 2 floats, from (t*heads + h)*(E + 2) on: O [E], the maximum of the scores, the sum of weights.
+    # Query (t, h) has E + 2 floats, from (t*heads + h)*(E + 2) on: O [E], the maximum of the scores, the sum of
+    # weights.
     float* sums
     Py_ssize_t range
     const float* bias           # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; NULL: none
@@ -200,29 +201,31 @@ cdef struct Product:
     const char* name            # the precision, or the kind of product where a precision has several kinds
     const char* instruction     # the instruction that multiplies, for people
     int depth_step              # K of a panel is padded to a multiple of it
-    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 4 or 6 for the parts of
-                                # a float, see parts.pxi
+    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 4 or 6 for the
+                                # parts of a float, see parts.pxi
     int beside                  # bytes behind a row of operands for each depth_step of its numbers
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
-    int hidden_columns          # columns of a buffer between two products that go from one to the other at a time, so that
-                                # they stay in the L2 cache; 0: all of them
-    int fresh_depth             # the depth after which sums begin anew, to be added to those in `data`: where parts of the
-                                # depth may end; 0: they go on, and wait in Output.sums
-    int shared                  # tokens of a group up to which all threads share the columns of each product; see schedule.pxi
+    int hidden_columns          # columns of a buffer between two products that go from one to the other at a time, so
+                                # that they stay in the L2 cache; 0: all of them
+    int fresh_depth             # the depth after which sums begin anew, to be added to those in `data`: where parts of
+                                # the depth may end; 0: they go on, and wait in Output.sums
+    int shared                  # tokens of a group up to which threads share the columns of products (schedule.pxi)
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
     int operands_depth          # the largest K with which `multiply` can write operands of another product; 0: none
     bint approximates           # whether `multiply` uses approximate activations where Output.approximate permits it
     int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
-    bint bounded                # int8: products are added in 16 bits, so that weights must be within the bound of engine.weights.int8_bound
+    bint bounded                # int8: products are added in 16 bits, so weights must be within the bound of
+                                # engine.weights.int8_bound
     # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
     # No other code may use the same registers in between.
     void (*begin)() noexcept nogil
     void (*end)() noexcept nogil
     # Pack w[n,K], in the precision's own type, into columns [column, column + n) of the panels, and store the sums of
     # these columns. The caller zeroes panels and sums before. column and n are multiples of VL, except for the last n.
-    void (*pack)(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w, Py_ssize_t n) noexcept nogil
+    void (*pack)(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w,
+                 Py_ssize_t n) noexcept nogil
     # Convert M rows of x to rows [first, first + M) of operands, padded to VL, or to depth_step if that is more. It is
     # NULL if `multiply` reads float32 rows. ranges [M] are those of int8 codes.
     void (*convert)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
@@ -235,16 +238,16 @@ cdef struct Product:
     # columns: those of Relative, or 0.
     Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
-    # The same for attention without options, where q, k and v are rows of bfloat16 numbers, which `multiply` has written
-    # (Output.bfloat16); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
+    # The same for attention without options, where q, k and v are rows of bfloat16 numbers, which `multiply` has
+    # written (Output.bfloat16); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
     Py_ssize_t (*attend_rows_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*attend_rows)(const Attention* call, float* scratch) noexcept nogil
     # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum ProductKind:
-    # The products of a kernel table in their order, which stands here alone: everything else takes them by name. A kind of
-    # product is no enum Storage, because several products multiply weights that are stored in one way.
+    # The products of a kernel table in their order, which stands here alone: everything else takes them by name. A kind
+    # of product is no enum Storage, because several products multiply weights that are stored in one way.
     FLOAT32_PRODUCT
     BFLOAT16_PRODUCT
     INT8_PRODUCT                # rows in codes from 0 to 255, weights in INT8
@@ -277,14 +280,16 @@ cdef struct KernelTable:
     # Compute the attention weights of one head of one sequence, weights[T,S] = softmax(scores) in rows `stride` floats
     # apart, and their entropy[T] = -sum of w ln w; either may be NULL. v and out of the call are not used. The scratch
     # is that of float32's attention.
-    void (*weigh)(const Attention* call, float* weights, Py_ssize_t stride, float* entropy, float* scratch) noexcept nogil
+    void (*weigh)(const Attention* call, float* weights, Py_ssize_t stride, float* entropy,
+                  float* scratch) noexcept nogil
     # Compute attention over the cells of a cache.
     Py_ssize_t (*cached_attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*cached_attention)(const CachedAttention* call, float* scratch) noexcept nogil
-    # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; the first is changed.
+    # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; the first is
+    # changed.
     void (*fold_ranges)(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil
-    # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the sum
-    # of e^(x - maximum), `stride` floats apart; both may be NULL.
+    # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the
+    # sum of e^(x - maximum), `stride` floats apart; both may be NULL.
     void (*choose)(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id,
                    Py_ssize_t n, float* maximum, float* sum, Py_ssize_t stride) noexcept nogil
     # Compute ln(sum of e^x) of M rows from the maxima and the sums of `parts` parts of each row: out[M].

@@ -58,97 +58,41 @@ DECODING: dict[str, Callable[..., Any]] = {
 }
 """The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 
-_ATTENTION: dict[str, Callable[..., Any]] = {
-    "attention_scratch": attention.attention_scratch,
-    "attention": attention.attention,
-}
-"""Attention is in float32 for every precision."""
 
-_FMA: dict[str, Callable[..., Any]] = {
-    "pack": linear.pack,
-    "multiply": linear.linear,
-    "rounds": roofline.fma_rounds,
-    **_ATTENTION,
-}
+def _product(pack: Callable[..., Any], multiply: Callable[..., Any], rounds: Callable[..., Any],
+             convert: Callable[..., Any] | None = None) -> dict[str, Callable[..., Any]]:
+    """Return the functions of a product by their field in the table. Attention is in float32 for every precision."""
+    return {"pack": pack, "multiply": multiply, "rounds": rounds, "attention": attention.attention,
+            "attention_scratch": attention.attention_scratch, **({} if convert is None else {"convert": convert})}
 
-_INT16: dict[str, Callable[..., Any]] = {
-    "pack": integers.pack_integers,
-    "convert": integers.to_integers,
-    "multiply": integers.linear_integers,
-    "rounds": integers.integer_rounds,
-    **_ATTENTION,
-}
 
+_FMA = _product(linear.pack, linear.linear, roofline.fma_rounds)
+_INT16 = _product(integers.pack_integers, integers.linear_integers, integers.integer_rounds, integers.to_integers)
+_PAIRS: tuple[Callable[..., Any], ...] = (bfloat16.linear_widened, bfloat16.pair_rounds)
+if PAIR_STEPS == 1:
+    _PAIRS = (bfloat16.linear_bfloat16, bfloat16.pair_rounds, bfloat16.to_operands)
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
-    "bfloat16": {
-        "pack": bfloat16.pack_bfloat16,
-        **({"convert": bfloat16.to_operands} if PAIR_STEPS == 1 else {}),
-        "multiply": bfloat16.linear_bfloat16 if PAIR_STEPS == 1 else bfloat16.linear_widened,
-        "rounds": bfloat16.pair_rounds,
-        **_ATTENTION,
-    },
-    "int8": {
-        "pack": int8.pack_int8,
-        "convert": int8.quantize,
-        "multiply": int8.linear_int8,
-        "rounds": int8.dot_rounds,
-        **_ATTENTION,
-    },
+    "bfloat16": _product(bfloat16.pack_bfloat16, *_PAIRS),
+    "int8": _product(int8.pack_int8, int8.linear_int8, int8.dot_rounds, int8.quantize),
     "int16": _INT16,
-    "codes": {
-        "pack": integers.pack_integers,
-        "convert": integers.to_codes,
-        "multiply": integers.linear_integers,
-        "rounds": int8.dot_rounds,
-        **_ATTENTION,
-    },
+    "codes": _product(integers.pack_integers, integers.linear_integers, int8.dot_rounds, integers.to_codes),
     "fma": _FMA,
     "int16_vectors": _INT16,
-    "bfloat16_weights": {
-        "pack": bfloat16.pack_bfloat16,
-        "multiply": bfloat16.linear_widened,
-        "rounds": roofline.fma_rounds,
-        **_ATTENTION,
-    },
+    "bfloat16_weights": _product(bfloat16.pack_bfloat16, bfloat16.linear_widened, roofline.fma_rounds),
 }
 """The functions of each product, by its name in `ROWS`. A row is filled when a plan first asks for the product, because
 compiling takes seconds; those of float32 are always filled. bfloat16x3 has functions only on tiles."""
 
 if TILES:
-    PRODUCTS["float32"] = {
-        "pack": parts.pack_parts,
-        "convert": parts.to_parts,
-        "multiply": parts.tiles_float32,
-        "rounds": parts.tile_rounds_float32,
-        **_ATTENTION,
-    }
-    PRODUCTS["bfloat16"] |= {
-        "pack": tiles.pack_tiles_bfloat16,
-        "convert": tiles.to_tiles,
-        "multiply": tiles.tiles_bfloat16,
-        "rounds": tiles.tile_rounds_bfloat16,
-    }
-    PRODUCTS["int8"] |= {
-        "pack": tiles.pack_tiles_int8,
-        "convert": tiles.quantize_to_tiles,
-        "multiply": tiles.tiles_int8,
-        "rounds": tiles.tile_rounds_int8,
-    }
-    PRODUCTS["int16"] = {
-        "pack": tiles.pack_tiles_int8,
-        "convert": tiles.integers_to_tiles,
-        "multiply": tiles.tiles_int16,
-        "rounds": tiles.tile_rounds_int16,
-        **_ATTENTION,
-    }
-    PRODUCTS["bfloat16x3"] = PRODUCTS["float32"] | {
-        "convert": parts.to_two_parts,
-        "multiply": parts.tiles_two_parts,
-        "rounds": parts.tile_rounds_two_parts,
-    }
-    for _precision in ("float32", "bfloat16", "int8", "int16", "bfloat16x3"):
-        PRODUCTS[_precision] |= {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
+    for _name, _functions in {
+        "float32": (parts.pack_parts, parts.tiles_float32, parts.tile_rounds_float32, parts.to_parts),
+        "bfloat16x3": (parts.pack_parts, parts.tiles_two_parts, parts.tile_rounds_two_parts, parts.to_two_parts),
+        "bfloat16": (tiles.pack_tiles_bfloat16, tiles.tiles_bfloat16, tiles.tile_rounds_bfloat16, tiles.to_tiles),
+        "int8": (tiles.pack_tiles_int8, tiles.tiles_int8, tiles.tile_rounds_int8, tiles.quantize_to_tiles),
+        "int16": (tiles.pack_tiles_int8, tiles.tiles_int16, tiles.tile_rounds_int16, tiles.integers_to_tiles),
+    }.items():
+        PRODUCTS[_name] = _product(*_functions) | {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
 
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"

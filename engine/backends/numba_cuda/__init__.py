@@ -5,7 +5,7 @@
     weights.py    the uploaded weights            ptx/          the instructions that Numba lacks, and an emulator
     workspace.py  the memory                      toolchain.py  numba-cuda
     bucket.py     batches as recorded shapes      support.py    what is run of a program, and refused
-    device.py     memory, launches, graphs        emulated.py   the same, without a GPU
+    device.py     memory, launches, graphs
 """
 
 from __future__ import annotations

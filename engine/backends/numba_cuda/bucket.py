@@ -56,14 +56,14 @@ def groups(batch: Batch, max_tokens: int) -> list[Group]:
     if lengths.max(initial=0) > max_tokens:
         raise InputError(f"a sequence of {lengths.max()} tokens exceeds max_batch_tokens={max_tokens}, which limits "
                          "the memory used on the device; load the model with a larger max_batch_tokens")
-    found, first = [], 0
+    groups, first = [], 0
     starts = batch.cu_seqlens.tolist()
     while first < batch.sequences:
         last = int(np.searchsorted(batch.cu_seqlens, starts[first] + max_tokens, side="right")) - 1
         if starts[first] < starts[last]:
-            found.append(Group(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
+            groups.append(Group(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
         first = last
-    return found
+    return groups
 
 
 @dataclass(frozen=True)

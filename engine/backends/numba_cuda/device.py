@@ -115,7 +115,8 @@ class Gpu:
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Grid size")  # numba-cuda warns about small grids
+            # numba-cuda warns about small grids, and its text may begin with an escape sequence for bold letters.
+            warnings.filterwarnings("ignore", ".*Grid size")
             self._compile(kernel)[grid, kernel.threads, self._stream, kernel.shared](*arguments)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -130,8 +131,7 @@ class Gpu:
         return lambda: graph.launch(self._stream)
 
     def mark(self) -> Callable[[], None]:
-        wait: Callable[[], None] = self._stream.record().sync
-        return wait
+        return self._stream.record().sync
 
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
         from .tensor_map import encode
@@ -166,15 +166,13 @@ class SharedArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface: dict[str, Any] = self.array.__cuda_array_interface__
-        return interface
+        return self.array.__cuda_array_interface__
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._view().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        device: tuple[int, int] = self._view().__dlpack_device__()
-        return device
+        return self._view().__dlpack_device__()
 
     def _view(self) -> Any:
         from cuda.core.utils import StridedMemoryView

@@ -87,7 +87,8 @@ class CudaPlan:
             out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
             for _, group, _ in self._passes(batch):
                 self._device.copy(out[group.tokens], self._result[: group.count])
-            self._device.mark()()
+            wait_for_copies = self._device.mark()
+            wait_for_copies()
         return self._device.share(out)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
@@ -107,11 +108,11 @@ class CudaPlan:
                 members = group.first + np.flatnonzero(lengths[group.first : group.last])
                 pooled = self._device.allocate((len(modes), len(members), D), np.float32)
                 starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
-                own = self._device.allocate((len(members),), np.int32)
-                self._device.copy(own, skips[members])
+                sequence_skips = self._device.allocate((len(members),), np.int32)
+                self._device.copy(sequence_skips, skips[members])
                 for m, mode in enumerate(modes):
                     self._device.launch(_pooling_kernel(mode), grid, self._result,
-                                        starts[: len(members) + 1], own, pooled[m])
+                                        starts[: len(members) + 1], sequence_skips, pooled[m])
                 host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
                 self._device.mark()()

@@ -24,8 +24,6 @@ _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(atten
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
 
-_FAR = np.int32(attention.FAR)
-
 
 class Products(Protocol):
     """The linear maps and the attention of models on one device."""
@@ -76,8 +74,7 @@ class BFloat16Products:
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         kernel = _bfloat16_attention(out.shape[1] // heads, tile_rows)
-        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale), _FAR, _FAR,
-                            self._dummy)
+        self._device.launch(kernel, (len(tiles), heads), qkv, out, cu_seqlens, tiles, np.float32(scale))
 
 
 class HopperProducts(BFloat16Products):
@@ -92,7 +89,7 @@ class HopperProducts(BFloat16Products):
 
     def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
         (N, M), processors = out.shape, self._device.multiprocessors
-        tile = self._hopper_tile or _hopper_tile(N, M, processors)
+        tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
         x_map = self._device.tensor_map(x, tile.rows)
         w_map = self._device.tensor_map(weights.weight, tile.columns)
         addend = self._dummy if residual is None else residual
@@ -107,13 +104,14 @@ class HopperProducts(BFloat16Products):
             super().attention(qkv, out, heads, scale, cu_seqlens, tiles, tile_rows)
             return
         qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
-        self._device.launch(_hopper_attention(d, tile_rows), (len(tiles), heads), qkv_map, out, cu_seqlens,
-                            tiles, np.int32(heads), np.float32(scale))
+        grid = (min(self._device.multiprocessors, len(tiles) * heads),)
+        self._device.launch(_hopper_attention(d, tile_rows), grid, qkv_map, out, cu_seqlens, tiles, np.int32(heads),
+                            np.float32(scale))
 
 
-def _hopper_tile(N: int, M: int, processors: int) -> linear_hopper.Tile:
-    """Return the largest tile that keeps the multiprocessors busy; all tiles give the same bits."""
-    if _tiles(N, M, linear_hopper.LARGE) >= processors:
+def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.Tile:
+    """Return the tile that was fastest on an H200 (`docs/gpu.md`); all tiles give the same bits."""
+    if activation and _tiles(N, M, linear_hopper.LARGE) >= processors:
         return linear_hopper.LARGE
     busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors
     return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL

@@ -18,9 +18,9 @@ from ...programs.operations import (
     Embed,
     Heads,
     Linear,
+    LinearPart,
     Norm,
     Operation,
-    Part,
     Store,
     Table,
     reads,
@@ -42,7 +42,7 @@ RUNS: dict[type, dict[str, Any]] = {
     Norm: _any("x", "out", "weight", "bias", "eps", "layer") | {"kind": ("layer",), "residual": (None,)},
     Linear: _any("x", "parts", "residual", "layer")
             | {"activation": (None, "gelu", "gelu_tanh", "relu"), "gate": (False,), "scale": (1.0,)},
-    Part: _any("weight", "bias", "out", "width", "heads"),
+    LinearPart: _any("weight", "bias", "out", "width", "heads"),
     Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),), "joint": (False,)},
     Attend: _any("q", "k", "v", "out", "scale", "layer")
             | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...programs.operations import Embed, Linear, Norm, Part, Table
+from ...programs.operations import Embed, Linear, LinearPart, Norm, Table
 from ...programs.program import Program
 from ...weights.quantize import widen
 from .device import Device, upload
@@ -30,7 +30,7 @@ class Weights:
     An absent bias is zeros. The entry None is a dummy for a table or a norm that the embeddings lack.
     """
 
-    linears: dict[tuple[Part, ...], Affine]
+    linears: dict[tuple[LinearPart, ...], Affine]
     """The parts of each Linear, joined to one linear map whose results lie side by side."""
     norms: dict[Norm | None, Affine]
     tables: dict[Table | None, Any]
@@ -50,18 +50,18 @@ def upload_weights(
 
     buffers = buffers_of(program)
     dummy = np.zeros(1, np.float32)
-    found = Weights({}, {None: affine(dummy, dummy)}, {None: upload(device, dummy[None])})
+    uploaded = Weights({}, {None: affine(dummy, dummy)}, {None: upload(device, dummy[None])})
     for operation in program.operations:
         match operation:
             case Embed():
                 for table in filter(None, (operation.word, operation.position, operation.token_type)):
-                    found.tables[table] = upload(device, widen(weights, table.name, program.parameters[table.name]))
+                    uploaded.tables[table] = upload(device, widen(weights, table.name, program.parameters[table.name]))
             case Norm():
                 shift = bias(operation.bias, buffers[operation.x].width)
-                found.norms[operation] = affine(widen(weights, operation.weight), shift)
-            case Linear() if operation.parts not in found.linears:
+                uploaded.norms[operation] = affine(widen(weights, operation.weight), shift)
+            case Linear() if operation.parts not in uploaded.linears:
                 weight = np.concatenate([widen(weights, part.weight, program.parameters[part.weight])
                                          for part in operation.parts])
                 biases = np.concatenate([bias(part.bias, part.width) for part in operation.parts])
-                found.linears[operation.parts] = affine(convert(weight), biases)
-    return found
+                uploaded.linears[operation.parts] = affine(convert(weight), biases)
+    return uploaded

@@ -1,8 +1,8 @@
 """The reference backend: slow and simple NumPy code, which defines the right result.
 
 formulas.py   each operation as its formula      plan.py      a forward pass, by the model's program
-attention.py  attention with all its options     rounded.py   the roundings that define bfloat16 and int8
-ops.py        the operations as `engine.ops` calls them      decoder.py  a decoder, step by step, with its cache
+attention.py  attention with all its options     decoder.py   a decoder, step by step, with its cache
+ops.py        the operations as `engine.ops` calls them
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from ...programs import cross_program, program_of, step_program
 from ...programs.observe import AttentionHead
 from ...programs.operations import Attend, Embed, Operation, Pick, Store
 from ...programs.program import Program
+from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
 from ..execute import Execution
@@ -24,7 +25,6 @@ from ..step_checks import capped, check_attention_heads, check_sources, check_ve
 from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions
-from .rounded import cached
 
 Heads = tuple[np.ndarray, np.ndarray]
 """Keys [1,G,T,d] and values [1,G,T,d] of one layer."""
@@ -35,11 +35,26 @@ class _Pass:
     """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
 
     before: list[list[Heads]]
-    own: list[Heads]
+    added: list[Heads]
     heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
     weights: dict[AttentionHead, np.ndarray] = field(default_factory=dict)
     """The weights [n,S] of each of them."""
+
+
+def cached(x: np.ndarray, precision: str) -> np.ndarray:
+    """Round keys or values [..., d] as a cache of this precision keeps them; the dtype stays.
+
+    int8 has a scale for each row, its largest magnitude / 127.
+    """
+    if precision == "float32":
+        return x
+    if precision == "bfloat16":
+        return from_bfloat16(to_bfloat16(x.astype(np.float32))).astype(x.dtype)
+    rows = x.astype(np.float32)
+    scales = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales != 0)
+    return (np.clip(np.rint(rows * inverse), -127, 127) * scales.astype(x.dtype)).astype(x.dtype)
 
 
 class ReferenceDecoder(Requests[list[Heads]]):
@@ -105,8 +120,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
         results = []
         for row, parent in zip(rows, parents, strict=True):
             results.append(self._row(row, parent, stop))
-        hypotheses = [self._forest.add(row, parent, own)
-                      for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
+        hypotheses = [self._forest.add(row, parent, heads)
+                      for row, parent, (heads, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
@@ -130,7 +145,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
     def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
         """Return the row's keys and values of each layer, and the logits [scored, V]."""
         state = _Pass([node.rows for node in path(parent)], [])
-        return state.own, self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
+        return state.added, self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
 
     def _tokens(self, program: Program, row: Row, past: int, state: _Pass, stop: Stop) -> np.ndarray:
         """Return the result of a program for the row's tokens, and fill the state."""
@@ -144,14 +159,14 @@ class ReferenceDecoder(Requests[list[Heads]]):
                 operation: Attend) -> np.ndarray:
         q, k, v = heads
         if operation.keys == "cache":
-            layer = len(state.own)
-            state.own.append((cached(k, self._kept), cached(v, self._kept)))
-            k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.own[layer][i]], axis=2)
+            layer = len(state.added)
+            state.added.append((cached(k, self._kept), cached(v, self._kept)))
+            k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
                     for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)
         if operation.keys == "cross":
-            state.weights |= {own: attention_weights(call, 0, own[1]) for own in state.heads
-                              if own[0] == operation.layer}
+            state.weights |= {head: attention_weights(call, 0, head[1]) for head in state.heads
+                              if head[0] == operation.layer}
         return self._ops.attention(call)
 
     def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray], stop: Stop,

@@ -66,10 +66,10 @@ def sentencepiece_bpe(pieces: Pieces, tokens: dict[str, Token], *, add_space: bo
     steps = [*prepend, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
     splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first" if add_space else "never",
                 "split": False}  # fmt: skip
-    found = [added_token(text, special=kind == CONTROL) for text, kind in zip(pieces.texts, pieces.types, strict=True)
+    added = [added_token(text, special=kind == CONTROL) for text, kind in zip(pieces.texts, pieces.types, strict=True)
              if kind in (CONTROL, USER_DEFINED)]
     return Components(model, ids, {"type": "Sequence", "normalizers": steps} if legacy else None,
-                 None if legacy else splitter, tokens, single, pair, found, spaces_decoder(add_space, byte_fallback))
+                 None if legacy else splitter, tokens, single, pair, added, spaces_decoder(add_space, byte_fallback))
 
 
 def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:

@@ -72,10 +72,10 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         ids |= languages
         unknown = settings.token("unk_token", "<unk>")["content"]
         tokens = _TOKENS | _language(settings, {token.strip("_"): token for token in languages}, "en")
-        found = [added_token(token) for token in dict.fromkeys([*special, *languages])]
-        components = mapped_components(pieces, ids, unknown, found, tokens, *_BEFORE)
+        added = [added_token(token) for token in dict.fromkeys([*special, *languages])]
+        components = mapped_components(pieces, ids, unknown, added, tokens, *_BEFORE)
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
-        made = document(components, found, roles, FILES[0])
+        made = document(components, added, roles, FILES[0])
     missing_pieces = len(components.ids) > len(ids)
     return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing_pieces else 0,
                       unknown_id=ids[unknown] if missing_pieces else 0)
@@ -89,10 +89,10 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
     if len(ids) != len(tokens):
         raise FormatError("the SentencePiece model has a piece with the text of a special token or of a language")
     language = _language(settings, {code: code for code in languages}, usual)
-    found = [added_token(token) for token in (*_FIRST, *languages)]
-    components = mapped_components(pieces, ids, "<unk>", [*found, _MASK["mask_token"]], _TOKENS | language | _MASK,
+    added = [added_token(token) for token in (*_FIRST, *languages)]
+    components = mapped_components(pieces, ids, "<unk>", [*added, _MASK["mask_token"]], _TOKENS | language | _MASK,
                                    *template)
-    components.pieces.extend(found)
+    components.pieces.extend(added)
     return components
 
 

@@ -59,10 +59,10 @@ def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerS
         pieces = parse_model(folder.read_bytes(model, MAX_MODEL))
         check_mapped(pieces, folder.label(model))
         codes = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
-        found = [*(added_token(name) for name in names.values()), *(added_token(code, special=False) for code in codes)]
-        components = mapped_components(pieces, ids, names["unk_token"], found, _TOKENS, "A eos", "A B eos")
+        added = [*(added_token(name) for name in names.values()), *(added_token(code, special=False) for code in codes)]
+        components = mapped_components(pieces, ids, names["unk_token"], added, _TOKENS, "A eos", "A B eos")
         roles = {role.removesuffix("_token"): name for role, name in names.items()}
-        made = document(components, found, roles, vocabulary)
+        made = document(components, added, roles, vocabulary)
     missing = len(components.ids) > len(ids)
     return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing else 0,
                       unknown_id=ids[names["unk_token"]] if missing else 0)

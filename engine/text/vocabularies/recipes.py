@@ -61,10 +61,10 @@ class TokenizerRecipe:
 
     def files(self, present: Sequence[str]) -> list[str] | None:
         """Return the files to read, or None if one is missing."""
-        found = [name for name in self.needs if name in present]
+        present_files = [name for name in self.needs if name in present]
         if self.needs == _SENTENCEPIECE:
-            return found[:1] or None
-        return found if len(found) == len(self.needs) else None
+            return present_files[:1] or None
+        return present_files if len(present_files) == len(self.needs) else None
 
 
 def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
@@ -129,8 +129,8 @@ def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings)
     if len(ids) > MAX_ADDED:
         raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
     model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
-    found = [added_token(text, special=False) for text in ids]
-    return Components(model, ids, None, {"type": "WhitespaceSplit"}, _ESM_TOKENS, "cls A eos", "cls A eos B eos", found)
+    added = [added_token(text, special=False) for text in ids]
+    return Components(model, ids, None, {"type": "WhitespaceSplit"}, _ESM_TOKENS, "cls A eos", "cls A eos B eos", added)
 
 
 def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -171,10 +171,10 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
         if splits_spaces:
             splitter = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, splitter]}
         kinds = dict(zip(pieces.texts, pieces.types, strict=True))
-        found = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
+        added = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
                  if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
         steps = {"type": "Sequence", "normalizers": normalizers(pieces, settings)}
-        return Components(model, ids, steps, splitter, tokens, *template, found, spaces_decoder(adds_space))
+        return Components(model, ids, steps, splitter, tokens, *template, added, spaces_decoder(adds_space))
 
     return TokenizerRecipe(_SENTENCEPIECE, build)
 

@@ -40,11 +40,11 @@ def check_mapped(pieces: Pieces, source: str) -> None:
         raise UnsupportedError(f"{source}: the SentencePiece model has pieces of several words")
 
 
-def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, found: Sequence[Token],
+def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, added: Sequence[Token],
                       tokens: dict[str, Token], single: str, pair: str) -> Components:
     """Return the components of a tokenizer.
 
-    ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. found: the
+    ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. added: the
     tokens that are found in a text before it is split. tokens, single, pair: as in `Components`.
     """
     scores = _scores(pieces)
@@ -57,7 +57,7 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, foun
                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": False, "ignore_merges": False,
                  "vocab": every, "merges": joined_pieces(list(scores), list(scores.values()))}
     else:
-        lowest, whole = min(scores.values()), {token["content"] for token in found}
+        lowest, whole = min(scores.values()), {token["content"] for token in added}
         vocabulary = [(text if text in scores or text in whole else f" {text}", scores.get(text, lowest))
                       for text in listed]  # fmt: skip
         model = {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocabulary, "byte_fallback": False}

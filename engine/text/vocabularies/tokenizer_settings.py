@@ -136,7 +136,7 @@ def plain_tokens(**contents: str) -> dict[str, Token]:
 
 def distinct(tokens: Iterable[Token]) -> list[Token]:
     """Return the first token of each content."""
-    found: dict[str, Token] = {}
+    by_text: dict[str, Token] = {}
     for token in tokens:
-        found.setdefault(token["content"], token)
-    return list(found.values())
+        by_text.setdefault(token["content"], token)
+    return list(by_text.values())

@@ -1,11 +1,11 @@
 /* The search for 4-bit weights of one row; engine/weights/int4.py has the formula and the bytes of a block.
  *
  * For the scales of the row, each group chooses the multiplier, the offset and the codes with the least squared error
- * among several widths: what part of the range of its weights the 16 steps cover, so that weights at the ends may be cut.
- * Then the row chooses the scale of least squares for these codes, and the groups choose again.
+ * among several widths: what part of the range of its weights the 16 steps cover, so that weights at the ends may be
+ * cut. Then the row chooses the scale of least squares for these codes, and the groups choose again.
  *
- * Four groups are searched at a time, one in each lane. No multiplication is fused with an addition, and the compiler may
- * reorder no sum, so the bytes are the same on every CPU.
+ * Four groups are searched at a time, one in each lane. No multiplication is fused with an addition, and the compiler
+ * may reorder no sum, so the bytes are the same on every CPU.
  */
 
 #include <math.h>
@@ -21,11 +21,11 @@ typedef int mask __attribute__((vector_size(16)));
 /* Four groups of a row: what is searched, and the best so far. */
 typedef struct {
     lanes x[GROUP];         /* the weights, divided by the largest of the row */
-    lanes weight[GROUP];    /* how much the squared error of each counts, and their sum */
-    lanes total;
-    lanes low, high;
-    lanes error;
-    lanes m, o, q[GROUP];
+    lanes weight[GROUP];    /* how much the squared error of each counts */
+    lanes total;            /* the sum of `weight` */
+    lanes low, high;        /* the range of x */
+    lanes error;            /* the least weighted sum of squared errors so far, and what gives it: */
+    lanes m, o, q[GROUP];   /* x is about scale m q + offset_scale o: multiplier, offset, and codes 0 to 15 */
 } int4_groups;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -48,21 +48,26 @@ INLINE lanes code_of(lanes x, lanes offset, lanes inverse) {
     return nearest(choose(x < TOP_Q, x, all(TOP_Q)));
 }
 
-/* Try one width, and keep it in the lanes where its error is the least so far. */
+/* Try one width, and keep it in the lanes where its error is the least so far.
+ *
+ * The step follows from the width. A first offset centres the 16 steps on the range. The second is that of least
+ * squares for the codes of the first, sum weight (x - step code) / sum weight; codes and error follow from it. */
 INLINE void try_width(int4_groups *g, float width, float scale, float offset_scale) {
-    lanes q[GROUP], rest, o, offset, error = all(0), sum = all(0);
+    lanes q[GROUP], residual, o, offset, error = all(0), sum = all(0);
     lanes m = nearest(limited((g->high - g->low) * (width / TOP_Q / scale), 1, TOP_M)), step = scale * m;
-    lanes inverse = 1 / step;
-    float wanted = 1 / offset_scale;
+    lanes inverse = 1 / step;       /* of the step */
+    float inverse_offset_scale = 1 / offset_scale;
     mask better;
-    offset = nearest(limited(((g->high + g->low) / 2 - TOP_Q / 2 * step) * wanted, -TOP_OFFSET, TOP_OFFSET)) * offset_scale;
+    lanes centre = (g->high + g->low) / 2;
+    o = nearest(limited((centre - TOP_Q / 2 * step) * inverse_offset_scale, -TOP_OFFSET, TOP_OFFSET));
+    offset = o * offset_scale;
     for (int k = 0; k < GROUP; k++) sum += g->weight[k] * (g->x[k] - step * code_of(g->x[k], offset, inverse));
-    o = nearest(limited(sum / g->total * wanted, -TOP_OFFSET, TOP_OFFSET));
+    o = nearest(limited(sum / g->total * inverse_offset_scale, -TOP_OFFSET, TOP_OFFSET));
     offset = o * offset_scale;
     for (int k = 0; k < GROUP; k++) {
         q[k] = code_of(g->x[k], offset, inverse);
-        rest = step * q[k] + offset - g->x[k];
-        error += g->weight[k] * rest * rest;
+        residual = step * q[k] + offset - g->x[k];
+        error += g->weight[k] * residual * residual;
     }
     better = error < g->error;
     g->error = choose(better, error, g->error);
@@ -71,21 +76,24 @@ INLINE void try_width(int4_groups *g, float width, float scale, float offset_sca
     for (int k = 0; k < GROUP; k++) g->q[k] = choose(better, q[k], g->q[k]);
 }
 
-/* The scale of least squares for the codes of all groups, or the present one where all codes are 0. */
+static const double LEAST_SCALE = 1e-30;
+
+/* The scale of least squares for the codes of all groups, sum weight m q (x - offset_scale o) / sum weight (m q)^2; the
+ * present one where that is not above LEAST_SCALE, as where all codes are 0. */
 static float best_scale(const int4_groups *groups, ptrdiff_t count, float scale, float offset_scale) {
-    double size = 0, found = 0;
+    double numerator = 0, denominator = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
         const int4_groups *g = groups + i;
-        lanes large = all(0), right = all(0);
+        lanes above = all(0), below = all(0);
         for (int k = 0; k < GROUP; k++) {
             lanes code = g->m * g->q[k], weighted = g->weight[k] * code;
-            large += weighted * code;
-            right += weighted * (g->x[k] - g->o * offset_scale);
+            above += weighted * (g->x[k] - g->o * offset_scale);
+            below += weighted * code;
         }
-        for (int j = 0; j < LANES; j++) size += large[j], found += right[j];
+        for (int j = 0; j < LANES; j++) numerator += above[j], denominator += below[j];
     }
-    found = size > 0 ? found / size : 0;
-    return found > 1e-30 ? (float)found : scale;
+    if (denominator > 0 && numerator / denominator > LEAST_SCALE) return (float)(numerator / denominator);
+    return scale;
 }
 
 /* Put weight k of group i of a row; a group that the row does not have gets zeros, which count nothing. */

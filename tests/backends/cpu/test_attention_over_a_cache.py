@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ops
-from engine.backends.reference.rounded import cached
+from engine.backends.reference.decoder import cached
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.model.positions import distance_bias

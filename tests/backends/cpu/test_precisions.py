@@ -8,7 +8,6 @@ import pytest
 
 from engine.backends import get_backend
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE, WAYS
@@ -29,6 +28,7 @@ from ...tools.plans import (
     plan_module,
     rounds_queries,
 )
+from ...tools.rounded import rounded_plan
 
 tools = pytest.importorskip("tests.backends.kernels.tools", reason="the compiled kernels are not built")
 
@@ -73,7 +73,7 @@ def test_as_defined(name, precision):
         kernels = tools.load(name)
         product = kernels.product(precision)
         exact, defined = results(shape, precision, product.converts, not product.attends_in_float32,
-                                 product.needs_bound, rounds_queries(config, weights, product))
+                                 product.needs_bound, rounds_queries(config, product))
         out = plan_module.CpuPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
         rounding = mean_square(defined - exact)
         assert rounding > 0

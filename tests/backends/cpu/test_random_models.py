@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from engine.backends.batch import Batch
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.rounded import rounded_plan
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
@@ -18,6 +17,7 @@ from engine.programs.observe import Observed
 
 from ...tools.plans import EVERY_PRODUCT, rounds_queries
 from ...tools.random_models import LENGTHS, configs, make_batch, make_weights
+from ...tools.rounded import rounded_plan
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 plan_module = pytest.importorskip("engine.backends.cpu.plan")
@@ -121,7 +121,7 @@ def test_precisions_are_as_defined(config, lengths, seed, which):
         defined = rounded_plan(config, weights, precision, rows=product.converts,
                                attention=not product.attends_in_float32,
                                bounded=product.needs_bound,
-                               queries=rounds_queries(config, weights, product)).forward_unrounded(batch)
+                               queries=rounds_queries(config, product)).forward_unrounded(batch)
         out = plan_of(config, weights, 2, precision, name).forward(batch)
         rounding += np.square(defined - exact).mean()
         error += np.square(out - defined).mean()

@@ -8,7 +8,7 @@ import pytest
 from engine import InputError
 from engine.model.run_config import RunConfig
 from engine.programs import cross_program
-from engine.programs.operations import Buffer, Linear, Part, Store
+from engine.programs.operations import Buffer, Linear, LinearPart, Store
 from engine.programs.program import Program
 
 from ...tools.decoders import DECODERS, make_weights, sources
@@ -97,7 +97,7 @@ def test_a_source_without_vectors_is_refused():
 
 def test_heads_that_are_not_all_results_are_refused():
     product = isa.load("baseline").product("float32")
-    heads = Linear("x", (Part("w", None, "k", 8, 2),))
+    heads = Linear("x", (LinearPart("w", None, "k", 8, 2),))
     packer = lowering.Packer(product, {"w": np.ones((8, 8), np.float32)})
     for operations in ((heads, Store("k"), Store("x", array=1)), (heads, Store("k", array=1))):
         with pytest.raises(ValueError, match="are not all results"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.backends.cpu.lowering import lower
 from engine.base.errors import Cancelled
 from engine.base.stop import Stop
-from engine.programs.operations import Buffer, Linear, Norm, Part, Pick, Store
+from engine.programs.operations import Buffer, Linear, LinearPart, Norm, Pick, Store
 from engine.programs.program import Program
 
 from .tools import assert_as_good, available, load
@@ -136,15 +136,15 @@ def test_results_of_other_sizes_are_refused():
 
 @pytest.mark.parametrize("operations", [
     (Store("p"),),
-    (Linear("p", (Part("w", None, "y", 8),)), Store("y")),
-    (Linear("p", (Part("w", None, "y", 8),), activation="relu"), Store("y", top=True)),
-    (Norm("p", "z", "n", None, 1e-5), Linear("z", (Part("w", None, "y", 8),)), Store("y", top=True)),
+    (Linear("p", (LinearPart("w", None, "y", 8),)), Store("y")),
+    (Linear("p", (LinearPart("w", None, "y", 8),), activation="relu"), Store("y", top=True)),
+    (Norm("p", "z", "n", None, 1e-5), Linear("z", (LinearPart("w", None, "y", 8),)), Store("y", top=True)),
 ])  # fmt: skip
 def test_other_operations_on_picked_rows_are_refused(operations):
     vocabulary = Vocabulary(load("baseline"), "float32", 4, 30, 16)
     x = (("x", Buffer(16)),)
     with pytest.raises(ValueError, match="picked rows have one product"):
         lower(Program((Pick("x", "p"), *operations), x), vocabulary.product, vocabulary.packer, 1)
-    for whole in ((Linear("x", (Part("w", None, "y", 8),)), Store("y", top=True)), (Store("x", top=True),)):
+    for whole in ((Linear("x", (LinearPart("w", None, "y", 8),)), Store("y", top=True)), (Store("x", top=True),)):
         with pytest.raises(ValueError, match="only the best numbers of a product of picked rows"):
             lower(Program(whole, x), vocabulary.product, vocabulary.packer, 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.backends.cpu.lowering import lower
 from engine.backends.cpu.packer import Packer
-from engine.programs.operations import Buffer, Linear, Part, Pick, Store
+from engine.programs.operations import Buffer, Linear, LinearPart, Pick, Store
 from engine.programs.program import Program
 
 from .tools import assert_guards, guarded, random_int8, round_up
@@ -45,7 +45,7 @@ class Vocabulary:
             weights |= {"w": random_int8(rng, V, D), "w_scale": rng.uniform(0.01, 0.02, V).astype(np.float32)}
         self.V, self.D, self.product = V, D, kernels.product(precision)
         self.x = rng.standard_normal((M, D), np.float32)
-        linear = Linear("p", (Part("w", "b", "y", V),), scale=scale)
+        linear = Linear("p", (LinearPart("w", "b", "y", V),), scale=scale)
         self.program = Program((Pick("x", "p"), linear, Store("y", top=True)), (("x", Buffer(D)),))
         self.packer = Packer(self.product, weights)
         self.map = self.packer.linear(linear, Buffer(D))

@@ -23,6 +23,8 @@ class Report:
     warnings: list[str]
     instructions: Counter
     """Number of SASS instructions by their first word, such as HMMA; empty without nvdisasm."""
+    code: str
+    """The SASS; empty without nvdisasm."""
 
 
 def tool(name: str) -> str | None:
@@ -59,12 +61,14 @@ def _name(arch) -> str:
 
 
 def _report(log: str, binary: Path) -> Report:
+    code = _disassembled(binary)
     return Report(
         registers=_number(r"Used (\d+) registers", log),
         stack=_number(r"(\d+) bytes stack frame", log),
         spills=_number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log),
         warnings=re.findall(r"^.*\bC75\d\d\b.*$|^.*warning.*$", log, re.MULTILINE),
-        instructions=_instructions(binary),
+        instructions=Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_]+)", code, re.MULTILINE)),
+        code=code,
     )
 
 
@@ -73,8 +77,7 @@ def _number(pattern: str, text: str) -> int:
     return max(map(int, re.findall(pattern, text)))
 
 
-def _instructions(binary: Path) -> Counter:
+def _disassembled(binary: Path) -> str:
     if (nvdisasm := tool("nvdisasm")) is None:
-        return Counter()
-    text = subprocess.run([nvdisasm, "-c", binary], check=True, capture_output=True, text=True).stdout
-    return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_]+)", text, re.MULTILINE))
+        return ""
+    return subprocess.run([nvdisasm, "-c", binary], check=True, capture_output=True, text=True).stdout

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.backends.numba_cuda.kernels.attention import FAR, WIDTHS, attention_kernel, tiles
+from engine.backends.numba_cuda.kernels.attention import WIDTHS, attention_kernel, tiles
 from engine.backends.numba_cuda.ptx.emulate import launch
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
@@ -17,33 +17,26 @@ def problem(lengths, d, H, G, seed=0):
     return to_bfloat16(qkv), cu_seqlens
 
 
-def run(qkv, cu_seqlens, d, H, rows=64, left=FAR, right=FAR, bias=None, scale=None, late=True):
+def run(qkv, cu_seqlens, d, H, rows=64, scale=None, late=True):
     """Return the kernel's output as float32 [N, H, d]."""
-    kernel = attention_kernel(d, rows, band=(left, right) != (FAR, FAR) or bias is not None, bias=bias is not None)
     out = np.full((len(qkv), H * d), 0x7FFF, np.uint16)
     work = tiles(cu_seqlens, rows)
-    launch(kernel, (len(work), H), qkv, out, cu_seqlens, work, np.float32(scale or d**-0.5), left, right,
-           np.zeros((H, 1), np.float32) if bias is None else bias, late=late)
+    launch(attention_kernel(d, rows), (len(work), H), qkv, out, cu_seqlens, work, np.float32(scale or d**-0.5),
+           late=late)
     return from_bfloat16(out).reshape(-1, H, d)
 
 
-def definition(qkv, cu_seqlens, d, H, left=FAR, right=FAR, bias=None):
+def definition(qkv, cu_seqlens, d, H):
     """Compute the same in float64, sequence by sequence."""
     x = from_bfloat16(qkv).astype(np.float64).reshape(len(qkv), -1, d)
     G = (x.shape[1] - H) // 2
     result = np.zeros((len(x), H, d))
     for begin, end in pairwise(cu_seqlens):
-        distance = np.arange(end - begin) - np.arange(end - begin)[:, None]
         for h in range(H):
             k, v = x[begin:end, H + h // (H // G)], x[begin:end, H + G + h // (H // G)]
             scores = x[begin:end, h] @ k.T * d**-0.5
-            if bias is not None:
-                R = bias.shape[1] // 2 + 1
-                scores += bias[h, np.clip(distance, 1 - R, R - 1) + R - 1]
-            scores = np.where((distance >= -left) & (distance <= right), scores, -np.inf)
-            weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), -1e300))
-            total = weights.sum(axis=1, keepdims=True)
-            result[begin:end, h] = weights / np.where(total == 0, 1, total) @ v
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            result[begin:end, h] = weights / weights.sum(axis=1, keepdims=True) @ v
     return result
 
 
@@ -69,32 +62,6 @@ def test_attention(d, rows, lengths, heads):
 def test_copies_may_land_at_once(d):
     qkv, cu_seqlens = problem([70], d, 1, 1)
     np.testing.assert_array_equal(run(qkv, cu_seqlens, d, 1, late=False), run(qkv, cu_seqlens, d, 1))
-
-
-@pytest.mark.parametrize(("left", "right", "length"), [
-    (FAR, 0, 130),     # causal
-    (10, FAR, 130),    # keys hidden in the blocks that queries begin with, in no other
-    (3, 2, 200),       # a window within which blocks of keys are left out, at both ends
-    (70, -65, 140),    # keys behind each query alone: the first 65 queries see none
-])
-def test_band(left, right, length):
-    qkv, cu_seqlens = problem([length], 32, 1, 1)
-    got = run(qkv, cu_seqlens, 32, 1, left=left, right=right)
-    check(got, definition(qkv, cu_seqlens, 32, 1, left, right))
-    assert not got[:max(0, -right)].any()
-
-
-@pytest.mark.parametrize("rows", [64, 128])
-def test_bias_by_distance(rows):
-    qkv, cu_seqlens = problem([90, 20], 32, 2, 1)
-    bias = np.random.default_rng(1).standard_normal((2, 2 * 40 - 1)).astype(np.float32)  # shorter than the distances
-    bias[1, 50] = -np.inf
-    check(run(qkv, cu_seqlens, 32, 2, rows, right=60, bias=bias), definition(qkv, cu_seqlens, 32, 2, FAR, 60, bias))
-
-
-def test_rows_that_see_nothing_are_zeros():
-    qkv, cu_seqlens = problem([5], 32, 1, 1)
-    assert not run(qkv, cu_seqlens, 32, 1, bias=np.full((1, 1), -np.inf, np.float32)).any()
 
 
 def test_bits_depend_on_the_sequence_alone():

@@ -7,7 +7,7 @@ from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base, store_global
 from engine.backends.numba_cuda.ptx.emulate import EmulationError, launch
 from engine.backends.numba_cuda.ptx.mma import ldmatrix, ldmatrix_transposed, mma, swizzle
-from engine.backends.numba_cuda.ptx.warp import pack_bf16, round_bf16, shuffle_xor, sync_warp, widen_bf16
+from engine.backends.numba_cuda.ptx.warp import pack_bf16, round_bf16, shuffle_xor, sync_warp
 from engine.backends.numba_cuda.toolchain import cuda, types
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
@@ -82,22 +82,19 @@ def test_eight_swizzled_rows_fall_on_all_banks(pitch):
         assert [16 * place // pitch for place in places] == list(range(8, 16))  # each stays in its row
 
 
-def convert(x, rounded, packed, wide):
+def convert(x, rounded, packed):
     lane = cuda.threadIdx.x
     rounded[lane] = round_bf16(x[lane])
     packed[lane] = pack_bf16(x[lane], shuffle_xor(x[lane], 5))
-    wide[lane] = widen_bf16(rounded[lane])
 
 
 def test_conversions_and_shuffle():
     x = RNG.standard_normal(32, np.float32)
     x[:3] = 1 + 2**-8, 1 + 3 * 2**-8, -np.inf  # two ties, to even: down and up
-    rounded, packed, wide = np.zeros(32, np.uint16), np.zeros(32, np.uint32), np.zeros(32, np.float32)
-    f32 = types.float32[::1]
-    launch(kernel(convert, f32, types.uint16[::1], types.uint32[::1], f32), 1, x, rounded, packed, wide)
+    rounded, packed = np.zeros(32, np.uint16), np.zeros(32, np.uint32)
+    launch(kernel(convert, types.float32[::1], types.uint16[::1], types.uint32[::1]), 1, x, rounded, packed)
     assert rounded[:3].tolist() == [0x3F80, 0x3F82, 0xFF80]
     np.testing.assert_array_equal(rounded[3:], to_bfloat16(x[3:]))
-    np.testing.assert_array_equal(wide, from_bfloat16(rounded))
     np.testing.assert_array_equal(packed & 0xFFFF, rounded)
     np.testing.assert_array_equal(packed >> 16, rounded[np.arange(32) ^ 5])
 
@@ -105,7 +102,7 @@ def test_conversions_and_shuffle():
 @pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make test-cuda")
 @pytest.mark.parametrize("made", [
     LOAD, kernel(multiply, types.uint32[:, ::1], types.uint32[:, ::1], types.float32[:, ::1]),
-    kernel(convert, types.float32[::1], types.uint16[::1], types.uint32[::1], types.float32[::1])],
+    kernel(convert, types.float32[::1], types.uint16[::1], types.uint32[::1])],
     ids=lambda made: made.name)
 def test_ptxas_takes_what_is_emulated_here(made, tmp_path):
     assert assembled(made, made.arch, tmp_path).warnings == []

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from engine.backends.batch import Batch
-from engine.backends.numba_cuda.emulated import EmulatedDevice
 from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
+from engine.backends.numba_cuda.kernels.linear_hopper import ALTERNATE, LARGE
+from engine.backends.numba_cuda.kernels.linear_hopper import SMALL as SMALL_TILE
 from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
 from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.numba_cuda.products import hopper_tile
 from engine.backends.numba_cuda.ptx.emulate import EmulationError
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
 from engine.backends.numba_cuda.support import RUNS, check
@@ -21,7 +23,6 @@ from engine.backends.numba_cuda.workspace import Workspace
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.ops import ReferenceOps
 from engine.backends.reference.plan import ReferencePlan
-from engine.backends.reference.rounded import bfloat16
 from engine.base.errors import InputError, UnsupportedError
 from engine.encoding.pooling import pool
 from engine.families import FAMILIES, get_family
@@ -34,8 +35,10 @@ from engine.programs.program import Program
 from engine.weights.parameters import expected_shapes
 
 from ...families.cases import CASES, TYPES
+from ...tools.emulated_device import EmulatedDevice
 from ...tools.encoders import engine_of
 from ...tools.paths import ENCODERS
+from ...tools.rounded import bfloat16
 from ...tools.tiny_models import CONFIGS, D, random_model
 from ...tools.tiny_text import tiny_text
 
@@ -170,6 +173,14 @@ def test_the_emulated_device_takes_no_launch_that_a_gpu_would_not(grid, argument
              "eps": np.float32(1), "out32": np.zeros((2, 8), np.float32), "out16": np.zeros((2, 8), np.uint16)}
     with pytest.raises(EmulationError, match=told):
         EmulatedDevice().launch(layer_norm_kernel(8), grid, *(given | arguments).values())
+
+
+@pytest.mark.parametrize(("N", "M", "activation", "tile"), [
+    (16_384, 768, None, ALTERNATE), (16_384, 768, "gelu", LARGE), (512, 3072, "gelu", ALTERNATE),
+    (512, 768, None, SMALL_TILE),
+])
+def test_the_tile_of_a_linear_map_on_hopper(N, M, activation, tile):
+    assert hopper_tile(N, M, 132, activation) is tile
 
 
 def test_activations():

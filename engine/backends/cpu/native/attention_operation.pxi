@@ -56,7 +56,8 @@ cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
     cdef Py_ssize_t shares = (a.T + a.share - 1) // a.share, items = a.B * a.H * shares, item = take_next(&a.next), head
     while item < items:
         head = item // shares
-        attend_item(a, head // a.H, head % a.H, (shares - 1 - item % shares) * a.share, a.scratch + rank * a.scratch_size)
+        attend_item(a, head // a.H, head % a.H, (shares - 1 - item % shares) * a.share,
+                    a.scratch + rank * a.scratch_size)
         item = take_next(&a.next)
 
 

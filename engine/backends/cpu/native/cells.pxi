@@ -20,7 +20,7 @@ cdef extern from *:
         return most / 127;
     }
     static inline int8_t engine_int8(float x, float inverse) {
-        float y = rintf(x * inverse);       /* NaN, of a row that has NaN or is infinite, becomes 0: its scale says so */
+        float y = rintf(x * inverse);       /* NaN, of a row with NaN or infinity, becomes 0: its scale says so */
         return y == y ? (int8_t)(y < -127 ? -127 : y > 127 ? 127 : y) : 0;
     }
     """
@@ -74,8 +74,8 @@ cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, c
 
 cdef void copy_tokens(int storage, Py_ssize_t d, Py_ssize_t width, const char* source, char* keys, Py_ssize_t values,
                       Py_ssize_t count) noexcept nogil:
-    # Copy the first `count` tokens of a cell. Other threads may write others into both cells. values: bytes from the keys of
-    # a cell to its values.
+    # Copy the first `count` tokens of a cell. Other threads may write others into both cells. values: bytes from the
+    # keys of a cell to its values.
     cdef Py_ssize_t unit = 1 if storage == <int>INT8 else 4, lines = (d + 1) // 2 if storage == <int>BFLOAT16 else d, i
     cdef Py_ssize_t numbers = 2 if storage == <int>BFLOAT16 else unit
     for i in range(lines):

@@ -1,8 +1,8 @@
 # The largest number of each column of a product, for several arrays of rows: the texts of SPLADE, or the documents of
 # MaxSim. Neither the results of all rows nor a copy of the rows is ever made.
 #
-# Threads share the panels if there are enough of them, so that one core alone reads each weight; otherwise they share the
-# rows. A maximum does not depend on the order, so the division does not change a bit.
+# Threads share the panels if there are enough of them, so that one core alone reads each weight; otherwise they share
+# the rows. A maximum does not depend on the order, so the division does not change a bit.
 
 cdef enum:
     MAXIMA_ROWS = 512           # rows that a thread multiplies by all of its panels before it goes on
@@ -44,8 +44,8 @@ cdef void maxima_of_rows(const MaximaJob* m, Py_ssize_t part, Py_ssize_t row, Py
     while row < end:
         stop = min(end, m.starts[part + 1])
         if row < stop:
-            m.table.column_maxima(m.y, m.rows[part] + (row - m.starts[part]) * m.stride[part], m.stride[part], stop - row,
-                                  m.out + part * m.out_stride, panel, last,
+            m.table.column_maxima(m.y, m.rows[part] + (row - m.starts[part]) * m.stride[part], m.stride[part],
+                                  stop - row, m.out + part * m.out_stride, panel, last,
                                   m.rows[part + 1] if part + 1 < m.parts else NULL)
         row = stop
         part += 1

@@ -15,8 +15,8 @@ def padded_stride(Py_ssize_t width):
 
 
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
-    # Return the numbers from one row of operands to the next, with what is beside them: whole lines in strips, otherwise
-    # an odd number of lines.
+    # Return the numbers from one row of operands to the next, with what is beside them: whole lines in strips,
+    # otherwise an odd number of lines.
     cdef Py_ssize_t step = product.depth_step
     if product.beside or product.strip > 1:     # a step of strips is a line
         width = (width + step - 1) // step * step
@@ -50,7 +50,7 @@ cdef class Executor:
     cdef Py_ssize_t capacity
     cdef object allocate
     cdef list keep
-    cdef float[::1] workspace       # the buffers of tokens, what each thread gathers of keys and values, the picked rows
+    cdef float[::1] workspace       # the buffers of tokens, the keys and values of each thread, the picked rows
     cdef bint picks                 # whether there is a PICK
     cdef object stop                # None, or when the pass has to stop
     cdef object error               # why the last pass was stopped
@@ -98,14 +98,15 @@ cdef class Executor:
         """out = the sum of the tables' rows; each table may be None."""
         cdef Instruction* op = self.append(EMBED, needs_barrier, -1, out, (word, position, token_type))
         op.width = width
-        op.embedding.word, op.embedding.position, op.embedding.type = table_of(word), table_of(position), table_of(token_type)
+        op.embedding.word, op.embedding.position = table_of(word), table_of(position)
+        op.embedding.type = table_of(token_type)
 
     def norm(self, int x, int out, NormWeights weights, *, int residual, int operands, bint rms, bint stored,
              bint needs_barrier):
-        """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`.
+        """out = the norm of x, plus the buffer `residual` unless it is -1; stored: the norm of the caller's array.
 
-        The result is converted to the buffer `operands`, too, unless it is -1. If x has heads, those of a row are normed
-        together, in place.
+        The result is converted to the buffer `operands`, too, unless it is -1. If x has heads, those of a row are
+        normed together, in place.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(NORM, needs_barrier, x, out, weights)
@@ -125,8 +126,8 @@ cdef class Executor:
                  Py_ssize_t first_hidden=0, Py_ssize_t last_hidden=0, bint needs_barrier):
         """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`.
 
-        x: a buffer of operands, if the product converts. The result goes to the buffer `operands` alone, unless it is -1.
-        approximate: whether the result is only read to be converted. first_hidden, last_hidden: see Instruction.
+        x: a buffer of operands, if the product converts. The result goes to the buffer `operands` alone, unless it is
+        -1. approximate: whether the result is only read to be converted. first_hidden, last_hidden: see Instruction.
         """
         cdef Instruction* op = self.append(MULTIPLY, needs_barrier, x, out, map)
         op.linear, op.residual, op.operands, op.approximate, op.gated = map.y, residual, operands, approximate, gated
@@ -139,7 +140,7 @@ cdef class Executor:
 
     def heads(self, int x, NormWeights norm, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d,
               bint interleaved, *, bint needs_barrier):
-        """Norm each head of x and rotate it by its position, in place; cos, sin [positions, width/2]; None for neither."""
+        """Norm each head of x and rotate it by its position, in place; cos, sin [positions, width/2] or None."""
         cdef Instruction* op = self.append(HEADS, needs_barrier, x, x, (norm, cos, sin))
         if norm is not None:
             op.norm = norm.norm
@@ -153,8 +154,8 @@ cdef class Executor:
         """out = attention of the heads of q over those of k and v, inside the band (low, high).
 
         softcap: of the scores; 0 for none.
-        bias: None, or [H, 2n - 1] as `engine.model.positions.distance_bias` makes it; then no sequence has more than n tokens.
-        relative: of all heads, or None.
+        bias: None, or [H, 2n - 1] as `engine.model.positions.distance_bias` makes it; then no sequence has more than n
+        tokens. relative: of all heads, or None.
         observed: a row for each `ObservedHead`. longest: the tokens of the longest sequence.
         """
         cdef Machine* m = &self.machine
@@ -177,13 +178,14 @@ cdef class Executor:
             if m.buffers[q].bfloat16:
                 m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
 
-    def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
-                     float scale, float softcap, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, int storage, *,
-                     bint needs_barrier):
+    def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads,
+                     Py_ssize_t d, float scale, float softcap, Py_ssize_t low, Py_ssize_t high,
+                     const float[:, ::1] bias, int storage, *, bint needs_barrier):
         """out = attention of the heads of q over the keys of the cache (source 1), or of the encoder (source 2).
 
         k and v are the buffers that go to the cache, -1 for cross-attention. layer: counts the layers of the cache, or
-        of the keys and values for cross-attention. softcap, bias: as in `attend`. storage: of the cells, the index of a precision.
+        of the keys and values for cross-attention. softcap, bias: as in `attend`. storage: the cells', as an index of
+        a precision.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, bias)
@@ -203,7 +205,7 @@ cdef class Executor:
         op.width, op.array = width, array
 
     def pick(self, int x, int out, Py_ssize_t width, *, bint needs_barrier):
-        """out = the rows of x that the caller picks; later instructions run for these rows, and `out` is one of theirs."""
+        """out = the rows of x that the caller picks; later instructions, and the buffer `out`, have these rows."""
         self.append(PICK, needs_barrier, x, out, None).width = width
         self.picks = True
 
@@ -213,7 +215,7 @@ cdef class Executor:
         op.width, op.scale = width, factor
 
     def logits(self, int x, PackedLinear map, Py_ssize_t width, *, bint needs_barrier):
-        """Give the caller the map of the picked rows x, of which the first `width` columns are tokens; see logits.pxi."""
+        """Give the caller the map of the picked rows x, whose first `width` columns are tokens; see logits.pxi."""
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(LOGITS, needs_barrier, x, -1, map)
         op.linear, op.width = map.y, width
@@ -222,21 +224,22 @@ cdef class Executor:
     def start(self):
         """Allocate each thread's own memory; instructions are complete."""
         cdef Machine* m = &self.machine
-        cdef Private* own
+        cdef Private* private
         cdef int rank
         cdef Py_ssize_t each = self.private_floats()
         cdef float[::1] memory = self.allocate(each * self.threads)
         self.keep.append(memory)
         for rank in range(self.threads):
-            own = &self.privates[rank]
-            own.rows = &memory[rank * each]
-            own.scratch = own.rows + m.product.block * m.block_floats
-            own.sums = own.scratch + m.scratch_floats
-            own.panel = own.sums + m.product.block * m.sums_columns
+            private = &self.privates[rank]
+            private.rows = &memory[rank * each]
+            private.scratch = private.rows + m.product.block * m.block_floats
+            private.sums = private.scratch + m.scratch_floats
+            private.panel = private.sums + m.product.block * m.sums_columns
 
     cdef Py_ssize_t panel_floats(self) noexcept:
         # Return the floats of a thread for the panel of a gated product, and for the sums between parts of the depth.
-        return self.machine.product.block * ((self.machine.kernels.NR if self.machine.gated else 0) + self.machine.sums_columns)
+        cdef Machine* m = &self.machine
+        return m.product.block * ((m.kernels.NR if m.gated else 0) + m.sums_columns)
 
     cdef Py_ssize_t private_floats(self) noexcept:
         # Return the floats of a thread's own memory, an odd number of cache lines.
@@ -245,7 +248,8 @@ cdef class Executor:
 
     def workspace_bytes(self, Py_ssize_t tokens, Py_ssize_t picked=0):
         """Return the bytes of workspace with `tokens` tokens in flight, and with this many picked rows."""
-        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats + self.head_floats(picked))
+        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats
+                    + self.head_floats(picked))
 
     cdef Py_ssize_t whole_strips(self, Py_ssize_t rows) noexcept:
         # Return rows rounded up to the strips in which operands lie.
@@ -260,23 +264,26 @@ cdef class Executor:
                 list arrays, const long long[::1] weight_offsets=None, stop=None, state=None,
                 const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None,
                 const long long[::1] keys=None):
-        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
+        """Run all groups.
 
+        sequences: (its first token in the batch, T, its first row in the group) each, in the groups' order. groups:
+        (sequences, tokens) each. bundles: whether a thread computes whole groups by itself (schedule.pxi), in place of
+        all threads one group after the other.
         arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
-        weight_offsets: for each sequence, the place of its first attention weight in a flat array that holds the [T,T] of
-        all sequences; None if no weights are asked for.
+        weight_offsets: for each sequence, the place of its first attention weight in a flat array that holds the [T,T]
+        of all sequences; None if no weights are asked for.
         Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
         stop: None, or a `Stop`, which is checked during the pass.
-        state: what a decoder keeps: (addresses of cells, bytes from the keys of a cell to its values, and for each sequence,
-        in the order of `sequences`, (the place of its first cell, past, its Sequence.shared_cell, address of the list of the
-        cells of its source, S, bytes from keys to values of the source)), or None.
-        picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the first
-        of them lies among the picked rows). The result, [W, columns of the packed map], has all logits of the first W
-        picked rows; `arrays` is empty if there are none.
-        best: None if these are all picked rows, or (values [C,k], ids [C,k], log_sum_exp [C]) of the C other ones: the k
-        largest logits of each row, the largest first, and among equals the one with the lowest id; and the logarithm of
-        the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has the log_sum_exp
-        NaN. Where fewer than k can be chosen, values are -inf and ids -1.
+        state: what a decoder keeps: (addresses of cells, bytes from the keys of a cell to its values, and for each
+        sequence, in the order of `sequences`, (the place of its first cell, past, its Sequence.shared_cell, address of
+        the list of the cells of its source, S, bytes from keys to values of the source)), or None.
+        picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the
+        first of them lies among the picked rows). The result, [W, columns of the packed map], has all logits of the
+        first W picked rows; `arrays` is empty if there are none.
+        best: None if these are all picked rows, or (values [C,k], ids [C,k], log_sum_exp [C]) of the C other ones: the
+        k largest logits of each row, the largest first, and among equals the one with the lowest id; and the logarithm
+        of the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has the
+        log_sum_exp NaN. Where fewer than k can be chosen, values are -inf and ids -1.
         keys: for each sequence, how many of its first tokens are read, at least 1; None for all.
         results: for each group, the address of the memory of the buffers that are kept for all its tokens, in place of
         the workspace: a program leaves results there.
@@ -305,11 +312,13 @@ cdef class Executor:
                 flat = arrays[i].reshape(-1)
                 job.arrays[i] = &flat[0]
             for i in range(len(sequences)):
-                all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
+                all_sequences[i].source, all_sequences[i].T = sequences[i, 0], sequences[i, 1]
+                all_sequences[i].row = sequences[i, 2]
                 all_sequences[i].keys = keys[i] if keys is not None else sequences[i, 1]
                 all_sequences[i].weight_offset = weight_offsets[i] if weight_offsets is not None else 0
             for i in range(job.count):
-                job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + rows, groups[i, 0], groups[i, 1]
+                job.groups[i].sequences = all_sequences + rows
+                job.groups[i].count, job.groups[i].N = groups[i, 0], groups[i, 1]
                 job.groups[i].rows = <float*>results[i] if results is not None else NULL
                 rows += groups[i, 0]
                 most = max(most, groups[i, 1])
@@ -337,19 +346,21 @@ cdef class Executor:
             return 0
         cells, job.run, kept = state
         for i in range(count):
-            sequences[i].cells, sequences[i].past, sequences[i].shared_cell = &cells[kept[i, 0]], kept[i, 1], <size_t>kept[i, 2]
+            sequences[i].cells, sequences[i].past = &cells[kept[i, 0]], kept[i, 1]
+            sequences[i].shared_cell = <size_t>kept[i, 2]
             sequences[i].cross, sequences[i].S = <const size_t*><size_t>kept[i, 3], kept[i, 4]
             sequences[i].cross_run = kept[i, 5]
         for i in range(job.count):
             sums = place_sums(&self.machine, job.groups[i].sequences, job.groups[i].count, &done)
-            job.sums_share, job.done_share = max(job.sums_share, row_stride(sums) if sums else 0), max(job.done_share, done)
+            job.sums_share = max(job.sums_share, row_stride(sums) if sums else 0)
+            job.done_share = max(job.done_share, done)
         job.done = <Py_ssize_t*>calloc(1 + job.done_share * (self.threads if job.bundles else 1), sizeof(Py_ssize_t))
         if job.done == NULL:
             raise MemoryError(f"no memory to count the ranges of {count} sequences")
         return 0
 
-    cdef object pick_for(self, Job* job, Sequence* sequences, Py_ssize_t count, const long long[:, ::1] picked, list arrays,
-                         best):
+    cdef object pick_for(self, Job* job, Sequence* sequences, Py_ssize_t count, const long long[:, ::1] picked,
+                         list arrays, best):
         # Note which rows are picked and where the results go; return what has to live as long as the pass.
         cdef const Instruction* op = &self.machine.code[self.machine.count - 1]
         cdef Py_ssize_t i, k, chosen, parts = parts_of(op.width)

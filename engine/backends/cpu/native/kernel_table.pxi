@@ -22,12 +22,12 @@ codes over its range, to which the zeros of the padding belong."""
 
 
 def product_name(str precision, bint decodes, bint portable=False):
-    """Return the name of the product for linear maps of a precision, of a decoder or not, with portable arithmetic or not.
+    """Return the name of the product for linear maps of a precision; whether of a decoder, in portable arithmetic.
 
-    Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers, and
-    with one range of 256 codes a row the error of codes would exceed that of weights. The scales of q8_0 lie inside the
-    depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32. Portable
-    arithmetic multiplies floats by FMAs alone, also weights in bfloat16. Integers are exact on every CPU.
+    Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers,
+    and with one range of 256 codes a row the error of codes would exceed that of weights. The scales of q8_0 lie inside
+    the depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32.
+    Portable arithmetic multiplies floats by FMAs alone, also weights in bfloat16. Integers are exact on every CPU.
     """
     if FORMATS[precision].rounds_blocks:
         return "codes"
@@ -68,7 +68,8 @@ cdef class Kernels:
     def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
         """out [M,D] = LayerNorm(x [M,D]); out may be x."""
         with nogil:
-            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4, x.shape[0])
+            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4,
+                                  x.shape[0])
 
     def activate(self, int activation, float[:, :] x):
         """x [M,N] = activation(x), in place."""
@@ -98,9 +99,9 @@ cdef class Kernels:
         with nogil:
             self.table.weigh(&call, rows, stride, nats, &scratch[0])
 
-    def cached_attention(self, const float[:, :, :] q, const size_t[::1] cells, Py_ssize_t keys, Py_ssize_t values, int storage,
-                         float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch, Py_ssize_t low=-2**40,
-                         Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None,
+    def cached_attention(self, const float[:, :, :] q, const size_t[::1] cells, Py_ssize_t keys, Py_ssize_t values,
+                         int storage, float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch,
+                         Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None,
                          float[:, :, ::1] sums=None, Py_ssize_t range=0):
         """out [T,heads,e] from q [T,heads,d] and S keys in cells at these addresses; see CachedAttention in table.pxd.
 
@@ -131,23 +132,26 @@ cdef class Kernels:
         """Floats of scratch that cached attention needs."""
         return self.table.cached_attention_scratch(d, e)
 
-    def choose(self, const float[:, :] logits, Py_ssize_t id, float[:, ::1] values, int[:, ::1] ids, float[:, :] sums=None):
-        """Update values and ids [M,k] with logits [M,n], whose first column has this id; sums [M,2] are maxima and sums."""
+    def choose(self, const float[:, :] logits, Py_ssize_t id, float[:, ::1] values, int[:, ::1] ids,
+               float[:, :] sums=None):
+        """Update values and ids [M,k] with logits [M,n], of tokens from `id` on; sums [M,2]: maxima and sums."""
         cdef Best best
         best.values, best.ids, best.k = &values[0, 0], &ids[0, 0], <int>values.shape[1]
         cdef float* maximum = &sums[0, 0] if sums is not None else NULL
         cdef float* sum = &sums[0, 1] if sums is not None else NULL
         cdef Py_ssize_t stride = sums.strides[0] // 4 if sums is not None else 0
         with nogil:
-            self.table.choose(&best, &logits[0, 0], logits.strides[0] // 4, logits.shape[0], id, logits.shape[1], maximum,
-                              sum, stride)
+            self.table.choose(&best, &logits[0, 0], logits.strides[0] // 4, logits.shape[0], id, logits.shape[1],
+                              maximum, sum, stride)
 
     def log_sum_exp(self, const float[:, ::1] maximum, const float[:, ::1] sum, float[::1] out):
         """out [M] from the maxima and the sums [M,parts] of parts of rows."""
         with nogil:
-            self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1], &out[0])
+            self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1],
+                                   &out[0])
 
-    def column_maxima(self, PackedLinear map, const float[:, :] a, float[::1] maximum, Py_ssize_t panel=0, Py_ssize_t last=-1):
+    def column_maxima(self, PackedLinear map, const float[:, :] a, float[::1] maximum, Py_ssize_t panel=0,
+                      Py_ssize_t last=-1):
         """maximum [N] = the larger of itself and of each column of a w^T + bias, a [M,K]; last: -1 for all panels."""
         cdef Py_ssize_t panels = (map.y.N + self.table.NR - 1) // self.table.NR
         with nogil:
@@ -177,8 +181,9 @@ cdef inline void end_work(const ProductRow* row) noexcept nogil:
 cdef class Product:
     """What the kernels of one instruction set have for linear maps of one precision; see Product in table.pxd.
 
-    portable: compute with the arithmetic that has the same bits on every CPU with fused multiply-adds. Then `row` is a copy
-    of the table's row, with the attention of float32 and no approximation; int8 weights keep the bound that some CPUs need.
+    portable: compute with the arithmetic that has the same bits on every CPU with fused multiply-adds. Then `row` is a
+    copy of the table's row, with the attention of float32 and no approximation; int8 weights keep the bound that some
+    CPUs need.
     """
 
     cdef readonly Kernels kernels
@@ -188,10 +193,11 @@ cdef class Product:
     cdef readonly int depth_step        # the depth of a panel is padded to a multiple of it
     cdef readonly bint needs_bound      # whether int8 weights have to be within the bound of engine.weights.int8_bound
     # The fields of this name in table.pxd:
-    cdef readonly int operand_bytes, strip, block, code_zero, shared, bundle, operands_depth, hidden_columns, fresh_depth
+    cdef readonly int operand_bytes, strip, block, code_zero, shared, bundle
+    cdef readonly int operands_depth, hidden_columns, fresh_depth
     cdef readonly bint approximates
     cdef const ProductRow* row
-    cdef ProductRow own
+    cdef ProductRow copy
 
     def __init__(self, Kernels kernels, str precision, bint decodes=False, bint portable=False, str row=None):
         # row: the name of a product, in place of the one that `product_name` chooses.
@@ -199,11 +205,11 @@ cdef class Product:
         self.kernels, self.precision, self.portable = kernels, precision, portable
         self.row = &kernels.table.products[<int>PRODUCT_PLACES[row or product_name(precision, decodes, portable)]]
         if portable:
-            self.own = self.row[0]
-            self.own.attention, self.own.attention_scratch = float32.attention, float32.attention_scratch
-            self.own.attend_rows, self.own.attend_rows_scratch, self.own.approximates = NULL, NULL, False
-            self.own.bounded = precision == "int8" and not decodes
-            self.row = &self.own
+            self.copy = self.row[0]
+            self.copy.attention, self.copy.attention_scratch = float32.attention, float32.attention_scratch
+            self.copy.attend_rows, self.copy.attend_rows_scratch, self.copy.approximates = NULL, NULL, False
+            self.copy.bounded = precision == "int8" and not decodes
+            self.row = &self.copy
         self.lanes = PORTABLE_LANES if portable and self.row.bounded else kernels.VL
         self.depth_step, self.operand_bytes, self.strip = self.row.depth_step, self.row.operand_bytes, self.row.strip
         self.block, self.shared, self.bundle = self.row.block, self.row.shared, self.row.bundle
@@ -212,7 +218,7 @@ cdef class Product:
         self.needs_bound, self.approximates = self.row.bounded, self.row.approximates
 
     def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
-        """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""
+        """The bytes of the panels of this many columns, in a format that it multiplies, by default its own."""
         cdef Py_ssize_t step = self.row.depth_step
         return columns * self.row_bytes((K + step - 1) // step * step, format)
 
@@ -279,10 +285,11 @@ cdef class Product:
     def multiply(self, PackedLinear map, operands, float[:, :] out, const float[:, :] residual=None,
                  const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0, tuple lines=(0, 0),
                  float[::1] sums=None):
-        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block, lines, sums: see Output in table.pxd.
+        """out [M,N] = activation(operands w^T + bias + residual [M,N]).
 
-        M is the number of rows of out or of operands, whichever has fewer: operands may end in the middle of a strip,
-        and out may have the rows of all blocks.
+        width, block, lines and sums are explained at Output in table.pxd. M is the number of rows of out or of
+        operands, whichever has fewer: operands are filled up to whole strips, and an `out` of blocks, one below the
+        other, has M rows for each of them.
         """
         cdef const unsigned char[:, :] a = operands.view("u1")
         cdef Py_ssize_t M = min(a.shape[0], out.shape[0])
@@ -290,14 +297,15 @@ cdef class Product:
         cdef const RowRange* r = <const RowRange*>&ranges[0, 0] if ranges is not None else NULL
         cdef Output target
         memset(&target, 0, sizeof(target))
-        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        target.data, target.stride = &out[0, 0], out.strides[0] // 4
+        target.width, target.block = width or map.y.N, block
         target.first_line, target.last_line = lines
         if sums is not None:
             target.sums = &sums[0]
         self.multiply_into(&map.y, a, r, M, extra, &target)
 
     def multiply_to_operands(self, PackedLinear map, operands, to, Py_ssize_t M):
-        """As `multiply`, for M rows, but the results become rows of operands of another product; see `operands_depth`."""
+        """As `multiply`, for M rows, but the results become operands of another product; see `operands_depth`."""
         cdef const unsigned char[:, :] a = operands.view("u1")
         cdef unsigned char[:, ::1] rows = to.view("u1")
         cdef Output target

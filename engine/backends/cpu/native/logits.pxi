@@ -1,5 +1,5 @@
-# LOGITS: the product of the picked rows with the vocabulary. The caller gets all logits of the first `written` rows, and
-# of the others the best, and the logarithm of the sum of the exponentials of all.
+# LOGITS: the product of the picked rows with the vocabulary. The caller gets all logits of the first `written` rows,
+# and of the others the best, and the logarithm of the sum of the exponentials of all.
 #
 # Threads share the columns, so that one core alone reads each weight, once for rows of both kinds. A thread multiplies
 # one part of the vocabulary after the other, a few panels of the weights, by all rows. It chooses from the logits of a
@@ -15,8 +15,8 @@ cdef inline Py_ssize_t parts_of(Py_ssize_t V) noexcept nogil:
     return (V + PART - 1) // PART
 
 
-cdef inline void multiply_picked(const Machine* m, const Instruction* op, const Operands* a, Py_ssize_t row, Py_ssize_t M,
-                                 const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+cdef inline void multiply_picked(const Machine* m, const Instruction* op, const Operands* a, Py_ssize_t row,
+                                 Py_ssize_t M, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     # Compute panels [panel, last) for M rows from `row` on, which begins a strip.
     m.product.multiply(&op.linear, a.rows + row * a.stride * m.product.operand_bytes, a.stride,
                        a.ranges + row if a.ranges != NULL else NULL, M, NULL, out, panel, last)
@@ -74,7 +74,7 @@ cdef void merge_best(const Best* best, const Best* other, Py_ssize_t first, Py_s
             insert_best(best.values + row * best.k, best.ids + row * best.k, best.k, other.values[i], other.ids[i])
 
 
-cdef void logits(Job* job, const Instruction* op, const Place* at, Private* own, const Team* team) noexcept nogil:
+cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
     # Compute this thread's share of the parts; then, for its share of the rows, merge the lists and add up the sums.
     cdef const Machine* m = job.machine
     cdef const Choice* c = &job.choice
@@ -93,9 +93,9 @@ cdef void logits(Job* job, const Instruction* op, const Place* at, Private* own,
         best = &c.best[team.rank]
         clear_best(best, chosen)
     for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
-        if stopped(job, own):
+        if stopped(job, private):
             break
-        compute_part(job, op, &a, best, own.scratch, part)
+        compute_part(job, op, &a, best, private.scratch, part)
     if not chosen:
         return
     meet(team)

@@ -20,8 +20,8 @@ cdef enum Kind:
     LOGITS                      # multiplies picked rows; see logits.pxi
 
 cdef struct Buffer:
-    # Rows of numbers, one for each token of a group, or for each row of a thread's block. The picked rows of a pass are a
-    # group of their own, all of whose buffers are kept. Any other operands are those of a block.
+    # Rows of numbers, one for each token of a group, or for each row of a thread's block. The picked rows of a pass are
+    # a group of their own, all of whose buffers are kept. Any other operands are those of a block.
     bint in_pass                # whether its rows are kept for all tokens of the group
     Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
     Py_ssize_t stride           # numbers from one row to the next
@@ -45,14 +45,14 @@ cdef struct Instruction:
     int operands                # NORM, CONVERT, MULTIPLY: the buffer of operands that it writes; -1 for none
     Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
     Py_ssize_t width            # EMBED, STORE, NORM, CONVERT, PICK, SCALE: columns; LOGITS: those that are tokens
-    Norm norm                   # NORM, of all heads together if x has heads; HEADS: of each, with the weight NULL for none
+    Norm norm                   # NORM, of all heads together if x has heads; HEADS: of each; the weight NULL: none
     bint rms
     bint stored                 # NORM: out is the caller's array 0
     int array                   # STORE: the number of the caller's array
     Linear linear               # MULTIPLY, LOGITS
     # MULTIPLY: two GEMMs in a row can run in slices of the hidden columns, which are a buffer of operands between them.
-    # This instruction handles the columns [first_hidden, last_hidden); a last_hidden of 0 means all of them. The schedule
-    # that splits columns between threads runs the first slice as the whole GEMM and skips the others.
+    # This instruction handles the columns [first_hidden, last_hidden); a last_hidden of 0 means all of them. The
+    # schedule that splits columns between threads runs the first slice as the whole GEMM and skips the others.
     Py_ssize_t first_hidden
     Py_ssize_t last_hidden
     bint approximate            # MULTIPLY: only CONVERT reads the result; see Output
@@ -70,7 +70,7 @@ cdef struct Instruction:
     float softcap               # ATTEND: of the scores; 0 for none
     Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
     Py_ssize_t high
-    const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s; NULL: none
+    const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s, if any
     Py_ssize_t bias_stride
     const ObservedHead* observed
     Py_ssize_t observed_count
@@ -86,7 +86,7 @@ cdef struct Sequence:
     Py_ssize_t row              # its first row in its group
     Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
     const size_t* cells         # FROM_CACHE: the addresses of its cells, [past + T over CELL, rounded up]
-    size_t shared_cell          # FROM_CACHE: the cell of other hypotheses that has its last past % CELL tokens; 0: its own has
+    size_t shared_cell          # FROM_CACHE: another sequence's cell with its last past % CELL tokens; 0: none
     const size_t* cross         # FROM_CROSS: the addresses of the cells of its source
     Py_ssize_t S                # FROM_CROSS: tokens of the source
     Py_ssize_t cross_run        # FROM_CROSS: bytes from the keys of a cell to its values
@@ -146,8 +146,8 @@ cdef struct Place:
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Choice:
-    # For the picked rows behind those that are written: the k largest logits of each, and the logarithm of the sum of the
-    # exponentials of all its logits.
+    # For the picked rows behind those that are written: the k largest logits of each, and the logarithm of the sum of
+    # the exponentials of all its logits.
     int k
     Best* best                  # of each thread; those of the first one are the caller's
     float* maximum              # [rows][parts], like sum

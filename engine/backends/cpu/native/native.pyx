@@ -8,7 +8,8 @@ from libc.string cimport memcpy, memset
 from engine.backends.cython_cpu.table cimport (
     BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, DISTANCES, FLOAT32,
     FLOAT32_PRODUCT, FMA_PRODUCT, IDENTITY, INT8, INT8_PRODUCT, INT16_PRODUCT, INT16_VECTORS_PRODUCT, RANGE, Attention,
-    Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange, ScoreMod,
+    Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange,
+    ScoreMod,
 )
 from engine.backends.cython_cpu.table cimport Product as ProductRow
 
@@ -40,19 +41,20 @@ cdef extern from *:
     int inside_a_call
 
 
-FORKED = ("this process was forked by a signal handler inside a call of the engine, whose other threads do not exist in it; "
-          "let the handler set a flag, and fork after the call has returned")
+FORKED = ("this process was forked by a signal handler inside a call of the engine, whose other threads do not exist "
+          "in it; let the handler set a flag, and fork after the call has returned")
 
 
 cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg,
                   Look look=NULL) except -1:
-    # pool_run without the GIL; ECANCELED is no error, because `look` has kept its reason. A signal handler that runs inside
-    # a call and calls the engine again would wait for itself.
+    # pool_run without the GIL; ECANCELED is no error, because `look` has kept its reason. A signal handler that runs
+    # inside a call and calls the engine again would wait for itself.
     global inside_a_call
     cdef int error
     if inside_a_call:
-        raise EngineError("the engine was called from a signal handler that interrupted another call of the same thread; "
-                          "let the handler set a flag, and call the engine after the interrupted call has returned")
+        raise EngineError("the engine was called from a signal handler that interrupted another call of the same "
+                          "thread; let the handler set a flag, and call the engine after the interrupted call has "
+                          "returned")
     inside_a_call = True
     with nogil:
         error = pool_run(threads, work, arg, look)

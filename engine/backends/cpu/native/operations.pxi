@@ -206,15 +206,15 @@ cdef void multiply_rows(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ss
     out.data += first * out.stride
     if p.product.convert != NULL:
         a, stride = p.operands + rank * p.operands_floats, p.operands_stride
-    p.product.multiply(&p.y, a, stride, NULL, last - first, p.residual + first * out.stride if p.residual != NULL else NULL,
-                       &out, panel, last_panel)
+    p.product.multiply(&p.y, a, stride, NULL, last - first,
+                       p.residual + first * out.stride if p.residual != NULL else NULL, &out, panel, last_panel)
 
 
 cdef void convert_block(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     # Convert rows [first, last) to operands in this thread's memory, if the product converts.
     if p.product.convert != NULL:
-        p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K, p.operands + rank * p.operands_floats,
-                          p.operands_stride, 0, NULL)
+        p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K,
+                          p.operands + rank * p.operands_floats, p.operands_stride, 0, NULL)
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
@@ -241,11 +241,12 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
 
 
 def linear(Product product, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
-           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, float[:, ::1] operands=None, int threads=1):
+           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, float[:, ::1] operands=None,
+           int threads=1):
     """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any), by a product of float32.
 
-    P is N padded to a multiple of VL. panels: memory to pack the weights into. operands [threads, n]: memory for the operands
-    of a block of rows, if the product converts.
+    P is N padded to a multiple of VL. panels: memory to pack the weights into. operands [threads, n]: memory for the
+    operands of a block of rows, if the product converts.
     """
     cdef ArrayProduct p
     memset(&p, 0, sizeof(p))

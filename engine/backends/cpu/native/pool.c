@@ -137,7 +137,8 @@ static void give_ticket(worker *to) {
     }
 }
 
-/* Start a thread with a large stack. It blocks every signal, because Python's signal handlers belong to its main thread. */
+/* Start a thread with a large stack. It blocks every signal, because Python's signal handlers belong to its main
+ * thread. */
 static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
     sigset_t all, before;
     sigfillset(&all);

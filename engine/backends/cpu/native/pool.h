@@ -14,10 +14,10 @@ typedef int (*pool_look)(void *arg);
  *
  * A caller with a small stack does not compute itself: a thread that is made for the call takes its place.
  *
- * Return 0 when all have finished, the error of pthread_create where a call needs a thread and gets none, EINVAL for more
- * than POOL_MAX_THREADS, ECANCELED if `look` ended the call before the work began, and ECHILD in a child that was forked
- * inside the work, whose other threads do not exist there: then the results of the work mean nothing. In a forked child the
- * pool starts anew. */
+ * Return 0 when all have finished, the error of pthread_create where a call needs a thread and gets none, EINVAL for
+ * more than POOL_MAX_THREADS, ECANCELED if `look` ended the call before the work began, and ECHILD in a child that was
+ * forked inside the work, whose other threads do not exist there: then the results of the work mean nothing. In a
+ * forked child the pool starts anew. */
 int pool_run(int threads, pool_work work, void *arg, pool_look look);
 
 /* Return whether this process was forked inside the work that the calling thread is doing. */

@@ -27,11 +27,11 @@ cdef extern from *:
     void set(int* flag) noexcept nogil
 
 
-cdef inline bint stopped(Job* job, const Private* own) noexcept nogil:
+cdef inline bint stopped(Job* job, const Private* private) noexcept nogil:
     # Return whether to skip work; threads still go to every barrier. Every 50 ms the caller's thread looks at the
     # clock, and lets Python run signal handlers.
     cdef double now
-    if own == job.privates and not is_set(&job.stop):    # the first reason to stop is the one that is raised
+    if private == job.privates and not is_set(&job.stop):    # the first reason to stop is the one that is raised
         now = monotonic_seconds()
         if now - job.looked >= 0.05:
             job.looked = now
@@ -63,12 +63,12 @@ cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssiz
 cdef inline Operands operands_at(const Machine* m, const Place* at, int buffer) noexcept nogil:
     # Return the operands of a block of rows, or of all picked rows.
     cdef const Buffer* b = &m.buffers[buffer]
-    cdef Operands found
+    cdef Operands operands
     cdef Py_ssize_t rows = at.group.N if b.in_pass else m.product.block
-    found.rows = <char*>((at.group.rows if b.in_pass else at.block.rows) + b.offset * rows)
-    found.stride = b.operands
-    found.ranges = <RowRange*>(found.rows + rows * b.operands * m.product.operand_bytes)
-    return found
+    operands.rows = <char*>((at.group.rows if b.in_pass else at.block.rows) + b.offset * rows)
+    operands.stride = b.operands
+    operands.ranges = <RowRange*>(operands.rows + rows * b.operands * m.product.operand_bytes)
+    return operands
 
 
 # Instructions that work row by row, on rows [first, last) of a group.
@@ -80,7 +80,8 @@ cdef inline bint rows_of(const Sequence* sequence, Py_ssize_t first, Py_ssize_t 
     return begin[0] < end[0]
 
 
-cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
+                     Py_ssize_t last) noexcept nogil:
     # EMBED for rows [first, last), sequence by sequence, because ids and positions lie in the order of the batch.
     cdef Embedding call = op.embedding
     cdef const Sequence* sequence
@@ -95,8 +96,8 @@ cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_
                                       row_at(job.machine, at, op.out, begin), stride)
 
 
-cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, const float* x, Py_ssize_t x_stride, float* out,
-                           Py_ssize_t out_stride, Py_ssize_t M) noexcept nogil:
+cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, const float* x, Py_ssize_t x_stride,
+                           float* out, Py_ssize_t out_stride, Py_ssize_t M) noexcept nogil:
     # Norm M rows by the kind of norm that the instruction names.
     if op.rms:
         kernels.rms_norm(&op.norm, x, x_stride, out, out_stride, M)
@@ -113,7 +114,8 @@ cdef void add_rows(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t o
             out[row * out_stride + i] += x[row * x_stride + i]
 
 
-cdef void norm_block(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void norm_block(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first,
+                     Py_ssize_t last) noexcept nogil:
     # NORM for rows [first, last) between two buffers, with the residual.
     norm_into(m.kernels, op, row_at(m, at, op.x, first), m.buffers[op.x].stride, row_at(m, at, op.out, first),
               m.buffers[op.out].stride, last - first)
@@ -137,14 +139,14 @@ cdef void norm_joint(const Machine* m, const Instruction* op, const Place* at, f
             memcpy(x + h * head, scratch + h * d, d * sizeof(float))
 
 
-cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first,
+cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, const Private* private, Py_ssize_t first,
                     Py_ssize_t last) noexcept nogil:
     # NORM for rows [first, last): in place for heads, to operands, to a buffer, or to the caller's array.
     cdef const Machine* m = job.machine
     cdef const Sequence* sequence
     cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride, next_row
     if m.buffers[op.x].heads:
-        norm_joint(m, op, at, own.scratch, first, last)
+        norm_joint(m, op, at, private.scratch, first, last)
         return
     if op.operands >= 0:
         while first < last:             # rows are converted while they are in the L1 cache
@@ -163,7 +165,8 @@ cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, cons
                       job.arrays[0] + (sequence.source + begin - sequence.row) * op.norm.D, op.norm.D, end - begin)
 
 
-cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
+                     Py_ssize_t last) noexcept nogil:
     # Heads become the columns of a row.
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef Py_ssize_t heads = max(1, b.heads), width = op.width // heads
@@ -178,7 +181,8 @@ cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_
                            row_at(job.machine, at, op.x, row) + h * at.group.N * b.stride, width * sizeof(float))
 
 
-cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
+                    Py_ssize_t last) noexcept nogil:
     # Copy the picked ones of these rows to their places.
     cdef const Buffer* to = &job.machine.buffers[op.out]
     cdef const Sequence* sequence
@@ -189,11 +193,12 @@ cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_s
             continue
         unpicked = sequence.row + sequence.T - sequence.picked      # the first picked row of the group
         for row in range(max(begin, unpicked), end):
-            memcpy(head_row(&job.head, to, 0, sequence.first_picked + row - unpicked), row_at(job.machine, at, op.x, row),
-                   op.width * sizeof(float))
+            memcpy(head_row(&job.head, to, 0, sequence.first_picked + row - unpicked),
+                   row_at(job.machine, at, op.x, row), op.width * sizeof(float))
 
 
-cdef void scale_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void scale_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first,
+                     Py_ssize_t last) noexcept nogil:
     # SCALE for rows [first, last).
     cdef const float* x
     cdef float* out
@@ -209,14 +214,14 @@ cdef void convert_rows(const Machine* m, const Instruction* op, int buffer, cons
     # Convert rows of a buffer to operands.
     cdef Operands to = operands_at(m, at, op.operands)
     cdef Py_ssize_t row = first - at.origin
-    m.product.convert(row_at(m, at, buffer, first), m.buffers[buffer].stride, last - first, op.width, to.rows, to.stride,
-                      row, to.ranges + row)
+    m.product.convert(row_at(m, at, buffer, first), m.buffers[buffer].stride, last - first, op.width, to.rows,
+                      to.stride, row, to.ranges + row)
 
 
 # Instructions that can also be split by panels, by heads or by pieces.
 
 cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
-                          const Private* own, int rank, int size) noexcept nogil:
+                          const Private* private, int rank, int size) noexcept nogil:
     # Compute this thread's share of the panels, for rows [first, last).
     cdef const ProductRow* product = m.product
     cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, width, panel
@@ -224,10 +229,12 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     cdef Py_ssize_t begin = panels * rank // size, end = panels * (rank + 1) // size
     cdef Py_ssize_t of_a_panel = NR // 2 if op.gated else NR        # columns of the result
     cdef const Buffer* target
-    cdef float* scratch = own.panel
+    cdef float* scratch = private.panel
     cdef Operands a, to
     cdef Output out
     memset(&out, 0, sizeof(out))
+    # Two GEMMs in a row may run in parts of the columns between them (Instruction.first_hidden). Where threads divide
+    # the columns, the first part has run the whole GEMM.
     if op.last_hidden and size > 1 and op.first_hidden > 0:
         return
     out.width = op.linear.N
@@ -237,7 +244,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, first), m.buffers[op.x].stride, NULL
     if op.operands >= 0:
         to = operands_at(m, at, op.operands)
-        if op.last_hidden and size == 1:    # each part of the columns takes the place of the first one
+        # One thread alone computes the columns of this part, and each part takes the place of the first one.
+        if op.last_hidden and size == 1:
             begin, end = op.first_hidden // of_a_panel, (op.last_hidden + of_a_panel - 1) // of_a_panel
             to.rows -= op.first_hidden * product.strip * product.operand_bytes
         out.operands, out.operands_stride = to.rows, to.stride
@@ -247,7 +255,7 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         if target.heads:
             out.width, out.block, out.bfloat16 = target.stride, at.group.N * target.stride, target.bfloat16
         if op.last_hidden and size == 1:
-            out.sums, out.first_line = own.sums, op.first_hidden // LINE_OF_HALVES
+            out.sums, out.first_line = private.sums, op.first_hidden // LINE_OF_HALVES
             out.last_line = (op.last_hidden + LINE_OF_HALVES - 1) // LINE_OF_HALVES
     if not op.gated:
         product.multiply(&op.linear, a.rows, a.stride, a.ranges, M, residual, &out, begin, end)
@@ -268,8 +276,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
                             to.stride, 0, NULL)
 
 
-cdef void norm_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
-                     int size) noexcept nogil:
+cdef void norm_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
+                     int rank, int size) noexcept nogil:
     # The norms of this thread's share of the heads, for rows [first, last).
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef Py_ssize_t h
@@ -279,8 +287,8 @@ cdef void norm_heads(const Job* job, const Instruction* op, const Place* at, Py_
         job.machine.kernels.rms_norm(&op.norm, x, b.stride, x, b.stride, last - first)
 
 
-cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
-                       int size) noexcept nogil:
+cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
+                       int rank, int size) noexcept nogil:
     # Rotate this thread's share of the heads, for rows [first, last), in runs of successive positions.
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef const Sequence* sequence
@@ -312,16 +320,21 @@ cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t keys, Py_ssiz
 
 cdef void observe(const Job* job, const Instruction* op, const Attention* call, const Sequence* sequence, Py_ssize_t h,
                   Py_ssize_t first, float* scratch) noexcept nogil:
-    # Write what the caller asked for of head h: the attention weights of the call's queries, of which the first is query
-    # `first` of its sequence, and their entropy.
+    # Write what the caller asked for of head h: the attention weights of the call's queries, of which the first is
+    # query `first` of its sequence, and their entropy.
     cdef const ObservedHead* asked
+    cdef float* weights
+    cdef float* entropy
     cdef Py_ssize_t i
     for i in range(op.observed_count):
         asked = &op.observed[i]
         if asked.head == h:
-            job.machine.kernels.weigh(
-                call, job.arrays[asked.weights] + sequence.weight_offset + first * sequence.T if asked.weights >= 0 else NULL,
-                sequence.T, job.arrays[asked.entropy] + sequence.source + first if asked.entropy >= 0 else NULL, scratch)
+            weights = entropy = NULL
+            if asked.weights >= 0:
+                weights = job.arrays[asked.weights] + sequence.weight_offset + first * sequence.T
+            if asked.entropy >= 0:
+                entropy = job.arrays[asked.entropy] + sequence.source + first
+            job.machine.kernels.weigh(call, weights, sequence.T, entropy, scratch)
 
 
 cdef void widen_rows(const float* x, Py_ssize_t n, float* out) noexcept nogil:
@@ -344,7 +357,7 @@ cdef void observe_bfloat16(const Job* job, const Instruction* op, const Attentio
     observe(job, op, &wide, sequence, h, first, scratch)
 
 
-cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* private, Py_ssize_t piece,
                       Py_ssize_t pieces) noexcept nogil:
     # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs.
     cdef const Machine* m = job.machine
@@ -382,7 +395,7 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
                 relative.queries = op.relative.queries + h * op.relative_head
             first, last = begin * NR, min(end * NR, sequence.T)
             while first < last:
-                if sequence.T > CALL_QUERIES and stopped(job, own):     # shorter sequences take less than a block of rows
+                if sequence.T > CALL_QUERIES and stopped(job, private):     # shorter ones take less than a block
                     return
                 call.T = min(last - first, <Py_ssize_t>CALL_QUERIES)
                 call.query, call.low, call.high = first, first + op.low, first + op.high
@@ -391,12 +404,12 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
                 call.q = head_row(g, q, h, sequence.row + first)
                 call.out = g.rows + out.offset * g.N + (sequence.row + first) * out.stride + h * v.stride
                 if q.bfloat16:
-                    m.product.attend_rows(&call, own.scratch)
+                    m.product.attend_rows(&call, private.scratch)
                 else:
-                    m.product.attention(&call, own.scratch)
+                    m.product.attention(&call, private.scratch)
                 if op.observed_count:
                     if q.bfloat16:
-                        observe_bfloat16(job, op, &call, sequence, h, first, own.scratch)
+                        observe_bfloat16(job, op, &call, sequence, h, first, private.scratch)
                     else:
-                        observe(job, op, &call, sequence, h, first, own.scratch)
+                        observe(job, op, &call, sequence, h, first, private.scratch)
                 first += call.T

@@ -12,17 +12,17 @@
 #
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
 
-cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first, Py_ssize_t last,
-              int rank, int size) noexcept nogil:
+cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* private, Py_ssize_t first,
+              Py_ssize_t last, int rank, int size) noexcept nogil:
     # Run one instruction on rows [first, last), or this thread's share of its panels or heads.
     if op.kind == EMBED:
         embed_rows(job, op, at, first, last)
     elif op.kind == NORM:
-        norm_rows(job, op, at, own, first, last)
+        norm_rows(job, op, at, private, first, last)
     elif op.kind == CONVERT:
         convert_rows(job.machine, op, op.x, at, first, last)
     elif op.kind == MULTIPLY:
-        multiply_panels(job.machine, op, at, first, last, own, rank, size)
+        multiply_panels(job.machine, op, at, first, last, private, rank, size)
     elif op.kind == HEADS:
         if op.norm.weight != NULL:
             norm_heads(job, op, at, first, last, rank, size)
@@ -38,7 +38,8 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
 
 cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py_ssize_t rank, Py_ssize_t i,
                           Py_ssize_t* first, Py_ssize_t* last) noexcept nogil:
-    # Find the rows [first, last) of the i-th block, of at most `block` rows, of a thread's share; return False when there is no i-th block.
+    # Find the rows [first, last) of the i-th block, of at most `block` rows, of a thread's share; return False when
+    # there is no i-th block.
     cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
     cdef Py_ssize_t blocks = (M + block - 1) // block
     if i >= blocks:
@@ -47,49 +48,49 @@ cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py
     return True
 
 
-cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
+cdef void run_segment(Job* job, const Group* g, Private* private, const Team* team, Py_ssize_t begin,
                       Py_ssize_t end) noexcept nogil:
     # Run instructions [begin, end) for blocks of rows: first this thread's own blocks, then blocks that no other thread
     # has begun (work stealing).
-    cdef Private* privates = own - team.rank
+    cdef Private* privates = private - team.rank
     cdef Place at
     cdef Py_ssize_t first = 0, last = 0, turn, rank, i
-    at.group, at.block = g, own
+    at.group, at.block = g, private
     for turn in range(team.size):
         rank = (team.rank + turn) % team.size
         while block_of(g, team, job.machine.product.block, rank, take_next(&privates[rank].begun), &first, &last):
             at.origin = first
             for i in range(begin, end):
-                if stopped(job, own):
+                if stopped(job, private):
                     break
-                run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
+                run(job, &job.machine.code[i], &at, private, first, last, 0, 1)
             if is_set(&job.stop):
                 continue
             if end < job.machine.count and job.machine.code[end].source == FROM_CACHE:
                 keep_rows(job, &job.machine.code[end], g, first, last, 0, job.machine.code[end].key_heads)
 
 
-cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+cdef void run_by_rows(Job* job, const Group* g, Private* private, const Team* team) noexcept nogil:
     # Run all segments for a group; between them the team shares the pieces of an ATTEND.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
     while True:
         while end < m.body and m.code[end].kind != ATTEND:
             end += 1
-        run_segment(job, g, own, team, begin, end)
+        run_segment(job, g, private, team, begin, end)
         meet(team)
-        own.begun = 0               # nobody steals before the team meets again
+        private.begun = 0           # nobody steals before the team meets again
         if end == m.body:
             return
         if team.size == 1:
-            if stopped(job, own):
+            if stopped(job, private):
                 return
-            attend(job, &m.code[end], g, own, 0, 1, True)
+            attend(job, &m.code[end], g, private, 0, 1, True)
         else:
             i = take_next(&job.next)
             while i < pieces:
-                if not stopped(job, own):
-                    attend(job, &m.code[end], g, own, i, pieces, True)
+                if not stopped(job, private):
+                    attend(job, &m.code[end], g, private, i, pieces, True)
                 i = take_next(&job.next)
         meet(team)
         if team.rank == 0 and team.size > 1:
@@ -97,7 +98,7 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         begin = end = end + 1
 
 
-cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+cdef void run_by_columns(Job* job, const Group* g, Private* private, const Team* team) noexcept nogil:
     # Run all instructions for a group of few tokens, whose products the team divides by columns.
     cdef const Machine* m = job.machine
     cdef const Instruction* op
@@ -110,17 +111,18 @@ cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* tea
         if op.needs_barrier:
             meet(team)
         if prompts and op.kind == ATTEND and op.source == FROM_CACHE:
-            keep_rows(job, op, g, 0, g.N, op.key_heads * team.rank // team.size, op.key_heads * (team.rank + 1) // team.size)
+            keep_rows(job, op, g, 0, g.N, op.key_heads * team.rank // team.size,
+                      op.key_heads * (team.rank + 1) // team.size)
             meet(team)
         # One look at the clock for each layer: the pass is short, and a look at each instruction would show.
         if is_set(&job.stop):
             continue
-        if op.kind == ATTEND and not stopped(job, own):
-            attend(job, op, g, own, team.rank, team.size, prompts)
+        if op.kind == ATTEND and not stopped(job, private):
+            attend(job, op, g, private, team.rank, team.size, prompts)
         elif op.kind == MULTIPLY or op.kind == HEADS:
-            run(job, op, &at, own, 0, g.N, team.rank, team.size)
+            run(job, op, &at, private, 0, g.N, team.rank, team.size)
         elif first < last:
-            run(job, op, &at, own, first, last, 0, 1)
+            run(job, op, &at, private, first, last, 0, 1)
 
 
 cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
@@ -152,21 +154,21 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
         meet(&team)
 
 
-cdef void run_head(Job* job, Private* own, const Team* team) noexcept nogil:
+cdef void run_head(Job* job, Private* private, const Team* team) noexcept nogil:
     # Run the instructions behind PICK, once for all picked rows of the pass.
     cdef const Machine* m = job.machine
     cdef const Instruction* op
     cdef Place at
     cdef Py_ssize_t first = job.picked * team.rank // team.size, last = job.picked * (team.rank + 1) // team.size, i
-    at.group, at.block, at.origin = &job.head, own, 0
+    at.group, at.block, at.origin = &job.head, private, 0
     for i in range(m.body, m.count):
         op = &m.code[i]
         if op.needs_barrier:
             meet(team)
         if op.kind == LOGITS:       # threads meet inside of it, also after a stop
-            logits(job, op, &at, own, team)
+            logits(job, op, &at, private, team)
         elif first < last and not is_set(&job.stop):
-            run(job, op, &at, own, first, last, 0, 1)
+            run(job, op, &at, private, first, last, 0, 1)
 
 
 cdef void work(void* arg, int rank, int size) noexcept nogil:

@@ -1,11 +1,11 @@
-# Attention over the keys and values that a decoder keeps from pass to pass: a cache of the tokens of earlier passes, and
-# memories of sources. Both lie in cells (cells.pxi).
+# Attention over the keys and values that a decoder keeps from pass to pass: a cache of the tokens of earlier passes,
+# and memories of sources. Both lie in cells (cells.pxi).
 #
-# New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that the
-# cells round are the same for them as for later steps. A work item is a range of keys of one key head for all queries of
-# few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the last range of a
-# head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives a query the same
-# bits in any division.
+# New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that
+# the cells round are the same for them as for later steps. A work item is a range of keys of one key head for all
+# queries of few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the
+# last range of a head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives
+# a query the same bits in any division.
 
 cdef extern from *:
     """
@@ -19,7 +19,7 @@ cdef enum KeySource:
     FROM_CROSS                  # those for cross-attention, computed once for each source
 
 cdef enum:
-    FEW_ROWS = 16               # up to this many rows of a sequence are always divided by ranges of keys
+    RANGE_ROWS = 16             # up to this many rows of a sequence are always divided by ranges of keys
     SOME_ROWS = 64              # up to this many where the sums of the group's ranges have room
     MOST_SUMS = 1 << 21         # the floats of that room (8 MiB)
     BLOCK_QUERIES = 256         # about how many queries a block of rows has
@@ -37,8 +37,8 @@ cdef inline char* keys_in_cell(const Instruction* op, size_t cell, Py_ssize_t ru
 
 cdef void keep_tokens(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h,
                       Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Write new tokens [first, last) of a sequence to their cells of one key head. Before its first one, the tokens of a cell
-    # that other hypotheses share are copied.
+    # Write new tokens [first, last) of a sequence to their cells of one key head. Before its first one, the tokens of a
+    # cell that other hypotheses share are copied.
     cdef const Buffer* k = &job.machine.buffers[op.k]
     cdef const Buffer* v = &job.machine.buffers[op.v]
     cdef Py_ssize_t t, place, run = job.run
@@ -69,7 +69,7 @@ cdef bint has_prompts(const Group* g) noexcept nogil:
     # Return whether a sequence has so many rows that several items read the same new tokens.
     cdef Py_ssize_t s
     for s in range(g.count):
-        if g.sequences[s].T > FEW_ROWS:
+        if g.sequences[s].T > RANGE_ROWS:
             return True
     return False
 
@@ -92,11 +92,11 @@ cdef inline Py_ssize_t seen_keys(const Instruction* op, const Sequence* sequence
 
 cdef inline Py_ssize_t block_rows(Py_ssize_t shared) noexcept nogil:
     # Return the rows of a block, of which each has `shared` queries for a key head.
-    return max(FEW_ROWS, BLOCK_QUERIES // shared)
+    return max(RANGE_ROWS, BLOCK_QUERIES // shared)
 
 
-cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                             Py_ssize_t h, Py_ssize_t row) noexcept nogil:
+cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
+                             Py_ssize_t T, Py_ssize_t h, Py_ssize_t row) noexcept nogil:
     # Return the call for the queries of key head h, for all T rows of a sequence from `row` on.
     cdef const Machine* m = job.machine
     cdef const Buffer* q = &m.buffers[op.x]
@@ -144,57 +144,60 @@ cdef void attend_range(const Job* job, const Instruction* op, const Group* g, co
                             call.out + i // call.heads * call.out_stride + i % call.heads * call.out_head)
 
 
-cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                                 Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept, Private* own) noexcept nogil:
-    # Compute the items, ranges of keys, of a run whose costs, counted on from `cost`, lie in [begin, end), and return the cost
-    # behind it. An item's cost is its queries times its keys. Unless all tokens have been kept, an item writes those of its
-    # range.
+cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
+                                 Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept,
+                                 Private* private) noexcept nogil:
+    # Compute the items, ranges of keys, of a run whose costs, counted on from `cost`, lie in [begin, end), and return
+    # the cost behind it. An item's cost is its queries times its keys. Unless all tokens have been kept, an item writes
+    # those of its range.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
-    cdef Py_ssize_t first = max(0, op.low + past) // RANGE, last = ranges_of(max(0, min(S, T - 1 + past + op.high))), h, r
-    last = max(last, first + 1)
+    cdef Py_ssize_t first = max(0, op.low + past) // RANGE, h, r
+    cdef Py_ssize_t last = max(ranges_of(max(0, min(S, T - 1 + past + op.high))), first + 1)
     for h in range(heads):
         for r in range(first, last):
-            if begin <= cost < end and not stopped(job, own):
+            if begin <= cost < end and not stopped(job, private):
                 if op.source == FROM_CACHE and not kept:
                     keep_tokens(job, op, g, sequence, h, max(0, r * RANGE - past), min(T, (r + 1) * RANGE - past))
-                attend_range(job, op, g, sequence, T, h, r, first, last, own.scratch)
+                attend_range(job, op, g, sequence, T, h, r, first, last, private.scratch)
             cost += shared * T * min(RANGE, max(1, S - r * RANGE))
     return cost
 
 
-cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                                 Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, Private* own) noexcept nogil:
+cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
+                                 Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end,
+                                 Private* private) noexcept nogil:
     # The same for many rows, whose items are blocks of them.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
-    cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0, h, row, count
+    cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
+    cdef Py_ssize_t h, row, count
     cdef CachedAttention call
     for h in range(heads):
         row = 0
         while row < T:
             count = min(rows, T - row)
-            if begin <= cost < end and not stopped(job, own):
+            if begin <= cost < end and not stopped(job, private):
                 call = call_of(job, op, g, sequence, T, h, row)
                 call.T = count
-                job.machine.kernels.cached_attention(&call, own.scratch)
+                job.machine.kernels.cached_attention(&call, private.scratch)
             cost += shared * count * min(max(1, min(S, row + count + past + op.high)), op.high - op.low + count + RANGE)
             row += count
     return cost
 
 
-cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
+cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* private, Py_ssize_t piece,
                        Py_ssize_t pieces, bint kept) noexcept nogil:
-    # Compute one piece of all items; the pieces have about equal costs. kept: whether the new tokens lie in their cells.
+    # Compute one piece of all items; the pieces have about equal costs. kept: whether new tokens lie in their cells.
     cdef Py_ssize_t nowhere = -1, total = 0, cost, s, T = 0, count, turn
     cdef Py_ssize_t begin = nowhere, end = nowhere
     for turn in range(2):       # the first turn only adds the costs up
         cost = s = 0
         while s < g.count:
             count = run_of(op, g, s, &T)
-            if T <= FEW_ROWS or (op.source == FROM_CACHE and g.sequences[s].by_ranges):
-                cost = attend_by_ranges(job, op, g, &g.sequences[s], T, cost, begin, end, kept, own)
+            if T <= RANGE_ROWS or (op.source == FROM_CACHE and g.sequences[s].by_ranges):
+                cost = attend_by_ranges(job, op, g, &g.sequences[s], T, cost, begin, end, kept, private)
             else:
-                cost = attend_by_blocks(job, op, g, &g.sequences[s], T, cost, begin, end, own)
+                cost = attend_by_blocks(job, op, g, &g.sequences[s], T, cost, begin, end, private)
             s += count
         total = cost
         begin, end = total * piece // pieces, total * (piece + 1) // pieces
@@ -209,16 +212,17 @@ cdef Py_ssize_t place_sums(const Machine* m, Sequence* sequences, Py_ssize_t cou
         ranges = max(ranges_of(sequences[s].past + sequences[s].T), ranges_of(sequences[s].S))
         done[0] += m.key_heads
         floats = sequences[s].T * ranges * m.sums_floats if ranges > 1 else 0
-        sequences[s].by_ranges = sequences[s].T <= FEW_ROWS or (sequences[s].T <= SOME_ROWS and sums + floats <= MOST_SUMS)
+        sequences[s].by_ranges = sequences[s].T <= RANGE_ROWS or (
+            sequences[s].T <= SOME_ROWS and sums + floats <= MOST_SUMS)
         if sequences[s].by_ranges:
             sums += floats
     return sums
 
 
-cdef void attend(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
+cdef void attend(Job* job, const Instruction* op, const Group* g, Private* private, Py_ssize_t piece,
                  Py_ssize_t pieces, bint kept) noexcept nogil:
     # Compute one piece of ATTEND, from the buffers of this pass or from cells.
     if op.source == FROM_PASS:
-        attend_pass(job, op, g, own, piece, pieces)
+        attend_pass(job, op, g, private, piece, pieces)
     else:
-        attend_state(job, op, g, own, piece, pieces, kept)
+        attend_state(job, op, g, private, piece, pieces, kept)

@@ -63,8 +63,8 @@ cdef class TurnLock:
     def take(self, stop=None):
         """Return a context manager that waits for the turn, and has it inside.
 
-        stop: None, or a `Stop`, which is checked while it waits. Entering raises `EngineError` in a signal handler, or a
-        finalizer, that interrupted the call that has the turn.
+        stop: None, or a `Stop`, which is checked while it waits. Entering raises `EngineError` in a signal handler, or
+        a finalizer, that interrupted the call that has the turn.
         """
         return Taken(self, stop, True)
 
@@ -81,10 +81,11 @@ cdef class TurnLock:
         # Wait for the lock, and look every 50 ms whether `stop` ends the wait; signals interrupt it at once.
         cdef PyLockStatus status
         cdef long long microseconds = -1
+        cdef double seconds
         cdef PyThread_type_lock lock
         if self.holder == PyThread_get_thread_ident():
-            raise EngineError("the engine was called from a signal handler that interrupted a call of the same engine; let "
-                              "the handler set a flag, and call the engine afterwards")
+            raise EngineError("the engine was called from a signal handler that interrupted a call of the same engine; "
+                              "let the handler set a flag, and call the engine afterwards")
         self.waiting += 1
         try:
             while True:
@@ -92,7 +93,8 @@ cdef class TurnLock:
                     stop.check()
                     microseconds = 50_000
                     if stop.deadline:
-                        microseconds = <long long>(max(0.0, min(0.05, <double>stop.deadline - monotonic_seconds())) * 1e6)
+                        seconds = <double>stop.deadline - monotonic_seconds()
+                        microseconds = <long long>(max(0.0, min(0.05, seconds)) * 1e6)
                 lock = self.lock        # a signal handler may have forked, and the child has another lock
                 with nogil:
                     status = PyThread_acquire_lock_timed(lock, microseconds, True)

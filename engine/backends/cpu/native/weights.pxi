@@ -7,11 +7,11 @@ cdef class Product
 cdef class PackedLinear:
     """A linear map y = activation(a w^T + bias) with its weights in the packed panels of a product.
 
-    format: that of the weights, which is what the product's precision stores, or one beside it. panels: zeros, as many as
-    `Product.packed_bytes` says; `fill` fills them. Panels that are filled already may be read-only.
-    bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 and int4 weights, otherwise None; the scale of a column
-    that is never filled may be any finite number. offset_scale: the same for the offsets of int4. sums: float32 [N], with
-    filled int8 panels: the sum of each column.
+    format: that of the weights, which is what the product's precision stores, or one beside it. panels: zeros, as many
+    as `Product.packed_bytes` says; `fill` fills them. Panels that are filled already may be read-only.
+    bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 and int4 weights, otherwise None; the scale of a
+    column that is never filled may be any finite number. offset_scale: the same for the offsets of int4. sums: float32
+    [N], with filled int8 panels: the sum of each column.
     """
 
     cdef Linear y
@@ -25,13 +25,15 @@ cdef class PackedLinear:
     cdef const float[::1] sums
 
     def __init__(self, Product product, panels, Py_ssize_t K, const float[::1] bias, const float[::1] scale=None,
-                 int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None, str format=None):
+                 int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None,
+                 str format=None):
         # The pointers of `y` are those of the arrays that this object keeps.
         cdef Py_ssize_t N = bias.shape[0]
         cdef const unsigned char[::1] memory = panels.view("u1")
         form = format or FORMATS[product.precision].stored
         scales = (scale is not None) + (offset_scale is not None)
-        if (N % product.kernels.VL or memory.shape[0] != product.packed_bytes(N, K, form) or scales != FORMATS[form].scales
+        if (N % product.kernels.VL or memory.shape[0] != product.packed_bytes(N, K, form)
+                or scales != FORMATS[form].scales
                 or scale is not None and scale.shape[0] != N or offset_scale is not None and offset_scale.shape[0] != N
                 or sums is not None and (scale is None or sums.shape[0] != N)):
             raise ValueError(f"{memory.shape[0]} bytes of {form} weights and {N} biases do not fit [{N}, {K}], "
@@ -55,8 +57,8 @@ cdef class PackedLinear:
         cdef Py_ssize_t n = w.shape[0]
         cdef float* sums = <float*>&self.sums[0] if self.sums is not None else NULL
         if rows.shape[1] != self.product.row_bytes(self.y.K, self.format) or column < 0 or column + n > self.y.N:
-            raise ValueError(f"[{n}, {w.shape[1]}] of {w.dtype} at column {column} is outside [{self.y.N}, {self.y.K}] of "
-                             f"{self.format}")
+            raise ValueError(f"[{n}, {w.shape[1]}] of {w.dtype} at column {column} is outside "
+                             f"[{self.y.N}, {self.y.K}] of {self.format}")
         with nogil:
             self.product.row.pack(&self.y, &start[0], sums, column, &rows[0, 0], n)
 
@@ -74,8 +76,8 @@ cdef class PackedLinear:
 
 
 cdef class TableWeights:
-    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8. A row of blocks
-    ends with a whole one.
+    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8. A row of
+    blocks ends with a whole one.
 
     factor: multiplies every number of the table.
     """
@@ -103,7 +105,8 @@ cdef class NormWeights:
     def __init__(self, const float[::1] weight, const float[::1] bias, float eps):
         # The pointers of `norm` are those of the arrays that this object keeps.
         if weight.shape[0] != bias.shape[0]:
-            raise ValueError(f"a weight of {weight.shape[0]} and a bias of {bias.shape[0]} entries do not belong together")
+            raise ValueError(f"a weight of {weight.shape[0]} and a bias of {bias.shape[0]} entries do not belong "
+                             f"together")
         self.weight, self.bias = weight, bias
         self.norm.weight, self.norm.bias, self.norm.D, self.norm.eps = &weight[0], &bias[0], weight.shape[0], eps
 
@@ -120,15 +123,16 @@ cdef class RelativeWeights:
     cdef const float[:, :, :, ::1] queries
     cdef const int[::1] row
 
-    def __init__(self, const float[:, :, :, ::1] keys, const float[:, :, :, ::1] queries, const int[::1] row, Py_ssize_t rows):
+    def __init__(self, const float[:, :, :, ::1] keys, const float[:, :, :, ::1] queries, const int[::1] row,
+                 Py_ssize_t rows):
         # near and columns of Relative follow from the rows of all distances.
         cdef const float[:, :, :, ::1] either = queries if keys is None else keys
         cdef Py_ssize_t NR = either.shape[3], limit = row.shape[0] // 2, near = 0, span = 1, x
         if either.shape[1] * NR < rows or row.shape[0] % 2 == 0 or min(row) < 0 or max(row) >= rows or (
                 keys is not None and queries is not None and (keys.shape[1] != queries.shape[1]
                                                               or keys.shape[2] != queries.shape[2])):
-            raise ValueError(f"panels of {either.shape[1]} * {NR} rows and a row for each of {row.shape[0]} distances do not "
-                             f"fit {rows} rows")
+            raise ValueError(f"panels of {either.shape[1]} * {NR} rows and a row for each of {row.shape[0]} distances "
+                             f"do not fit {rows} rows")
         while near < limit and row[limit + near + 1] - row[limit] == row[limit] - row[limit - near - 1] == near + 1:
             near += 1
         for x in range(2 * limit + 1):

@@ -254,8 +254,8 @@ cdef inline vf correction(vf before, vf maximum) noexcept nogil:
 
 
 cdef inline vf weight_of(vf score, vf maximum, const bint plain) noexcept nogil:
-    # Return 2^(score - maximum). Only a hidden key, whose score is -inf, gets the weight 0, because the smallest result of
-    # v_exp2 is 2^-126.
+    # Return 2^(score - maximum). Only a hidden key, whose score is -inf, gets the weight 0, because the smallest result
+    # of v_exp2 is 2^-126.
     cdef vf p = v_exp2(v_sub(score, maximum))
     return p if plain else v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
 

@@ -38,7 +38,8 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
     cdef Py_ssize_t group, count, last, i
     wide.d = padded(call.d)         # for cut and cut_blocks, which divide the scratch
     s.floats = cut(&wide, scratch)
-    s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e, call.relative.columns if call.relative != NULL else 0))
+    s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e,
+                                                    call.relative.columns if call.relative != NULL else 0))
     s.values = <unsigned short*>(s.keys + KEYS * wide.d)
     for group in range((call.T + QUERIES - 1) // QUERIES):
         count = cut_blocks(&wide, group * QUERIES, scratch, blocks)

@@ -1,6 +1,6 @@
-# Compute attention of one head of one sequence on tiles, out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], where q, k and
-# v are rows of bfloat16 numbers that the product before has written, and no option of attention is used. Then queries can
-# be the rows of both products, and nothing but the keys is transposed:
+# Compute attention of one head of one sequence on tiles, out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], where q, k
+# and v are rows of bfloat16 numbers that the product before has written, and no option of attention is used. Then
+# queries can be the rows of both products, and nothing but the keys is transposed:
 #
 #   for each query group of QUERIES queries               in scratch
 #     for each block of MOST_KEYS keys
@@ -13,8 +13,11 @@
 #
 # Keys and values pass by the L1 cache, which holds the queries and the scores at hand.
 #
-# Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of keys
-# begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
+# Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of
+# keys begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
+#
+# VL = TILE_ROWS = 16 and SIDE = 32, two tiles, are those of tiles.pxi; STEP = 32, the depth of a tile, and whole_steps,
+# which rounds up to it, those of attention_tiles.pxi; QUERIES that of attention.pxi.
 
 cdef enum:
     MOST_KEYS = 512
@@ -99,6 +102,7 @@ cdef void prepare_keys(const Attention* call, const RowScratch* s, Py_ssize_t fi
         for step in range(call.d // STEP):
             for i in range(VL):
                 row = k + (first + key + i) * call.k_stride + step * STEP
+                # As float32, so that a pair of numbers moves as one lane.
                 tile[i] = v_load(<const float*>row) if key + i < count else v_set1(0.0)
             v_transpose(tile)
             for i in range(VL):
@@ -202,7 +206,8 @@ cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* s
 
 
 cdef inline void hide_rest(float* scores, Py_ssize_t count, Py_ssize_t tiles) noexcept nogil:
-    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-125, change no sum, and their values are 0.
+    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-125, change no sum, and their values are
+    # 0.
     cdef Py_ssize_t i, r
     cdef vf seen
     for i in range(count // VL, tiles):

@@ -53,7 +53,8 @@ cdef inline void add_transposed(const bint add, const int rows, const int column
     else:
         t_clear(rows, columns)
     for k in range(steps):
-        t_step(OF_BFLOAT16, KEEP_OPERANDS + KEEP_WEIGHTS, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES, stride)
+        t_step(OF_BFLOAT16, KEEP_OPERANDS + KEEP_WEIGHTS, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES,
+               stride)
         a += TILE_BYTES
         b += TILE_ROWS * stride
     t_store_sums(rows, columns, out, stride)

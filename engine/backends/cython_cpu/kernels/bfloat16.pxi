@@ -128,8 +128,8 @@ cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
     round_rows(1, x, x_stride, M, K, <operand*>operands, operands_stride, first)
 
 
-cdef inline void pack_together(const Py_ssize_t step, const Linear* y, void* panels, Py_ssize_t column, const void* weight,
-                               Py_ssize_t n) noexcept nogil:
+cdef inline void pack_together(const Py_ssize_t step, const Linear* y, void* panels, Py_ssize_t column,
+                               const void* weight, Py_ssize_t n) noexcept nogil:
     # Pack weights so that `step` successive ones of a column lie together.
     cdef const unsigned short* w = <const unsigned short*>weight
     cdef Py_ssize_t K = (y.K + step - 1) // step * step, i, k, c, first, width

@@ -1,8 +1,9 @@
-# Compute the same GEMM as integers.pxi does, with weights in the blocks Q8_0 of GGUF files (engine/weights/blocks.py): 32
-# successive weights of a column have a scale of their own,
-#   w[j,k] = scale[j,b] * integer[j,k],   b = k // 32,   so   y[i,j] = step_i * sum_b scale[j,b] * sum_k integer code + bias[j].
-# The sum of a block is an integer below 128 * 2047 * 32 < 2^24, which a float holds exactly, so its order does not matter.
-# Sums of blocks are added in float32 in the order of b, for one row as for many.
+# Compute the same GEMM as integers.pxi does, with weights in the blocks Q8_0 of GGUF files (engine/weights/blocks.py):
+# 32 successive weights of a column have a scale of their own,
+#   w[j,k] = scale[j,b] * integer[j,k],   b = k // 32,   so
+#   y[i,j] = step_i * sum_b scale[j,b] * sum_k integer code + bias[j].
+# The sum of a block is an integer below 128 * 2047 * 32 < 2^24, which a float holds exactly, so its order does not
+# matter. Sums of blocks are added in float32 in the order of b, for one row as for many.
 #
 # A panel is a run of blocks for nv*VL columns: the integers [16][nv*VL][2], then the scales in float16.
 
@@ -54,8 +55,8 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
 
 # The functions below map sizes known at run time to functions compiled for those sizes.
 
-cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
-                            float* results) noexcept nogil:
+cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
+                            const char* b, float* results) noexcept nogil:
     # mr is from 1 to MR, which is 6 at most.
     if mr == 6:
         block_tile(6, nv, blocks, codes, stride, b, results)
@@ -86,7 +87,8 @@ cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_s
 
 cdef void block_results(const Linear* y, const short* codes, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t p, int nv,
                         float* results) noexcept nogil:
-    # results[M][NR] = the products of M rows and panel p, without the steps of the rows, in tiles of nearly equal height.
+    # results[M][NR] = the products of M rows and panel p, without the steps of the rows, in tiles of nearly equal
+    # height.
     cdef Py_ssize_t blocks = blocks_of(y.K), tiles = (M + MR - 1) // MR, row = 0, next_row, i
     cdef const char* b = <const char*>y.panels + p * NR * blocks * Q8_0_BYTES
     for i in range(tiles):
@@ -95,7 +97,8 @@ cdef void block_results(const Linear* y, const short* codes, Py_ssize_t stride, 
         row = next_row
 
 
-cdef void pack_row_of_blocks(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c, const char* row) noexcept nogil:
+cdef void pack_row_of_blocks(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c,
+                             const char* row) noexcept nogil:
     # Put a stored row of blocks into column c of a panel of this width.
     cdef Py_ssize_t k
     cdef int i

@@ -1,5 +1,5 @@
-# Cached attention of few queries (cached_attention.pxi): a tile of queries shares each load of a key and of a value, and
-# reads the cells where they lie, as fast as memory delivers them.
+# Cached attention of few queries (cached_attention.pxi): a tile of queries shares each load of a key and of a value,
+# and reads the cells where they lie, as fast as memory delivers them.
 #
 #   for each FEW queries, and each range that one of them sees
 #     for each tile of cells                    P = Q K^T               [FEW][RANGE]
@@ -7,7 +7,8 @@
 #     for each cell, each tile of columns       O = O + P V             [FEW][E]
 #
 # Memory delivers cells all the time: scoring a cell of keys fetches one half of the values with its place, each query's
-# weights fetch a part of the other half, and adding the values of a cell fetches the keys with its place in the next range.
+# weights fetch a part of the other half, and adding the values of a cell fetches the keys with its place in the next
+# range.
 
 cdef enum:
     MOST_CELLS = 4          # cells of a tile
@@ -56,11 +57,11 @@ cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexce
 cdef void attend_few_ranges(const CachedAttention* call, FewQueries* g) noexcept nogil:
     # Fold the sums of all ranges, or of the one that the caller names, from O = 0, m = -3e38, l = 0.
     cdef Py_ssize_t E = padded(call.e), i, first, last, r
-    cdef float* own
+    cdef float* query_sums
     for i in range(g.n):
-        own = g.context + i * (E + 2)
-        memset(own, 0, (E + 2) * sizeof(float))
-        own[E] = -3.0e38
+        query_sums = g.context + i * (E + 2)
+        memset(query_sums, 0, (E + 2) * sizeof(float))
+        query_sums[E] = -3.0e38
     if call.sums != NULL:
         first, last = call.range, call.range + 1
     else:
@@ -71,8 +72,8 @@ cdef void attend_few_ranges(const CachedAttention* call, FewQueries* g) noexcept
         attend_few_in_range(call, g, r)
     if call.sums == NULL:
         for i in range(g.n):
-            own = g.context + i * (E + 2)
-            store_context_of(own, own[E + 1], call.e, out_of(call, g.first + i))
+            query_sums = g.context + i * (E + 2)
+            store_context_of(query_sums, query_sums[E + 1], call.e, out_of(call, g.first + i))
 
 
 cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssize_t r) noexcept nogil:
@@ -82,7 +83,7 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     cdef float sum[MR]
     cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2
     cdef float* p
-    cdef float* own
+    cdef float* query_sums
     cdef Ahead ahead
     for i in range(g.n):
         seen_in_range(call, g.first + i, key, &g.begin[i], &g.end[i])
@@ -104,8 +105,8 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     memset(g.product, 0, g.n * E * sizeof(float))
     add_values_of(call, g)
     for i in range(g.n):
-        own = g.context + i * (E + 2)
-        fold(own + E, own + E + 1, own, maximum[i], sum[i], g.product + i * E, E)
+        query_sums = g.context + i * (E + 2)
+        fold(query_sums + E, query_sums + E + 1, query_sums, maximum[i], sum[i], g.product + i * E, E)
 
 
 # Scores
@@ -168,7 +169,8 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
             v_store(g.p + i * RANGE + cell * CELL + j * VL, x)
 
 
-cdef inline void score_rows(const int storage, const int mr, const CachedAttention* call, const FewQueries* g) noexcept nogil:
+cdef inline void score_rows(const int storage, const int mr, const CachedAttention* call,
+                            const FewQueries* g) noexcept nogil:
     # A tile has as many cells as there are accumulators for them.
     cdef Py_ssize_t cell = g.from_cell
     cdef int cells = MR * NV // (mr * CELL_VECTORS)

@@ -3,19 +3,20 @@
 #   for each QUERIES queries
 #     for each range that one of them sees
 #       K^T in panels [RANGE / NR][d][NR]
-#       for each CHUNK of the queries
-#         P = Q K^T                                    [CHUNK][RANGE]
+#       for each CHUNK_QUERIES queries
+#         P = Q K^T                                    [CHUNK_QUERIES][RANGE]
 #         m, l, P as in ranges.pxi
 #         V in panels [E / NR][RANGE][NR]              before the first chunk's product
-#         O = P V                                      [CHUNK][E]
+#         O = P V                                      [CHUNK_QUERIES][E]
 #         fold m, l and O
 #
-# A cell of float32 that is as wide as a panel is one: it is multiplied where it lies. Memory delivers cells while the first
-# chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query fetch a part of
-# the keys of the next range. A hidden key has the weight 0, and adds an exact zero if its value is finite.
+# A cell of float32 that is as wide as a panel is one: it is multiplied where it lies. Memory delivers cells while the
+# first chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query
+# fetch a part of the keys of the next range. A hidden key has the weight 0, and adds an exact zero if its value is
+# finite.
 
 cdef enum:
-    CHUNK = 24          # queries whose scores stay in the L1 cache, a multiple of every MR
+    CHUNK_QUERIES = 24  # queries whose scores stay in the L1 cache, a multiple of every MR
 
 cdef struct Unpacked:
     # The range that is being multiplied, and the sums of the queries.
@@ -28,8 +29,8 @@ cdef struct Unpacked:
     Py_ssize_t begin        # the keys that were unpacked, in the range
     Py_ssize_t end
     bint values_unpacked
-    float* p                # [CHUNK][RANGE]
-    float* product          # [CHUNK][E]
+    float* p                # [CHUNK_QUERIES][RANGE]
+    float* product          # [CHUNK_QUERIES][E]
     float* unused           # [NR]
     float* queries          # [QUERIES][d]
     float* sums             # [QUERIES][E + 2]: the context, the maximum and the sum of each query
@@ -40,7 +41,7 @@ cdef struct Unpacked:
 cdef Py_ssize_t many_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
     # Return the floats of scratch, in the order of Unpacked.
     cdef Py_ssize_t E = padded(e)
-    return RANGE * (d + E + 2) + CHUNK * (RANGE + E) + NR + QUERIES * (d + E + 2)
+    return RANGE * (d + E + 2) + CHUNK_QUERIES * (RANGE + E) + NR + QUERIES * (d + E + 2)
 
 
 cdef inline void seen_in_range(const CachedAttention* call, Py_ssize_t query, Py_ssize_t key, Py_ssize_t* begin,
@@ -51,7 +52,8 @@ cdef inline void seen_in_range(const CachedAttention* call, Py_ssize_t query, Py
     end[0] = max(0, min(min(call.S, t + call.high) - key, <Py_ssize_t>RANGE))
 
 
-cdef void load_cached_queries(const CachedAttention* call, Py_ssize_t first, Py_ssize_t n, float* queries) noexcept nogil:
+cdef void load_cached_queries(const CachedAttention* call, Py_ssize_t first, Py_ssize_t n,
+                              float* queries) noexcept nogil:
     # Store q scale log2 e; the factor log2 e is applied later if the scores are changed.
     cdef vf scale = v_set1(call.scale if changes_cached_scores(call) else call.scale * <float>M_LOG2E)
     cdef Py_ssize_t i, k
@@ -76,8 +78,8 @@ cdef void attend_many_queries(const CachedAttention* call, float* scratch) noexc
     u.key_scales = u.values + RANGE * E
     u.value_scales = u.key_scales + RANGE
     u.p = u.value_scales + RANGE
-    u.product = u.p + CHUNK * RANGE
-    u.unused = u.product + CHUNK * E
+    u.product = u.p + CHUNK_QUERIES * RANGE
+    u.unused = u.product + CHUNK_QUERIES * E
     u.queries = u.unused + NR
     u.first = 0
     while u.first < call.T * call.heads:
@@ -117,8 +119,8 @@ cdef void attend_query_group(const CachedAttention* call, Unpacked* u) noexcept 
         u.finite, u.values_unpacked = -1, False
         i = 0
         while i < u.n:
-            attend_chunk(call, u, i, min(u.n - i, <Py_ssize_t>CHUNK))
-            i += CHUNK
+            attend_chunk(call, u, i, min(u.n - i, <Py_ssize_t>CHUNK_QUERIES))
+            i += CHUNK_QUERIES
 
 
 cdef inline bint in_place(const CachedAttention* call) noexcept nogil:
@@ -158,10 +160,10 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
     cdef Py_ssize_t E = padded(call.e), i, begin = 0, end = 0, first = 0, last = 0
     cdef Py_ssize_t key = u.range * RANGE
     cdef bint hides = False
-    cdef float maximum[CHUNK]
-    cdef float sum[CHUNK]
+    cdef float maximum[CHUNK_QUERIES]
+    cdef float sum[CHUNK_QUERIES]
     cdef float* p
-    cdef float* own
+    cdef float* query_sums
     cdef Ahead ahead
     seen_in_range(call, u.first + row, key, &first, &end)
     seen_in_range(call, u.first + row + n - 1, key, &begin, &last)
@@ -195,12 +197,12 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
     else:
         multiply_values(call, u, n, first, last)
     for i in range(n):
-        own = u.sums + (row + i) * (E + 2)
-        fold(own + E, own + E + 1, own, maximum[i], sum[i], u.product + i * E, E)
+        query_sums = u.sums + (row + i) * (E + 2)
+        fold(query_sums + E, query_sums + E + 1, query_sums, maximum[i], sum[i], u.product + i * E, E)
 
 
-cdef inline const Ahead* keys_ahead(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t i, Py_ssize_t n,
-                                    Ahead* ahead) noexcept nogil:
+cdef inline const Ahead* keys_ahead(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t i,
+                                    Py_ssize_t n, Ahead* ahead) noexcept nogil:
     # Return the share of query i of the first chunk's n in fetching the keys of the next range, or NULL.
     cdef Py_ssize_t size = CELL * call.d * bytes_of(call.storage)
     if row > 0 or (u.range + 2) * RANGE > call.S:
@@ -212,25 +214,25 @@ cdef inline const Ahead* keys_ahead(const CachedAttention* call, const Unpacked*
 
 cdef void score_panels(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t n, Py_ssize_t first,
                        Py_ssize_t last) noexcept nogil:
-    # P = Q K^T of n queries from `row` on, for the panels of keys [first, last). Each tile of the first chunk fetches its
-    # share of the values of these keys.
-    cdef Py_ssize_t tiles = (n + MR - 1) // MR, panel, i, own, following, cell = u.range * (RANGE // CELL)
+    # P = Q K^T of n queries from `row` on, for the panels of keys [first, last). Each tile of the first chunk fetches
+    # its share of the values of these keys.
+    cdef Py_ssize_t tiles = (n + MR - 1) // MR, panel, i, begin, following, cell = u.range * (RANGE // CELL)
     cdef Tile t
     t.depth, t.a_stride, t.out_stride, t.maximum = call.d, call.d, RANGE, u.unused
     for panel in range(first // NR, (last + NR - 1) // NR):
         t.b = keys_of(call, cell + panel) if in_place(call) else <const char*>(u.keys + panel * NR * call.d)
-        own = 0
+        begin = 0
         for i in range(tiles):
             if row == 0:
                 fetch_values(call, cell, max(panel * NR, first), min((panel + 1) * NR, last), i, tiles)
             following = n * (i + 1) // tiles
-            t.a, t.out = u.queries + (row + own) * call.d, u.p + own * RANGE + panel * NR
-            scores_any(<int>(following - own), NV, &t)
-            own = following
+            t.a, t.out = u.queries + (row + begin) * call.d, u.p + begin * RANGE + panel * NR
+            scores_any(<int>(following - begin), NV, &t)
+            begin = following
 
 
-cdef inline void fetch_values(const CachedAttention* call, Py_ssize_t cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t i,
-                              Py_ssize_t tiles) noexcept nogil:
+cdef inline void fetch_values(const CachedAttention* call, Py_ssize_t cell, Py_ssize_t first, Py_ssize_t last,
+                              Py_ssize_t i, Py_ssize_t tiles) noexcept nogil:
     # Fetch part i of `tiles` of the values of keys [first, last), counted from a cell on.
     cdef Py_ssize_t size = CELL * padded(call.e) * bytes_of(call.storage), c, at
     cdef const char* values
@@ -245,18 +247,18 @@ cdef inline void fetch_values(const CachedAttention* call, Py_ssize_t cell, Py_s
 cdef void multiply_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t n, Py_ssize_t first,
                           Py_ssize_t last) noexcept nogil:
     # O = P V of n queries, for keys [first, last).
-    cdef Py_ssize_t E = padded(call.e), tiles = (n + MR - 1) // MR, column = 0, width, i, own, following
+    cdef Py_ssize_t E = padded(call.e), tiles = (n + MR - 1) // MR, column = 0, width, i, begin, following
     cdef Tile t
     t.depth, t.a_stride, t.out_stride, t.maximum = last - first, RANGE, E, u.unused
     while column < E:
         width = min(E - column, <Py_ssize_t>NR)
         t.b = u.values + column * RANGE + first * width
-        own = 0
+        begin = 0
         for i in range(tiles):
             following = n * (i + 1) // tiles
-            t.a, t.out = u.p + own * RANGE + first, u.product + own * E + column
-            scores_any(<int>(following - own), <int>(width // VL), &t)
-            own = following
+            t.a, t.out = u.p + begin * RANGE + first, u.product + begin * E + column
+            scores_any(<int>(following - begin), <int>(width // VL), &t)
+            begin = following
         column += NR
 
 
@@ -275,7 +277,8 @@ cdef bint range_is_finite(const CachedAttention* call, Unpacked* u) noexcept nog
     return u.finite
 
 
-cdef void multiply_seen_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t n) noexcept nogil:
+cdef void multiply_seen_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t row,
+                               Py_ssize_t n) noexcept nogil:
     # The same bits as multiply_values, but without the hidden keys of each query, whose values may be NaN or infinite.
     cdef Py_ssize_t E = padded(call.e), i, column, width, key, begin = 0, end = 0, j
     cdef const float* v

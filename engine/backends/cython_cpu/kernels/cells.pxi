@@ -40,8 +40,8 @@ cdef inline Py_ssize_t bytes_of(const int storage) noexcept nogil:
 
 cdef inline void unpack_keys(const int storage, const CachedAttention* call, Py_ssize_t range_cell, Py_ssize_t first,
                              Py_ssize_t last, float* panels, float* scales) noexcept nogil:
-    # Write the keys of cells [first, last) of the range that begins with cell range_cell to panels [RANGE / NR][d][NR], and
-    # their scales [RANGE].
+    # Write the keys of cells [first, last) of the range that begins with cell range_cell to panels [RANGE / NR][d][NR],
+    # and their scales [RANGE].
     cdef Py_ssize_t c, k, column
     cdef const char* cell
     cdef float* to
@@ -59,8 +59,8 @@ cdef inline void unpack_keys(const int storage, const CachedAttention* call, Py_
 
 cdef inline void unpack_values(const int storage, const CachedAttention* call, Py_ssize_t range_cell, Py_ssize_t first,
                                Py_ssize_t last, float* panels, float* scales) noexcept nogil:
-    # Write the values of these cells to panels of NR columns [E / NR][RANGE][NR], of which the last has the columns that
-    # remain, and their scales [RANGE].
+    # Write the values of these cells to panels of NR columns [E / NR][RANGE][NR], of which the last has the columns
+    # that remain, and their scales [RANGE].
     cdef Py_ssize_t E = padded(call.e), c, i, column, width
     cdef const char* cell
     cdef float* to

@@ -24,7 +24,7 @@ cdef inline void add_products(const int weights, const int mr, const int nv, con
     cdef vf w[NV]
     cdef vfactor x
     cdef int i, j
-    if weights == TWO_STEPS:
+    if weights == TWO_STEPS:    # PAIR_STEPS of simd/*.h: the calls that a pair takes; where it is 1, one adds both
         add_half(mr, nv, low, high, a_stride, b, 0, acc)
         if PAIR_STEPS == 2:
             add_half(mr, nv, low, high, a_stride, b, 1, acc)
@@ -41,9 +41,9 @@ cdef inline void add_products(const int weights, const int mr, const int nv, con
             acc[i * NV + j] = v_add_product(acc[i * NV + j], x, w[j])
 
 
-cdef inline void multiply(const int weights, const int mr, const int nv, Py_ssize_t steps, const char* a, Py_ssize_t a_stride,
-                          Py_ssize_t a_step, const char* b, Py_ssize_t b_step, const bint fetch, const char* ahead,
-                          Py_ssize_t ahead_step, vf* acc) noexcept nogil:
+cdef inline void multiply(const int weights, const int mr, const int nv, Py_ssize_t steps, const char* a,
+                          Py_ssize_t a_stride, Py_ssize_t a_step, const char* b, Py_ssize_t b_step, const bint fetch,
+                          const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
     # Compute acc[i][j] = sum over k < steps of a[i*a_stride + k*a_step] b[k*b_step + j*VL*4 ...], with strides in
     # bytes, and prefetch `ahead` in the meantime. A step is one step of depth in float32, or a pair of steps in
     # bfloat16.

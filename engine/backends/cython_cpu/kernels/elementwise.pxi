@@ -26,8 +26,8 @@ cdef inline vf v_exp2(vf x) noexcept nogil:
 
 cdef inline vf v_exp2_approximate(vf x) noexcept nogil:
     # 2^x as v_exp2 computes it, but with a polynomial of degree 3, for results that are rounded to bfloat16: within
-    # 7.5e-5 of the value, where the rounding may change it by 3.9e-3. Below -125 the result is about 2^-125: 2^-126 less
-    # the error would be a denormal number, and a vector of them costs about 300 cycles.
+    # 7.5e-5 of the value, where the rounding may change it by 3.9e-3. Below -125 the result is about 2^-125: 2^-126
+    # less the error would be a denormal number, and a vector of them costs about 300 cycles.
     cdef v_parts parts = v_split(v_max(v_set1(-125.0), x))
     cdef vf p = v_fma(v_set1(<float>5.517169e-2), parts.rest, v_set1(<float>2.4261117e-1))
     p = v_fma(p, parts.rest, v_set1(<float>6.9326097e-1))
@@ -49,8 +49,8 @@ cdef inline vf v_gelu(vf x) noexcept nogil:
 
 
 cdef inline vf v_gelu_approximate(vf x) noexcept nogil:
-    # x Phi(x) for results that are rounded to bfloat16: x (1/2 + t P(t^2)) with t = x cut to [-4, 4]. P has degree 7. The
-    # greatest error is 1.3e-4, at the cuts, where t P(t^2) is exactly 1/2 or -1/2.
+    # x Phi(x) for results that are rounded to bfloat16: x (1/2 + t P(t^2)) with t = x cut to [-4, 4]. P has degree 7.
+    # The greatest error is 1.3e-4, at the cuts, where t P(t^2) is exactly 1/2 or -1/2.
     cdef vf t = v_min(v_set1(4.0), v_max(v_set1(-4.0), x))
     cdef vf u = v_mul(t, t)
     cdef vf u2 = v_mul(u, u)
@@ -78,8 +78,9 @@ cdef inline vf v_silu(vf x) noexcept nogil:
 
 
 cdef inline float natural_logarithm(float x) noexcept nogil:
-    # ln x, within 0.501 ulp. libm's has other bits in other versions, and on other CPUs. For x = m 2^e with m around 1, ln x =
-    # e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), in float64, without FMAs, which not all sets have.
+    # ln x, within 0.501 ulp. libm's has other bits in other versions, and on other CPUs. For x = m 2^e with m around 1,
+    # ln x = e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), in float64, without FMAs, which not all
+    # sets have.
     cdef int exponent, i
     cdef double m, s, s2, series
     if not 0 < x < INFINITY:
@@ -120,7 +121,8 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
     return x
 
 
-cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M,
+                             Py_ssize_t N) noexcept nogil:
     # x [M,N] = activation(x); columns behind the last whole vector are neither read nor written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)

@@ -10,8 +10,8 @@ cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const 
     return v_loadn(<const float*>rows + i, n)
 
 
-cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
-                            float* out) noexcept nogil:
+cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint first,
+                            Py_ssize_t D, float* out) noexcept nogil:
     # Add a table's row to out, or overwrite out with it if `first` is True. The scaled int8 row is rounded before it is
     # added, so that the bits are the same as with a float32 table of the same numbers.
     cdef vf scale = v_set1(table.scale[row] if storage == INT8 else 1)
@@ -50,7 +50,8 @@ cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, 
         i += VL
 
 
-cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D, float* out) noexcept nogil:
+cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
+                         float* out) noexcept nogil:
     # Map the storage of a table to a function that is compiled for it.
     if table.storage == INT8:
         add_row_as(INT8, table, row, first, D, out)

@@ -1,6 +1,6 @@
-# Products of few rows by vectors, over the operands and the panels of tiles (tiles.pxi). Such a product is the reading of its
-# weights, and loads of vectors keep more reads in flight than loads of tiles. A row of a tile of weights is a vector of 16
-# columns with four steps of depth each. Sums are exact, so their order changes no bit.
+# Products of few rows by vectors, over the operands and the panels of tiles (tiles.pxi). Such a product is the reading
+# of its weights, and loads of vectors keep more reads in flight than loads of tiles. A row of a tile of weights is a
+# vector of 16 columns with four steps of depth each. Sums are exact, so their order changes no bit.
 
 cdef enum:
     FEW_CODE_ROWS = 2       # the most rows of int8 that go through vectors
@@ -16,9 +16,9 @@ cdef struct FewRows:
 
 
 cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, char* to) noexcept nogil:
-    # Write the bytes of 16-bit integers side by side, to [lines][rows][2][64], the upper ones first. Vectors multiply bytes
-    # from 0 to 255 by weights. So 128 is added to the upper bytes, which are signed, and 128 times the sum of the weights is
-    # subtracted from their sums.
+    # Write the bytes of 16-bit integers side by side, to [lines][rows][2][64], the upper ones first. Vectors multiply
+    # bytes from 0 to 255 by weights. So 128 is added to the upper bytes, which are signed, and 128 times the sum of the
+    # weights is subtracted from their sums.
     cdef Py_ssize_t k, i, at
     cdef const char* line
     cdef int word

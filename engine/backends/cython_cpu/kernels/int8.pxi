@@ -27,7 +27,10 @@ cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_
         probe = v_set1(0.0)
         i = 0
         while i < K:
-            value = v_load(x + i) if i < whole else v_select(v_less(v_iota(), v_set1(tail)), v_loadn(x + i, tail), least)
+            if i < whole:
+                value = v_load(x + i)
+            else:
+                value = v_select(v_less(v_iota(), v_set1(tail)), v_loadn(x + i, tail), least)
             least, most = v_min(value, least), v_max(value, most)
             probe = v_fma(value, v_set1(0.0), probe)
             i += VL

@@ -1,11 +1,11 @@
 # Compute the GEMM of rows in 16-bit integers and weights of 8 bits:
 #   y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
 #
-# Rows of a are rounded during the pass to integers of 12 bits: a[i,k] = step_i * code[i,k]. Weights have a scale for each
-# column of the result, w[j,k] = scale[j] * integer, so
+# Rows of a are rounded during the pass to integers of 12 bits: a[i,k] = step_i * code[i,k]. Weights have a scale for
+# each column of the result, w[j,k] = scale[j] * integer, so
 #   y[i,j] = step_i * scale[j] * sum_k integer code + bias[j].
-# Sums of integers are exact in int32 over a depth of DEEPEST: 127 * 2047 * 4096 < 2^31. So the bits of a result depend on
-# its row alone.
+# Sums of integers are exact in int32 over a depth of DEEPEST: 127 * 2047 * 4096 < 2^31. So the bits of a result depend
+# on its row alone.
 #
 # AMX's tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float
 # scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
@@ -17,8 +17,8 @@ cdef enum:
 
 
 cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexcept nogil:
-    # Store the step of the integers of a row, and return its inverse. The step of a row that holds NaN or infinity is NaN,
-    # which makes all its results NaN.
+    # Store the step of the integers of a row, and return its inverse. The step of a row that holds NaN or infinity is
+    # NaN, which makes all its results NaN.
     cdef vf value, largest = v_set1(0.0), probe = v_set1(0.0)
     cdef Py_ssize_t i = 0
     cdef float step
@@ -32,8 +32,8 @@ cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexc
     return v_set1(1 / step if step > <float>1e-30 else 0)
 
 
-cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
-                      Py_ssize_t first, RowRange* ranges) noexcept nogil:
+cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                      Py_ssize_t stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
     # Round M rows of x, each by its own step, to integers, which end in zeros.
     cdef Py_ssize_t whole = K // VL * VL, padded = blocks_of(K) * BLOCK_DEPTH, row, i
     cdef int tail = <int>(K % VL)
@@ -49,8 +49,8 @@ cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
         x += x_stride
 
 
-cdef inline void add_pairs(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride, const char* b,
-                           vx* acc) noexcept nogil:
+cdef inline void add_pairs(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
+                           const char* b, vx* acc) noexcept nogil:
     # Add the products of two steps of depth; see add_products in depth.pxi.
     cdef vx w[NV]
     cdef vx x
@@ -63,8 +63,8 @@ cdef inline void add_pairs(const int mr, const int nv, const char* low, const ch
             acc[i * NV + j] = x_dot(acc[i * NV + j], x, w[j])
 
 
-cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
-                          int* totals) noexcept nogil:
+cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride,
+                          const char* b, int* totals) noexcept nogil:
     # totals[mr][NR] = codes w, over 2 * steps of depth; b: [steps][nv*VL][2] int8.
     cdef vx acc[MR * NV]
     cdef Py_ssize_t a_stride = stride * sizeof(short), b_step = nv * VL * 2, k

@@ -7,7 +7,8 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
     # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
     # equal height.
     cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1
-    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float), w_size = sizeof(float) if kind == LINEAR else 2
+    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
+    cdef Py_ssize_t w_size = sizeof(float) if kind == LINEAR else 2
     cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step
     cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
     cdef Py_ssize_t s, k, p, i, row, next_row, column
@@ -66,7 +67,8 @@ cdef void linear_widened(const Linear* y, const void* a, Py_ssize_t a_stride, co
     multiply_panels(WIDENED, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
-cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
+               Py_ssize_t n) noexcept nogil:
     # Transpose w [n,K] into panels [K][width], as many columns of one panel at a time as there are.
     cdef const float* w = <const float*>weight
     cdef Py_ssize_t c = 0, first, count, width, k, i

@@ -1,7 +1,7 @@
 # Compute the largest number of each column of a GEMM, maximum[N] = max(maximum[N], max over rows of a[M,K] w[N,K]^T +
 # bias[N]), from packed panels in float32. SPLADE: the rows are tokens and the columns words of the vocabulary. MaxSim:
-# the rows are tokens of a document and the columns those of a query. The results themselves are not written; the maximum
-# is taken while they are in registers.
+# the rows are tokens of a document and the columns those of a query. The results themselves are not written; the
+# maximum is taken while they are in registers.
 #
 # The sums are those of linear.pxi, bit for bit, and a maximum does not depend on the order of rows. Therefore the bits
 # depend neither on the tiles nor on how callers divide rows and columns.
@@ -12,8 +12,9 @@ cdef enum:
 
 cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
                         Py_ssize_t panel, Py_ssize_t last, const float* ahead) noexcept nogil:
-    # The loops, from the outermost: blocks of rows, which stay in cache; panels; K blocks; tiles of nearly equal height.
-    # Meanwhile the rows of the next block are prefetched: each tile fetches its share of the rows at the same places.
+    # The loops, from the outermost: blocks of rows, which stay in cache; panels; K blocks; tiles of nearly equal
+    # height. Meanwhile the rows of the next block are prefetched: each tile fetches its share of the rows at the same
+    # places.
     cdef float waiting[WAITING * NR]
     cdef Py_ssize_t slices = (y.K + KC - 1) // KC, shares = (last - panel) * slices
     cdef Py_ssize_t first = 0, rows, tiles, s, k, p, i, row, next_row, share

@@ -2,8 +2,8 @@
 #   y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
 #
 # Every 32 numbers of a row, a block b, have a step of their own: a[i,k] = step[i,b] * code[i,k], code from -127 to 127.
-# Weights q are from 0 to 15. Those of a GGUF file (engine/weights/blocks.py) have a float16 scale for each block, and in
-# Q4_1 a minimum; in Q4_0 they count from 8:
+# Weights q are from 0 to 15. Those of a GGUF file (engine/weights/blocks.py) have a float16 scale for each block, and
+# in Q4_1 a minimum; in Q4_0 they count from 8:
 #   y[i,j] = sum_b step[i,b] * (scale[j,b] * sum_k q code + minimum[j,b] * sum_k code) + bias[j].
 # Those of INT4 (engine/weights/int4.py) have for each group g of 16 an integer multiplier m, 1 to 15, and an integer
 # offset o, -127 to 127, and two scales for each column:
@@ -13,14 +13,15 @@
 # Sums of a block are exact in int32: 225 * 127 * 32 < 2^24, which a float holds too. They are added in float32 in the
 # order of b, for one row as for many, so that the bits of a result depend on its row alone.
 #
-# A row of operands is that of integers.pxi, for the linear maps of the same model whose weights have 8 bits, and behind it,
-# for K rounded up to blocks,
+# A row of operands is that of integers.pxi, for the linear maps of the same model whose weights have 8 bits, and behind
+# it, for K rounded up to blocks,
 #   int8 code[K], float step[K/32], int32 sum of the codes [K/32], int16 sum[K/16].
 #
-# A panel is a run of blocks. A block of nv*VL columns is [4][nv*VL] words of 32 bits, and then what belongs to the format:
-# the float16 scales, and in Q4_1 the minima, [nv*VL] each; or bytes [nv*VL] with the multipliers of both groups. Word h of a
-# column holds the weights 8h to 8h + 7 of the block: byte t has number t in its lower half and number t + 4 in its upper
-# half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2]; they are multiplied as weights of 8 bits are.
+# A panel is a run of blocks. A block of nv*VL columns is [4][nv*VL] words of 32 bits, and then what belongs to the
+# format: the float16 scales, and in Q4_1 the minima, [nv*VL] each; or bytes [nv*VL] with the multipliers of both
+# groups. Word h of a column holds the weights 8h to 8h + 7 of the block: byte t has number t in its lower half and
+# number t + 4 in its upper half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2]; they are multiplied as
+# weights of 8 bits are.
 
 cdef enum:
     GROUP_DEPTH = 16            # of the two groups of a block, each of which has a multiplier and an offset in INT4
@@ -52,8 +53,8 @@ cdef inline Codes codes_of(void* row, Py_ssize_t blocks) noexcept nogil:
 
 cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
                    Py_ssize_t first, RowRange* ranges) noexcept nogil:
-    # Round M rows of x to the integers of integers.pxi, with their steps in `ranges`, and to codes. The steps of a row that
-    # holds NaN or infinity are NaN, which makes all its results NaN.
+    # Round M rows of x to the integers of integers.pxi, with their steps in `ranges`, and to codes. The steps of a row
+    # that holds NaN or infinity are NaN, which makes all its results NaN.
     cdef Py_ssize_t blocks = blocks_of(K), row, b
     cdef Codes to
     to_integers(x, x_stride, M, K, operands, stride, first, ranges)
@@ -99,7 +100,8 @@ cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noe
 
 
 cdef inline Py_ssize_t bytes_of_block(int storage) noexcept nogil:
-    # Return the bytes of a block of one column in a panel: weights, and a byte of multipliers, a scale, or scale and minimum.
+    # Return the bytes of a block of one column in a panel: weights, and a byte of multipliers, a scale, or scale and
+    # minimum.
     return WEIGHT_BYTES + (1 if storage == <int>INT4 else SCALE_BYTES if storage == <int>Q4_0 else 2 * SCALE_BYTES)
 
 
@@ -168,7 +170,8 @@ cdef inline void add_half_block(const bint grouped, const bint wide, const int m
 
 
 cdef inline void add_block(const bint grouped, const int mr, const int nv, int storage, Py_ssize_t width, const char* b,
-                           const float* steps, const int* row_sums, Py_ssize_t stride, const vx* s, float* results) noexcept nogil:
+                           const float* steps, const int* row_sums, Py_ssize_t stride, const vx* s,
+                           float* results) noexcept nogil:
     # results[mr][NR] += the sums of a block times steps and scales, which lie at b. row_sums: of the codes.
     cdef vf scale, minimum, y, step
     cdef float* to
@@ -216,8 +219,8 @@ cdef inline void add_block_by_steps(const bint grouped, const bint wide, const i
             for j in range(nv):
                 factor[j] = n_factors(<const unsigned char*>b + WEIGHT_BYTES * w.width + c + j * VL, g)
         add_half_block(grouped, wide, mr, nv, w.width, weights, g, low, low + 3 * stride, stride, factor, sums)
-    add_block(grouped, mr, nv, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums, stride,
-              sums, results)
+    add_block(grouped, mr, nv, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums,
+              stride, sums, results)
 
 
 cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nibbles* w, const char* b, Py_ssize_t c,
@@ -245,9 +248,9 @@ cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nib
 
 cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, const int nv, Nibbles w, Codes a,
                              Py_ssize_t stride, Py_ssize_t c, float* results) noexcept nogil:
-    # results[mr][NR] += the products of mr rows and nv vectors of columns, from column c of a panel on; without the scale
-    # of INT4 and without its offsets. grouped: whether the storage is INT4. wide: whether the weights are unpacked. a: of
-    # the first row; stride: bytes from one row to the next.
+    # results[mr][NR] += the products of mr rows and nv vectors of columns, from column c of a panel on; without the
+    # scale of INT4 and without its offsets. grouped: whether the storage is INT4. wide: whether the weights are
+    # unpacked. a: of the first row; stride: bytes from one row to the next.
     cdef const char* b = w.panel
     cdef const char* weights
     cdef Py_ssize_t k
@@ -269,8 +272,8 @@ cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, 
 
 # The functions below map sizes known at run time to functions compiled for those sizes.
 
-cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const int nv, Nibbles w, Codes a, Py_ssize_t stride,
-                             Py_ssize_t c, float* results) noexcept nogil:
+cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const int nv, Nibbles w, Codes a,
+                             Py_ssize_t stride, Py_ssize_t c, float* results) noexcept nogil:
     # A set with fewer rows in its tiles does not compile the taller ones.
     if NIBBLE_MR > 5 and mr == 6:
         nibble_tile(grouped, wide, 6, nv, w, a, stride, c, results)
@@ -390,7 +393,8 @@ cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, c
         k += DEEPEST_OFFSETS
 
 
-cdef void pack_nibbles(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c, const unsigned char* row) noexcept nogil:
+cdef void pack_nibbles(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c,
+                       const unsigned char* row) noexcept nogil:
     # Put a stored row into column c of a panel of this width.
     cdef Py_ssize_t size = bytes_of_block(y.storage), beside = size - WEIGHT_BYTES, blocks = blocks_of(y.K), k
     cdef char* offsets = panel + size * width * blocks

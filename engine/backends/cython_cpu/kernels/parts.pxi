@@ -1,13 +1,13 @@
-# The GEMM of floats on tiles (tiles.h), y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), nearer to the exact
-# result than FMAs come, and faster.
+# The GEMM of floats on tiles (tiles.h), y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), nearer to the
+# exact result than FMAs come, and faster.
 #
 # A float is the sum of three bfloat16 numbers, its parts (t_split_operands, t_split_weights), so that
 #   a w = a2 w0 + a1 w0 + a1 w1 + a0 w1 + a0 w2 + a0 w0 + what is left out, less than 2^-22 |a w|.
 # The precision bfloat16x3 has two parts alone, and products half as expensive, farther from the exact result than FMAs:
 #   a w = a1 w0 + a0 w0 + a0 w1 + what is left out, less than 2^-15 |a w|.
 # The products of a step of 32 columns of depth are added in this order. Sums begin anew every FRESH steps, and are then
-# added in float32, in the order of the depth. Nothing else decides the bits: neither the number of rows, nor how threads
-# divide the work, nor the parts of the depth, which end where sums begin anew.
+# added in float32, in the order of the depth. Nothing else decides the bits: neither the number of rows, nor how
+# threads divide the work, nor the parts of the depth, which end where sums begin anew.
 #
 #   operands     [rows/16][K/32][part][16][16][2] bfloat16; the parts are made by whoever writes operands
 #   weights      [N/32][K/32][2][16][2][16] floats, the tiles of 16 columns beside each other; if N is an odd number of
@@ -15,10 +15,10 @@
 #
 # Numbers i and i + 16 of a step are a pair, because it takes two instructions to make pairs of two vectors.
 #
-# Weights stay floats in memory. The vector units, which are free while the tiles multiply, split those that are multiplied
-# next and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps, and one is split
-# while another one is multiplied by all blocks. A single block uses a panel only once; then the next step alone is split
-# ahead, and both stay in the L1 cache.
+# Weights stay floats in memory. The vector units, which are free while the tiles multiply, split those that are
+# multiplied next and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps,
+# and one is split while another one is multiplied by all blocks. A single block uses a panel only once; then the next
+# step alone is split ahead, and both stay in the L1 cache.
 #
 # parts, 2 or 3, is a constant in every function that is inlined.
 
@@ -143,8 +143,8 @@ cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums*
     work_between(OF_TWO_PARTS, w, block, before, first, last)
 
 
-cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a, const char* lower,
-                                      const char* b, Split* s) noexcept nogil:
+cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a,
+                                      const char* lower, const char* b, Split* s) noexcept nogil:
     # Add the products of a step in two parts to the sums of a block; split weights behind them.
     t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
     t_load_weights(not few, columns, b)
@@ -158,8 +158,8 @@ cdef inline void multiply_step_of_two(const bint few, const int rows, const int 
     split_lines(2, s, s.each)
 
 
-cdef inline void multiply_step_of_three(const bint few, const int rows, const int columns, const char* a, const char* lower,
-                                        const char* b, Split* s) noexcept nogil:
+cdef inline void multiply_step_of_three(const bint few, const int rows, const int columns, const char* a,
+                                        const char* lower, const char* b, Split* s) noexcept nogil:
     # The same in three parts.
     t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
     t_load_weights(not few, columns, b)
@@ -182,9 +182,12 @@ cdef inline void multiply_step_of_three(const bint few, const int rows, const in
     split_lines(3, s, s.each)
 
 
-cdef inline void multiply_step_of_few(const int parts, const int columns, const char* a, const char* b, Split* s) noexcept nogil:
-    # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so that no
-    # tile is loaded twice, and products with the same weights follow each other, which is faster.
+cdef inline void multiply_step_of_few(const int parts, const int columns, const char* a, const char* b,
+                                      Split* s) noexcept nogil:
+    # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so
+    # that no tile is loaded twice, and products with the same weights follow each other, which is faster. For each part
+    # of the weights, t_multiply_part adds the products whose other factors are there by then, so that their order is
+    # that of the head of this file, too.
     cdef Py_ssize_t each = (s.left + parts * columns - 1) // (parts * columns), next = columns * TILE_BYTES
     t_load_parts(parts, a)
     t_multiply_part(parts, 0, 0, b)
@@ -205,9 +208,10 @@ cdef inline void multiply_step_of_few(const int parts, const int columns, const 
 
 
 cdef inline void multiply_parts(const int parts, const bint few, const int rows, const int columns, const TileWork* w,
-                                const Jobs* jobs, Split* s, Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
-    # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split weights,
-    # and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
+                                const Jobs* jobs, Split* s, Py_ssize_t* slot, tile_sums* block,
+                                tile_sums* before) noexcept nogil:
+    # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split
+    # weights, and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
     cdef Py_ssize_t steps = w.steps, row = 0, last, due = 0, k
     cdef Py_ssize_t rows_between = max(block.rows, before.rows)
     cdef const char* a = w.a
@@ -320,8 +324,8 @@ cdef void tiles_two_parts(const Linear* y, const void* a, Py_ssize_t a_stride, c
     multiply_floats(2, &w)
 
 
-cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                            Py_ssize_t operands_stride, Py_ssize_t first) noexcept nogil:
+cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
+                            void* operands, Py_ssize_t operands_stride, Py_ssize_t first) noexcept nogil:
     # Split M rows of x into the parts of operands; zeros complete a line.
     cdef Py_ssize_t row, i, left
     cdef char* to
@@ -339,8 +343,8 @@ cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride
         x += x_stride
 
 
-cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t operands_stride,
-                   Py_ssize_t first, RowRange* ranges) noexcept nogil:
+cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                   Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
     # The operands of float32.
     split_rows(3, x, x_stride, M, K, operands, operands_stride, first)
 
@@ -351,7 +355,8 @@ cdef void to_two_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssi
     split_rows(2, x, x_stride, M, K, operands, operands_stride, first)
 
 
-cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
+                     Py_ssize_t n) noexcept nogil:
     # Weights [n,K] stay floats, in the order that the head of this file states.
     cdef Py_ssize_t lines = (y.K + SIDE - 1) // SIDE, first, width, i, k
     cdef const float* w = <const float*>weight

@@ -52,9 +52,9 @@ cdef struct Ahead:
 
 cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* maximum, float* sum,
                              const Ahead* ahead) noexcept nogil:
-    # Turn scores of keys [begin, end) of a range, of which there is at least one, into powers of two. Other keys of their
-    # cells get the weight 0, and so does a score of -inf. The sum is in lanes
-    # (simd/common.h), one for each place of a cell.
+    # Turn scores of keys [begin, end) of a range, of which there is at least one, into powers of two. Other keys of
+    # their cells get the weight 0, and so does a score of -inf. The sum is in lanes (simd/common.h), one for each
+    # place of a cell.
     cdef v_lanes sums = l_zero()
     cdef vf hidden = v_set1(-INFINITY), zero = v_set1(0.0), highest = v_set1(-3.0e38), x
     cdef Py_ssize_t first = begin // CELL * CELL, last = (end + CELL - 1) // CELL * CELL, i = first, byte
@@ -114,8 +114,8 @@ cdef inline void store_context_of(const float* context, float sum, Py_ssize_t e,
 cdef void fold_ranges(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil:
     # Fold the sums of successive ranges of a query into the first, and store out = O / L.
     cdef Py_ssize_t E = padded(e), i
-    cdef float* own
+    cdef float* range_sums
     for i in range(1, ranges):
-        own = sums + i * stride
-        fold(sums + E, sums + E + 1, sums, own[E], own[E + 1], own, E)
+        range_sums = sums + i * stride
+        fold(sums + E, sums + E + 1, sums, range_sums[E], range_sums[E + 1], range_sums, E)
     store_context_of(sums, sums[E + 1], e, out)

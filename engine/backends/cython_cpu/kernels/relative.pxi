@@ -2,10 +2,10 @@
 # t - s (see Relative in table.pxd; He et al., "DeBERTa", arXiv 2006.03654, equation 4).
 #
 # For each query group and key block, two products compute q K^T and k Q^T, only for the rows that their distances have:
-# at most DISTANCES. Then each score picks two numbers. Where distances have rows of their own, a step to the next key, or
-# to the next query, is a step to the next number: K lies in reverse for that reason. So VL x VL scores take VL vectors of
-# each product, of which those of the queries are transposed. Far distances share rows: their numbers are picked one by
-# one.
+# at most DISTANCES. Then each score picks two numbers. Where distances have rows of their own, a step to the next key,
+# or to the next query, is a step to the next number: K lies in reverse for that reason. So VL x VL scores take VL
+# vectors of each product, of which those of the queries are transposed. Far distances share rows: their numbers are
+# picked one by one.
 
 cdef enum:
     SHARE = 64      # queries, or keys, of one product
@@ -22,7 +22,8 @@ cdef inline Py_ssize_t row_for(const Relative* relative, Py_ssize_t distance) no
 
 
 cdef void multiply_table(const float* a, Py_ssize_t a_stride, Py_ssize_t M, Py_ssize_t d, const float* panels,
-                         Py_ssize_t panel, Py_ssize_t last, float* out, Py_ssize_t stride, float* unused) noexcept nogil:
+                         Py_ssize_t panel, Py_ssize_t last, float* out, Py_ssize_t stride,
+                         float* unused) noexcept nogil:
     # Compute columns [panel*NR, last*NR) of the product of M rows; the first of them is column 0 of out.
     cdef Py_ssize_t tiles = (M + MR - 1) // MR, p, i, row, next_row
     cdef Tile t
@@ -38,8 +39,8 @@ cdef void multiply_table(const float* a, Py_ssize_t a_stride, Py_ssize_t M, Py_s
 
 
 cdef void multiply_terms(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssize_t n) noexcept nogil:
-    # Compute the products of queries [t, t + n) and of the current key block. SHARE queries or keys have fewer distances
-    # than all of them, and so need fewer panels.
+    # Compute the products of queries [t, t + n) and of the current key block. SHARE queries or keys have fewer
+    # distances than all of them, and so need fewer panels.
     cdef const Relative* relative = call.relative
     cdef Terms* terms = &s.terms
     cdef Py_ssize_t key = s.keys.first, keys = s.keys.last - key, distance = call.query + t - key, i, m, first, panel
@@ -69,8 +70,8 @@ cdef void multiply_terms(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssi
             i += m
 
 
-cdef void load_terms(const Attention* call, const Terms* terms, Py_ssize_t t, Py_ssize_t n, Py_ssize_t key, Py_ssize_t keys,
-                     vf* tile) noexcept nogil:
+cdef void load_terms(const Attention* call, const Terms* terms, Py_ssize_t t, Py_ssize_t n, Py_ssize_t key,
+                     Py_ssize_t keys, vf* tile) noexcept nogil:
     # Set lane i of tile[r] to the terms of query t + i and key + r, for n <= VL queries and keys <= VL.
     cdef const Relative* relative = call.relative
     cdef Py_ssize_t distance = call.query + t - key, stride = terms.stride, i, r

@@ -63,9 +63,9 @@ cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
 
 cdef inline void revise(const Attention* call, const Terms* terms, const Block* b, const Keys* keys, float* p,
                         const bint change, const bint hide, bint edge) noexcept nogil:
-    # change: compute scores = c tanh((scores + terms) / c) + bias. hide: set scores that the mask hides to -inf, and update the
-    # maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside the band
-    # are hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
+    # change: compute scores = c tanh((scores + terms) / c) + bias. hide: set scores that the mask hides to -inf, and
+    # update the maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside
+    # the band are hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
     cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, j
     cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0)
     cdef vf hidden = v_set1(-INFINITY), gain = v_set1(<float>M_LOG2E if changes_scores(call) else 1), x, maximum, query

@@ -9,8 +9,10 @@ cdef enum TileKind:
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
     MAXIMA      # the running maximum of a b + bias             a [mr][depth] tokens,   b [depth][nv*VL] a K block
-    PAIRS               # LINEAR in bfloat16: steps of depth lie side by side, b [depth/2][nv*VL][2], or QUADS [depth/4][nv*VL][4]
-    WIDENED             # LINEAR with weights in bfloat16, b [depth/2][nv*VL][2], and operands in float32; only where PAIRS is not that
+    PAIRS               # LINEAR in bfloat16: steps of depth lie side by side, b [depth/2][nv*VL][2], or
+                        # QUADS [depth/4][nv*VL][4]
+    WIDENED             # LINEAR with weights in bfloat16, b [depth/2][nv*VL][2], and operands in float32; only where
+                        # PAIRS is not that
     SCORES_OF_PAIRS     # SCORES in bfloat16, with the same layout of b
     CONTEXT_OF_PAIRS    # CONTEXT in bfloat16, with a [depth/2][mr][2]
 
@@ -23,7 +25,7 @@ cdef struct Tile:
     Py_ssize_t b_stride             # CONTEXT: elements of b between steps of depth, or pairs of them
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns, in floats
-    const float* bias               # LINEAR, MAXIMA: added in the first K block; NULL in later ones, which add out instead
+    const float* bias               # LINEAR, MAXIMA: added in the first K block; NULL in later ones, which add out
     const float* residual           # LINEAR: added in the last K block; NULL in earlier ones
     const char* ahead               # LINEAR: this tile's part of the panel's next K block, which the loop prefetches;
                                     # MAXIMA: its part of the next rows
@@ -93,7 +95,8 @@ cdef inline void linear_tile(const int kind, const int mr, const int nv, const T
 
 
 cdef inline void store_operands(const int mr, const int nv, const Tile* t, const vf* acc) noexcept nogil:
-    # Add the bias, and round the activation of the results. They pass through memory, because an activation needs registers.
+    # Add the bias, and round the activation of the results. They pass through memory, because an activation needs
+    # registers.
     cdef float results[MR * NV * VL]
     cdef int i, j
     for i in range(mr):

@@ -1,5 +1,5 @@
-# The GEMM on tiles (tiles.h): y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), in bfloat16, in int8, and of
-# rows in 16-bit integers and weights in int8.
+# The GEMM on tiles (tiles.h): y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), in bfloat16, in int8, and
+# of rows in 16-bit integers and weights in int8.
 #
 # Operands and weights lie in whole tiles of 1 KB, in the order in which the loop reads them:
 #   operands     [rows/16][K/line][16][line], a line being 64 bytes: 32 bfloat16 numbers or 64 codes
@@ -9,12 +9,12 @@
 # sums are not stored.
 #
 # 16-bit integers are those of integers.pxi, and so are the results, to the last bit. A line of 16 rows is a tile of the
-# upper bytes of 64 steps of depth, and behind it one of the lower bytes. In a block of 16 rows they take the places of the
-# upper and the lower tiles, so that they share each tile of weights, and their sums meet in the epilogue.
+# upper bytes of 64 steps of depth, and behind it one of the lower bytes. In a block of 16 rows they take the places of
+# the upper and the lower tiles, so that they share each tile of weights, and their sums meet in the epilogue.
 #
 # A block of sums has up to 32 rows and 32 columns. The loop over its depth has one load of a tile for each product, and
-# the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums keep all their
-# bits in memory, so it changes no result to compute a product in parts of its depth.
+# the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums keep all
+# their bits in memory, so it changes no result to compute a product in parts of its depth.
 #
 # The loops, from the outermost: columns; slices of their depth, whose weights stay in the L1 cache; blocks of rows.
 # Operands pass by that cache (t_stream), or else they would drive the weights and the sums out of it.
@@ -65,7 +65,7 @@ cdef extern from "simd/tiles.h" nogil:
     void t_load_operands(const int keep, const int rows, const char* a, const char* lower)
     void t_load_weights(const int keep, const int columns, const char* b)
     void t_multiply(const int rows, const int columns)
-    void t_barrier()    # between writes of vectors and loads of tiles from the same memory, which compilers may exchange
+    void t_barrier()    # between writes of vectors and loads of tiles from one memory, which compilers may exchange
     void t_load_parts(const int parts, const char* a)
     void t_multiply_part(const int parts, const int column, const int part, const char* b)
     char* t_weight_parts(int i)     # one of two buffers of this thread
@@ -178,7 +178,8 @@ cdef inline bint writes_operands(const int numbers, const TileWork* w) noexcept 
     return not are_integers(numbers) and w.out.operands != NULL
 
 
-cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
+cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block,
+                                   Py_ssize_t i) noexcept nogil:
     # Return the line of row i of a block of results that become operands, or the first of the lines of its parts.
     cdef Py_ssize_t parts = parts_of(numbers), row = block.row + i
     return <char*>w.out.operands + (row // TILE_ROWS * w.out.operands_stride * TILE_ROWS * sizeof(operand)
@@ -207,8 +208,8 @@ cdef inline void write_operands(const int numbers, const int activation, const T
 
 cdef inline void write_floats(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows [first, last) of a block, and write floats. Those of float32 and of 16-bit integers wait in
-    # the result for the rest of the depth.
+    # Apply the epilogue to rows [first, last) of a block, and write floats. Those of float32 and of 16-bit integers
+    # wait in the result for the rest of the depth.
     cdef Py_ssize_t column, i, at
     cdef int j
     cdef vf bias, scale, sums, x
@@ -308,9 +309,9 @@ cdef void work_between_int16(const TileWork* w, const tile_sums* block, tile_sum
 
 cdef inline void multiply_block(const int numbers, const int rows, const int columns, const TileWork* w,
                                 tile_sums* block, tile_sums* before) noexcept nogil:
-    # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block before,
-    # its rows spread over the steps. The tiles keep their contents in the calls, because no function that is called uses
-    # them.
+    # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block
+    # before, its rows spread over the steps. The tiles keep their contents in the calls, because no function that is
+    # called uses them.
     cdef Py_ssize_t steps = w.steps, ahead_step = w.ahead_step, row = 0, last, due = 0, k
     cdef bint busy = w.waiting == NULL or w.sums_ahead != NULL or before.next < before.rows
     cdef const char* a = w.a
@@ -344,7 +345,8 @@ cdef inline void multiply_block(const int numbers, const int rows, const int col
     t_store_sums(rows, columns, block.sums if w.waiting == NULL else w.waiting, SIDE * sizeof(float))
 
 
-cdef inline void multiply_any_block(const int numbers, const TileWork* w, tile_sums* block, tile_sums* before) noexcept nogil:
+cdef inline void multiply_any_block(const int numbers, const TileWork* w, tile_sums* block,
+                                    tile_sums* before) noexcept nogil:
     # Map the tiles of a block to a function that is compiled for them.
     if in_halves(numbers) or block.rows > TILE_ROWS:
         if block.columns == 2:
@@ -370,7 +372,8 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
 
 
 cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_ssize_t i) noexcept nogil:
-    # Say what block i of rows multiplies in the slice at hand, where its sums come from, and where they wait afterwards.
+    # Say what block i of rows multiplies in the slice at hand, where its sums come from, and where they wait
+    # afterwards.
     cdef float* outside = NULL      # its sums between parts of the depth
     w.steps, w.b = s.end - s.first, s.b + s.first * s.width * LINE_BYTES
     w.a = w.operands + i * rows_of_block(numbers) // TILE_ROWS * w.strip + s.first * line_of_tiles(numbers)

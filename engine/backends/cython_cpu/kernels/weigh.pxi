@@ -11,7 +11,8 @@
 #       a = a + sum of P^T (K Q^T - m)               [W]
 #     weights = P / l, entropy = ln l - a ln 2 / l
 
-cdef void weigh(const Attention* call, float* weights, Py_ssize_t stride, float* entropy, float* scratch) noexcept nogil:
+cdef void weigh(const Attention* call, float* weights, Py_ssize_t stride, float* entropy,
+                float* scratch) noexcept nogil:
     # The loops of the head of this file, for one block of queries after the other.
     cdef Block blocks[MOST_BLOCKS]
     cdef Scratch s = cut(call, scratch)
@@ -59,7 +60,8 @@ cdef void weigh_block(const Attention* call, Scratch* s, Block* b, float* weight
             memset(row + last, 0, max(0, call.S - last) * sizeof(float))
 
 
-cdef inline void weigh_keys(const Scratch* s, Block* b, const Keys* keys, float* weights, Py_ssize_t stride) noexcept nogil:
+cdef inline void weigh_keys(const Scratch* s, Block* b, const Keys* keys, float* weights,
+                            Py_ssize_t stride) noexcept nogil:
     # Turn scores P^T into powers of two, add them to the sums, and store a row for each query where weights are wanted.
     # A hidden key, whose score is -inf, gets the weight 0.
     cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, i

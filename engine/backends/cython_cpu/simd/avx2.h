@@ -64,7 +64,8 @@ INLINE void x_store(int32_t *p, vx x) { _mm256_storeu_si256((__m256i *)p, x); }
 INLINE vx x_load_int8(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 INLINE vx x_mul16(vx a, vx b) { return _mm256_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm256_cvtepi32_ps(x); }
-INLINE vf v_load_float16(const uint16_t *p) {      /* without the instruction of F16C, which is another feature of CPUs */
+/* Without the instruction of F16C, which is another feature of CPUs. */
+INLINE vf v_load_float16(const uint16_t *p) {
     __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     __m256i size = _mm256_and_si256(x, _mm256_set1_epi32(0x7fff));
     vf normal = (vf)_mm256_add_epi32(_mm256_slli_epi32(size, 13), _mm256_set1_epi32(112 << 23));

@@ -101,7 +101,8 @@ INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
 }
 INLINE vf v_load_half(const uint16_t *p, int second) {
     __m512i pairs = _mm512_loadu_si512(p);
-    return (vf)(second ? _mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000)) : _mm512_slli_epi32(pairs, 16));
+    return (vf)(second ? _mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000))
+                       : _mm512_slli_epi32(pairs, 16));
 }
 
 /* Dot products of codes */

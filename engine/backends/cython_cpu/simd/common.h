@@ -7,8 +7,8 @@ enum { NR = NV * VL, LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. 
 /* The largest K block of a product, which cuts its sums, so it is one number for all instruction sets. */
 enum { KC = 1024 };
 
-/* Vectors of the tokens of a cell of a cache, and the most queries of a tile over a cell: its sums are in MR*NV registers
- * at most. */
+/* Vectors of the tokens of a cell of a cache, and the most queries of a tile over a cell: its sums are in MR*NV
+ * registers at most. */
 enum { CELL_VECTORS = 16 / VL, FEW = NV < CELL_VECTORS ? MR * NV / CELL_VECTORS : MR };
 
 /* Load n int8 numbers, or n bfloat16 numbers, and convert them to float; other lanes are zero. */
@@ -77,8 +77,8 @@ INLINE vf v_scale(vf p, vf n) { return v_raise(p, n); }
 #endif
 
 /* v_sum: return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly.
- * v_largest: return the largest lane; NaN may be ignored. Only l_sum may reduce what decides a result: the bits of v_sum
- * depend on VL, unless the sums are exact. */
+ * v_largest: return the largest lane; NaN may be ignored. Only l_sum may reduce what decides a result: the bits of
+ * v_sum depend on VL, unless the sums are exact. */
 #ifndef ENGINE_REDUCE
 INLINE float v_sum(vf x) {
     float lane[VL];
@@ -96,8 +96,8 @@ INLINE float v_largest(vf x) {
 #endif
 
 /* A sum over the numbers of a row has the same bits on all instruction sets. It has LANES partial sums, and lane i adds
- * the numbers whose index is i modulo LANES, in their order. Then the upper half of the lanes is added to the lower half,
- * repeatedly. A row's end adds zeros. `v_lanes` holds the partial sums, in LANE_VECTORS vectors.
+ * the numbers whose index is i modulo LANES, in their order. Then the upper half of the lanes is added to the lower
+ * half, repeatedly. A row's end adds zeros. `v_lanes` holds the partial sums, in LANE_VECTORS vectors.
  *
  * l_zero: return empty sums. l_sum: return the sum of the lanes. l_count: return how many numbers the vector j of lanes
  * takes from the last n numbers of a row, n < LANES. */

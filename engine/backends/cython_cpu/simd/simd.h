@@ -74,8 +74,8 @@
  *   NIBBLE_GROUPS       1 if a tile multiplies by groups of 16 steps, with n_group; 0 if by 4 steps, with n_dot
  *   n_half              Return the lower or the upper four bits of every byte, for i = 0 or 1.
  *   n_factors           Return the same of VL bytes in memory, each twice: in both int16 of its lane.
- *   n_dot               Return sum + the four products of each lane. Weights may be as large as 225, without NIBBLE_GROUPS.
- *                       It is assembly for the reason that d_dot has.
+ *   n_dot               Return sum + the four products of each lane. Without NIBBLE_GROUPS weights may be as
+ *                       large as 225. It is assembly for the reason that d_dot has.
  *   n_group             Return sum + factor times the products of four vectors of weights and 16 codes in memory.
  *
  * bfloat16 numbers are the upper halves of floats. Their products are added in float32. Two successive steps of depth,

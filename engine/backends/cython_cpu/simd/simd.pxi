@@ -1,4 +1,4 @@
-# Declare the functions of simd.h, which says what they do. A rule that a caller has to keep, or relies on, stands here too.
+# Declare the functions of simd.h, which says what they do. A rule that a caller keeps, or relies on, stands here too.
 
 cdef extern from "simd/simd.h" nogil:
     ctypedef struct vf:

@@ -21,8 +21,8 @@
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024, SIDE = 2 * TILE_ROWS };
 
-/* What a product multiplies. Of 16-bit integers the upper tile of operands has the upper bytes, which are signed, and the
- * lower tile has the lower bytes of the same rows, from 0 to 255. */
+/* What a product multiplies. Of 16-bit integers the upper tile of operands has the upper bytes, which are signed, and
+ * the lower tile has the lower bytes of the same rows, from 0 to 255. */
 enum TileNumbers { OF_BFLOAT16, OF_INT8, OF_TWO_PARTS, OF_THREE_PARTS, OF_INT16 };
 
 /* What a loop over t_step reads again soon, so that it has to stay in the L1 cache. */
@@ -128,13 +128,13 @@ INLINE void t_elements(vf *elements, const uint8_t *row) {
     elements[0] = (vf)(pairs << 16), elements[1] = (vf)(pairs & (int32_t)0xffff0000);
 }
 
-/* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of the
- * odd elements in order. Their total is then added to it. Each addition rounds half to even, with its product unrounded.
- * Denormal numbers count as zeros, in the operands and in the results. Tests on Sapphire Rapids gave the same bits, except
- * for the bits of NaN.
+/* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of
+ * the odd elements in order. Their total is then added to it. Each addition rounds half to even, with its product
+ * unrounded. Denormal numbers count as zeros, in the operands and in the results. Tests on Sapphire Rapids gave the
+ * same bits, except for the bits of NaN.
  *
- * Moderate numbers have no such product or sum, as products are exact in float and all results are multiples of 2^-123. Plain
- * arithmetic then gives the same bits, in a seventh of the time. */
+ * Moderate numbers have no such product or sum, as products are exact in float and all results are multiples of 2^-123.
+ * Plain arithmetic then gives the same bits, in a seventh of the time. */
 static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
     t_demand();
     vf x[TILE_ROWS][2], weights[16][2], total;
@@ -217,8 +217,8 @@ INLINE void t_load_sums(const int rows, const int columns, const float *sums, pt
 /* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
  * tile of weights at b, and with the one `next` bytes later if columns is 2. stride: bytes from one row of weights to
  * the next; a_stride: from one row of operands to the next. keep: a sum of KEEP_OPERANDS and KEEP_WEIGHTS. */
-INLINE void t_step(const int numbers, const int keep, const int rows, const int columns, const char *a, const char *lower,
-                   ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
+INLINE void t_step(const int numbers, const int keep, const int rows, const int columns, const char *a,
+                   const char *lower, ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
     T_LOAD(keep & KEEP_OPERANDS, 4, a, a_stride)
     T_LOAD(keep & KEEP_WEIGHTS, 6, b, stride)
     T_ADD(0, 4, 6)
@@ -302,8 +302,8 @@ INLINE vf t_nearest(vf x) { return t_upper((vf)((t_bits)x + 0x8000)); }
  * float, exactly, if it is 0 or at least 2^-103; otherwise the tiles, which take denormal numbers as zeros, lack less
  * than 2^-125. Two parts lack up to 2^-17 of the float more. Infinity and NaN have a NaN among their parts.
  *
- * Operands are rounded to nearest, so that the sign of what their products leave out is not that of the product. Three parts
- * of weights are cut, which takes 14 instructions and not 22; two would lack nearly three times as much then.
+ * Operands are rounded to nearest, so that the sign of what their products leave out is not that of the product. Three
+ * parts of weights are cut, which takes 14 instructions and not 22; two would lack nearly three times as much then.
  *
  * parts, 2 or 3, has to be a constant, here and below. */
 enum { PARTS = 3 }; /* the most */
@@ -316,7 +316,7 @@ INLINE void t_split_operands(const int parts, char *p, ptrdiff_t next, vf first,
     nearest_first = t_nearest(first), nearest_second = t_nearest(second);
     /* What is left has at most 8 significant bits. */
     vf left_first = v_sub(first, nearest_first), left_second = v_sub(second, nearest_second);
-    if (parts == 2) { /* the nearest number again, but NaN where the float is: adding to the bits of a NaN can make it 0 */
+    if (parts == 2) {   /* the nearest number again, but NaN for NaN: adding to the bits of a NaN can make it 0 */
         line = t_zip(v_sub(first, left_first), v_sub(second, left_second));
         memcpy(p + next, &line, sizeof line);
         return;
@@ -338,8 +338,8 @@ INLINE void t_split_weights(const int parts, char *p, ptrdiff_t next, vf first, 
     }
 }
 
-/* Load one or two tiles of operands, or of weights, which lie one after the other. keep: whether they have to stay in the L1
- * cache. */
+/* Load one or two tiles of operands, or of weights, which lie one after the other. keep: whether they have to stay in
+ * the L1 cache. */
 INLINE void t_load_operands(const int keep, const int rows, const char *a, const char *lower) {
     T_LOAD(keep, 4, a, 64)
     if (rows == 2) { T_LOAD(keep, 5, lower, 64) }
@@ -356,8 +356,8 @@ INLINE void t_multiply(const int rows, const int columns) {
     if (rows == 2) { t_add_pairs(2, 5, 6); }
     if (rows == 2 && columns == 2) { t_add_pairs(3, 5, 7); }
 }
-/* The same for a block of one tile of rows, whose sums leave room for all parts of the operands, the last one in tile 2 or 3
- * and the first one in tile 4, and for those of 16 columns of weights in tiles 5, 6 and 7. */
+/* The same for a block of one tile of rows, whose sums leave room for all parts of the operands, the last one in tile 2
+ * or 3 and the first one in tile 4, and for those of 16 columns of weights in tiles 5, 6 and 7. */
 INLINE void t_load_parts(const int parts, const char *a) {
     if (parts == 3) { t_stream(2, a + 2 * TILE_BYTES, 64); }
     t_stream(3, a + TILE_BYTES, 64);
@@ -382,8 +382,8 @@ INLINE void t_multiply_part(const int parts, const int column, const int part, c
 }
 INLINE void t_barrier(void) { T_BARRIER(); }
 
-/* Where a thread keeps weights that it has split: two panels of SIDE columns and FRESH steps of the depth, or two steps. They
- * begin at a page: at some other places a product of few rows took 1.13 times as long. */
+/* Where a thread keeps weights that it has split: two panels of SIDE columns and FRESH steps of the depth, or two
+ * steps. They begin at a page: at some other places a product of few rows took 1.13 times as long. */
 enum { FRESH = 24, STEP_BYTES = PARTS * 2 * TILE_BYTES };
 static _Thread_local struct { char panels[2][FRESH * STEP_BYTES] __attribute__((aligned(4096))); } t_weights;
 INLINE char *t_weight_parts(int i) { return t_weights.panels[i]; }

@@ -1,8 +1,8 @@
 /* What AVX2 and AVX-512 have in common: products in float32, of 16-bit integers by vpdpwssd or vpmaddwd, and of
  * codes by vpdpbusd or vpmaddubsw.
  *
- * The header that includes this one has defined vf, vx, vd, d_set1 and DOT_MR, and, if the CPU has VNNI, ENGINE_VPDPBUSD
- * and ENGINE_VPDPWSSD: how the assembler spells these instructions. */
+ * The header that includes this one has defined vf, vx, vd, d_set1 and DOT_MR, and, if the CPU has VNNI,
+ * ENGINE_VPDPBUSD and ENGINE_VPDPWSSD: how the assembler spells these instructions. */
 #pragma once
 
 #define FLOAT_INSTRUCTION "vfmadd231ps"
@@ -53,8 +53,8 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #else
 
-/* A group of 16 in one piece: two sums of a lane are of 8 products each, at most 8 * 15 * 127 < 2^15. With the rows of a
- * tile inside the vectors of columns, the sums of 6 rows, the weights of a group and their factor are 11 registers. */
+/* A group of 16 in one piece: two sums of a lane are of 8 products each, at most 8 * 15 * 127 < 2^15. With the rows of
+ * a tile inside the vectors of columns, the sums of 6 rows, a group's weights and their factor are 11 registers. */
 #define ENGINE_NIBBLE_GROUPS
 INLINE vx n_dot(vx sum, vx weights, vx codes) {
     vx pairs;

@@ -10,14 +10,12 @@ import struct
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core.cgutils import global_constant
-from numba.extending import intrinsic
 
 from ..target import LINE_BYTES, TILE_ROWS, VL
 from .emit import VF, VI, call, load
-from .pointers import BYTE, SIZE, Pointer
-from .vector import vector
+from .pointers import BYTE, SIZE
+from .vector import emits, vector
 
 TILE_BYTES, SIDE = TILE_ROWS * LINE_BYTES, 2 * TILE_ROWS
 """SIDE: the most rows, and the most columns, of a block of sums."""
@@ -52,41 +50,27 @@ def _sums_at(b: ir.IRBuilder, pointer: ir.Value, row: int, column: int) -> ir.Va
     return b.gep(pointer, [SIZE(4 * floats)], source_etype=BYTE)
 
 
-@intrinsic
-def configure_tiles(typing: Any) -> Any:
+@emits()
+def configure_tiles(b: ir.IRBuilder) -> None:
     """Make this thread's tiles usable."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        shapes = ir.Constant(ir.ArrayType(BYTE, len(_SHAPES)), bytearray(_SHAPES))
-        _run(b, "ldtilecfg", global_constant(b.module, "shapes", shapes))
-        return context.get_dummy_value()
-
-    return types.void(), build
+    shapes = ir.Constant(ir.ArrayType(BYTE, len(_SHAPES)), bytearray(_SHAPES))
+    _run(b, "ldtilecfg", global_constant(b.module, "shapes", shapes))
 
 
-@intrinsic
-def release_tiles(typing: Any) -> Any:
+@emits()
+def release_tiles(b: ir.IRBuilder) -> None:
     """Release this thread's tiles, so that the operating system need not save them."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        _run(b, "tilerelease")
-        return context.get_dummy_value()
-
-    return types.void(), build
+    _run(b, "tilerelease")
 
 
 def clear_sums(rows: int, columns: int) -> Any:
     """Return an intrinsic that sets the sums of a block to zero; rows and columns, here and below, count tiles."""
 
-    @intrinsic
-    def clear(typing: Any) -> Any:
-        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            for row in range(rows):
-                for column in range(columns):
-                    _run(b, "tilezero", 2 * row + column)
-            return context.get_dummy_value()
-
-        return types.void(), build
+    @emits()
+    def clear(b: ir.IRBuilder) -> None:
+        for row in range(rows):
+            for column in range(columns):
+                _run(b, "tilezero", 2 * row + column)
 
     return clear
 
@@ -97,24 +81,19 @@ def add_step(numbers: Numbers, rows: int, columns: int) -> Any:
     Its arguments are the upper tile of operands, the lower one, and the first tile of weights.
     """
 
-    @intrinsic
-    def add(typing: Any, upper: Pointer, lower: Pointer, weights: Pointer) -> Any:
-        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            upper, lower, weights = args
-            line = SIZE(LINE_BYTES)
-            _run(b, _STREAM, 4, upper, line)
-            _run(b, _STREAM, 6, weights, line)
-            _add_products(b, numbers, 0, 0)
-            if columns == 2:
-                _run(b, _STREAM, 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
-                _add_products(b, numbers, 0, 1)
-            if rows == 2:
-                _run(b, _STREAM, 5, lower, line)
-                for column in range(columns):
-                    _add_products(b, numbers, 1, column)
-            return context.get_dummy_value()
-
-        return types.void(upper, lower, weights), build
+    @emits()
+    def add(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, weights: ir.Value) -> None:
+        line = SIZE(LINE_BYTES)
+        _run(b, _STREAM, 4, upper, line)
+        _run(b, _STREAM, 6, weights, line)
+        _add_products(b, numbers, 0, 0)
+        if columns == 2:
+            _run(b, _STREAM, 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
+            _add_products(b, numbers, 0, 1)
+        if rows == 2:
+            _run(b, _STREAM, 5, lower, line)
+            for column in range(columns):
+                _add_products(b, numbers, 1, column)
 
     return add
 
@@ -126,24 +105,18 @@ def add_part(rows: int, columns: int, a: int, w: int, loads_a: bool, loads_w: bo
     weights of a step. loads_a, loads_w: whether the tiles are loaded; otherwise the product before has loaded them.
     """
 
-    @intrinsic
-    def add(typing: Any, upper: Pointer, lower: Pointer, weights: Pointer) -> Any:
-        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            *operands, first_weights = args
+    @emits()
+    def add(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, weights: ir.Value) -> None:
+        def load_tile(tile: int, pointer: ir.Value, tiles: int) -> None:
+            _run(b, _LOAD, tile, b.gep(pointer, [SIZE(tiles * TILE_BYTES)], source_etype=BYTE), SIZE(LINE_BYTES))
 
-            def load_tile(tile: int, pointer: ir.Value, tiles: int) -> None:
-                _run(b, _LOAD, tile, b.gep(pointer, [SIZE(tiles * TILE_BYTES)], source_etype=BYTE), SIZE(LINE_BYTES))
-
-            for row in range(rows if loads_a else 0):
-                load_tile(4 + row, operands[row], a)
-            for column in range(columns if loads_w else 0):
-                load_tile(6 + column, first_weights, w * columns + column)
-            for row in range(rows):
-                for column in range(columns):
-                    _add_products(b, OF_BFLOAT16, row, column)
-            return context.get_dummy_value()
-
-        return types.void(upper, lower, weights), build
+        for row in range(rows if loads_a else 0):
+            load_tile(4 + row, (upper, lower)[row], a)
+        for column in range(columns if loads_w else 0):
+            load_tile(6 + column, weights, w * columns + column)
+        for row in range(rows):
+            for column in range(columns):
+                _add_products(b, OF_BFLOAT16, row, column)
 
     return add
 
@@ -151,15 +124,11 @@ def add_part(rows: int, columns: int, a: int, w: int, loads_a: bool, loads_w: bo
 def store_sums(rows: int, columns: int) -> Any:
     """Return an intrinsic that stores the sums of a block to floats [SIDE][SIDE]."""
 
-    @intrinsic
-    def store(typing: Any, sums: Pointer) -> Any:
-        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            for row in range(rows):
-                for column in range(columns):
-                    _run(b, "tilestored64", 2 * row + column, _sums_at(b, args[0], row, column), SIZE(4 * SIDE))
-            return context.get_dummy_value()
-
-        return types.void(sums), build
+    @emits()
+    def store(b: ir.IRBuilder, sums: ir.Value) -> None:
+        for row in range(rows):
+            for column in range(columns):
+                _run(b, "tilestored64", 2 * row + column, _sums_at(b, sums, row, column), SIZE(4 * SIDE))
 
     return store
 
@@ -167,43 +136,30 @@ def store_sums(rows: int, columns: int) -> Any:
 def add_round(numbers: Numbers) -> Any:
     """Return an intrinsic that multiplies tiles in registers: the work of `add_step` on a full block, without loads."""
 
-    @intrinsic
-    def add(typing: Any) -> Any:
-        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            for row in range(2):
-                for column in range(2):
-                    _add_products(b, numbers, row, column)
-            return context.get_dummy_value()
-
-        return types.void(), build
+    @emits()
+    def add(b: ir.IRBuilder) -> None:
+        for row in range(2):
+            for column in range(2):
+                _add_products(b, numbers, row, column)
 
     return add
 
 
-@intrinsic
-def clear_tiles(typing: Any) -> Any:
+@emits()
+def clear_tiles(b: ir.IRBuilder) -> None:
     """Set all tiles to zero."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        for tile in range(8):
-            _run(b, "tilezero", tile)
-        return context.get_dummy_value()
-
-    return types.void(), build
+    for tile in range(8):
+        _run(b, "tilezero", tile)
 
 
-@intrinsic
-def v_load_integers(typing: Any, p: Pointer) -> Any:
+@emits(vector)
+def v_load_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     """Load VL sums as integers, and convert them to float."""
-    return vector(p), lambda context, b, sig, args: b.sitofp(b.bitcast(load(b, args[0]), VI), VF)
+    return b.sitofp(b.bitcast(load(b, p), VI), VF)
 
 
-@intrinsic
-def v_load_joined(typing: Any, p: Pointer) -> Any:
+@emits(vector)
+def v_load_joined(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     """Load VL sums of upper bytes, and those of lower bytes in the lower tile, join them, and convert them to float."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        upper, lower = (b.bitcast(load(b, _sums_at(b, args[0], row, 0)), VI) for row in range(2))
-        return b.sitofp(b.add(b.shl(upper, ir.Constant(VI, [8] * VL)), lower), VF)
-
-    return vector(p), build
+    upper, lower = (b.bitcast(load(b, _sums_at(b, p, row, 0)), VI) for row in range(2))
+    return b.sitofp(b.add(b.shl(upper, ir.Constant(VI, [8] * VL)), lower), VF)

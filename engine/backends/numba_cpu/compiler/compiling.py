@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
 from .structs import NUMBA_TYPES
+from .vector import emits
 
 
 class Cache(Protocol):
@@ -42,15 +42,10 @@ apart = _helper(forceinline=False)
 """A part of a kernel that calls `stays_apart`. Without this decorator it would inherit the option of its caller."""
 
 
-@intrinsic
-def stays_apart(typing: Any) -> Any:
+@emits()
+def stays_apart(b: ir.IRBuilder) -> None:
     """Keep LLVM from inlining the function that contains this call, so that it has all registers to itself."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        b.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return types.void(), build
+    b.function.attributes.add("noinline")
 
 
 def compile_kernel(function: Callable[..., Any], cache: Cache) -> Any:

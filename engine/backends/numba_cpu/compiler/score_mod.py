@@ -144,13 +144,14 @@ def _compiled(request: CacheKey) -> Any:
 
 def surroundings(function: FunctionType) -> tuple:
     """Return the name and the fingerprint of every global and closure variable of a function; they are compiled in."""
-    found = {name: function.__globals__[name] for name in global_names(function.__code__) & function.__globals__.keys()}
+    known = function.__globals__
+    values = {name: known[name] for name in global_names(function.__code__) & known.keys()}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:
             raise InputError(f"score_mod {function.__name__}: {name}, which it uses, has no value yet") from None
-    return tuple((name, fingerprint(name, found[name])) for name in sorted(found))
+    return tuple((name, fingerprint(name, values[name])) for name in sorted(values))
 
 
 def fingerprint(name: str, value: Any) -> tuple:

@@ -230,8 +230,9 @@ def with_checks(function: FunctionType, options: Mapping[str, Any], known: dict[
     def checked(value: Any) -> Any:
         if not isinstance(value, Dispatcher):
             return value
-        own = {name: option for name, option in value.targetoptions.items() if name not in ("nopython", "boundscheck")}
-        return known.get(value.py_func) or with_checks(value.py_func, own, known)
+        options = {name: option for name, option in value.targetoptions.items()
+                   if name not in ("nopython", "boundscheck")}
+        return known.get(value.py_func) or with_checks(value.py_func, options, known)
 
     namespace, cells = dict(function.__globals__), [CellType() for _ in function.__closure__ or ()]
     copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells) or None)

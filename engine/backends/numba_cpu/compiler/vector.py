@@ -15,7 +15,7 @@ from numba.extending import intrinsic, models, register_model
 
 from ..target import VL
 from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, load_some, shift, shuffle, splat
-from .pointers import SIZE, Pointer, store
+from .pointers import SIZE, store
 
 
 class _VectorType(types.Type):
@@ -38,6 +38,27 @@ def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> An
     """Return an intrinsic with the parameters of `build`; Numba would replace *args by a tuple."""
     typing.__signature__ = signature(build)  # type: ignore[attr-defined]
     return intrinsic(typing)
+
+
+def emits(result: types.Type = types.void) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes an intrinsic of a function that emits its code.
+
+    The function gets a builder and the values of the arguments, and returns a value of this type; void stands for none.
+    Integers come as intp, and other arguments as they are.
+    """
+
+    def intrinsic_of(emit: Callable[..., Any]) -> Any:
+        def typing(context: Any, *args: Any) -> Any:
+            def build(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
+                value = emit(b, *values)
+                return context.get_dummy_value() if result is types.void else value
+
+            return result(*(types.intp if isinstance(arg, types.Integer) else arg for arg in args)), build
+
+        typing.__name__, typing.__doc__ = emit.__name__, emit.__doc__
+        return with_parameters(typing, emit)
+
+    return intrinsic_of
 
 
 def _of_vectors(build: Callable[..., ir.Value]) -> Any:
@@ -109,8 +130,7 @@ def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value
     """Return an intrinsic that loads n integers of `bits` bits and converts them to a vector; other lanes are zero."""
     kind = ir.VectorType(ir.IntType(bits), VL)
 
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        pointer, n = args
+    def load_widened(b: ir.IRBuilder, pointer: ir.Value, n: ir.Value) -> ir.Value:
         with b.if_else(b.icmp_signed(">=", n, SIZE(VL)), likely=True) as (then, otherwise):
             with then:
                 whole, at_once = b.load(pointer, typ=kind, align=1), b.block
@@ -123,7 +143,7 @@ def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value
         lanes.add_incoming(some, in_part)
         return widened(b, lanes)
 
-    return intrinsic(lambda typing, p, n: (vector(p, types.intp), build))
+    return emits(vector)(load_widened)
 
 
 def _not_zero(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -141,36 +161,26 @@ v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
 def _load_half(widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
     """Return an intrinsic that loads one number of each of VL pairs of bfloat16 numbers."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return b.bitcast(widened(b, b.load(args[0], typ=VI, align=1)), VF)
-
-    return intrinsic(lambda typing, p: (vector(p), build))
+    return emits(vector)(lambda b, p: b.bitcast(widened(b, b.load(p, typ=VI, align=1)), VF))
 
 
 v_load_first = _load_half(lambda b, x: b.shl(x, ir.Constant(VI, [16] * VL)))
 v_load_second = _load_half(_upper)
 
 
-@intrinsic
-def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
-    """Transpose the rows of VL floats at p into tile [VL][VL]; p may equal tile.
+@emits()
+def transpose(b: ir.IRBuilder, pointer: ir.Value, step: ir.Value, target: ir.Value) -> None:
+    """Transpose the rows of VL floats at `pointer` into `target` [VL][VL]; both may be equal.
 
     A round that zips row i with row i + VL/2 rotates the bits of (row, lane) by one place, so that after log2(VL)
     rounds row and lane are exchanged.
     """
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        pointer, step, target = args
-        rows = [load(b, shift(b, pointer, b.mul(step, SIZE(i)))) for i in range(VL)]
-        for _ in range(VL.bit_length() - 1):
-            halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
-            rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
-        for i, row in enumerate(rows):
-            store(b, shift(b, target, i * VL), row, 4)
-        return context.get_dummy_value()
-
-    return types.void(p, types.intp, tile), build
+    rows = [load(b, shift(b, pointer, b.mul(step, SIZE(i)))) for i in range(VL)]
+    for _ in range(VL.bit_length() - 1):
+        halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
+        rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
+    for i, row in enumerate(rows):
+        store(b, shift(b, target, i * VL), row, 4)
 
 
 @intrinsic
@@ -179,89 +189,70 @@ def v_set1(typing: Any, x: Any) -> Any:
     return vector(types.float32), lambda context, b, sig, args: splat(b, args[0])
 
 
-@intrinsic
-def v_load(typing: Any, p: Pointer) -> Any:
+@emits(vector)
+def v_load(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     """Load VL floats from p."""
-    return vector(p), lambda context, b, sig, args: load(b, args[0])
+    return load(b, p)
 
 
-@intrinsic
-def v_store(typing: Any, p: Pointer, x: Any) -> Any:
+@emits()
+def v_store(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Store VL floats at p."""
-    return types.void(p, x), lambda context, b, sig, args: store(b, args[0], args[1], 4)
+    store(b, p, x, 4)
 
 
-@intrinsic
-def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
+@emits(vector)
+def v_loadn(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
     """Load n floats from p; other lanes are zero."""
-
-    return vector(p, types.intp), lambda context, b, sig, args: load_some(b, *args)
-
-
-@intrinsic
-def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
-    """Store the first n lanes at p."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> None:
-        pointer, value, count = args
-        # Masked stores are slow on some CPUs. If n is a constant, the compiler removes the branch.
-        with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
-            with whole:
-                store(b, pointer, value, 4)
-            with part:
-                mask = first_lanes(b, count)
-                call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
-
-    return types.void(p, x, types.intp), build
+    return load_some(b, p, n)
 
 
-@intrinsic
-def v_keep(typing: Any, x: Any, n: Any) -> Any:
+@emits()
+def v_storen(b: ir.IRBuilder, pointer: ir.Value, value: ir.Value, count: ir.Value) -> None:
+    """Store the first lanes of a vector at `pointer`."""
+    # Masked stores are slow on some CPUs. If n is a constant, the compiler removes the branch.
+    with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
+        with whole:
+            store(b, pointer, value, 4)
+        with part:
+            mask = first_lanes(b, count)
+            call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
+
+
+@emits(vector)
+def v_keep(b: ir.IRBuilder, x: ir.Value, n: ir.Value) -> ir.Value:
     """Keep the first n lanes and set the others to zero."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return b.select(first_lanes(b, args[1]), args[0], VF(None))
-
-    return vector(x, types.intp), build
+    return b.select(first_lanes(b, n), x, VF(None))
 
 
-@intrinsic
-def v_sum(typing: Any, x: Any) -> Any:
+@emits(types.float32)
+def v_sum(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """Return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        total = args[0]
-        half = VL // 2
-        while half:
-            low, high = (shuffle(b, total, total, list(range(first, first + half))) for first in (0, half))
-            total = b.fadd(low, high)
-            half //= 2
-        return b.extract_element(total, I32(0))
-
-    return types.float32(x), build
+    half = VL // 2
+    while half:
+        low, high = (shuffle(b, x, x, list(range(first, first + half))) for first in (0, half))
+        x = b.fadd(low, high)
+        half //= 2
+    return b.extract_element(x, I32(0))
 
 
-@intrinsic
-def v_largest(typing: Any, x: Any) -> Any:
+@emits(types.float32)
+def v_largest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """Return the largest lane; NaN may be ignored."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        largest = b.extract_element(args[0], I32(0))
-        for i in range(1, VL):
-            lane = b.extract_element(args[0], I32(i))
-            largest = b.select(b.fcmp_ordered(">", lane, largest), lane, largest)
-        return largest
-
-    return types.float32(x), build
+    largest = b.extract_element(x, I32(0))
+    for i in range(1, VL):
+        lane = b.extract_element(x, I32(i))
+        largest = b.select(b.fcmp_ordered(">", lane, largest), lane, largest)
+    return largest
 
 
-@intrinsic
-def fetch_far(typing: Any, p: Pointer) -> Any:
+@emits()
+def fetch_far(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L2 cache."""
-    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 2)
+    fetch(b, p, 2)
 
 
-@intrinsic
-def fetch_near(typing: Any, p: Pointer) -> Any:
+@emits()
+def fetch_near(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L1 cache."""
-    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 3)
+    fetch(b, p, 3)

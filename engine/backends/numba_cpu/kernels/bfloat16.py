@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
 from ..compiler.emit import VF, VI
-from ..compiler.pointers import Pointer, as_bits
+from ..compiler.pointers import as_bits
 from ..compiler.structs import Bits, Double, Floats, Linear, Operands, Output, Size
-from ..compiler.vector import v_load, v_loadn, v_set1, v_sum, vector
+from ..compiler.vector import emits, v_load, v_loadn, v_set1, v_sum, vector
 from ..target import LINE_BYTES, MR, NR, NV, OPERAND_BYTES, PAIR_STEPS, VL
 from . import pairs
 from .linear import product
@@ -36,10 +32,10 @@ def linear_widened(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size
     multiply_widened(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 
-@intrinsic
-def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
+@emits()
+def store_operands(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Store the lanes of x to p as VL operands."""
-    return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
+    pairs.store_operands(b, p, x)
 
 
 @inline
@@ -77,15 +73,11 @@ def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, 
             panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
 
 
-@intrinsic
-def pair_loop(typing: Any, n: Any) -> Any:
+@emits(vector)
+def pair_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """Run n rounds of MR*NV independent products of pairs, with sums as weights, and return the sum of all."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
-        return in_rounds(b, args[0], starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x), b.fadd)
-
-    return vector(types.intp), build
+    starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
+    return in_rounds(b, n, starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x), b.fadd)
 
 
 def _pair_rounds(n: Size, sink: Floats) -> Double:

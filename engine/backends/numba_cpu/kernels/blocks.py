@@ -37,7 +37,7 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
     step = b.mul(width, SIZE(Q8_0_BYTES))
 
     def block(values: list[ir.Value]) -> list[ir.Value]:
-        a, w, scales_at, *found = values
+        a, w, scales_at, *sums = values
         fetch(b, at(b, w, SIZE(FETCHED)), 2)
         rows = [at(b, a, b.mul(stride, SIZE(i)), SHORT) for i in range(mr)]
         totals = [NO_SUM] * mr
@@ -46,8 +46,8 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
             totals = [dot(b, total, pair(b, at(b, row, SIZE(2 * n), SHORT)), x)
                       for total, row in zip(totals, rows, strict=True)]
         scale = load_float16(b, scales_at)
-        found = [fma(b, b.sitofp(total, VF), scale, y) for total, y in zip(totals, found, strict=True)]
-        return [at(b, a, SIZE(BLOCK_DEPTH), SHORT), at(b, w, step), at(b, scales_at, step), *found]
+        sums = [fma(b, b.sitofp(total, VF), scale, y) for total, y in zip(totals, sums, strict=True)]
+        return [at(b, a, SIZE(BLOCK_DEPTH), SHORT), at(b, w, step), at(b, scales_at, step), *sums]
 
     begin = [codes, weights, scales, *[ir.Constant(VF, [0.0] * VL)] * mr]
     for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):

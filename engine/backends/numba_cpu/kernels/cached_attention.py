@@ -27,7 +27,7 @@ from .ranges import (
 from .scores import LOG2_E, all_finite
 from .tile import scores_tile
 
-CHUNK = 24
+CHUNK_QUERIES = 24
 """Queries whose scores stay in the L1 cache."""
 QUERIES = 256
 """The most queries that share an unpacked range."""
@@ -36,7 +36,7 @@ QUERIES = 256
 def cached_attention_scratch(d: Size, e: Size) -> Size:
     """Return the number of floats of scratch that cached attention needs."""
     E = (e + VL - 1) // VL * VL
-    return RANGE * (d + E + 2) + CHUNK * (RANGE + E + 2) + NR + VL + QUERIES * (d + E + 2) + 1
+    return RANGE * (d + E + 2) + CHUNK_QUERIES * (RANGE + E + 2) + NR + VL + QUERIES * (d + E + 2) + 1
 
 
 def cached_attention(call: CachedAttention, scratch: Floats) -> None:
@@ -58,16 +58,16 @@ def cut_range(call: CachedAttention, first: Size, n: Size, scratch: Floats) -> U
     values = scratch + RANGE * call.d
     key_scales = values + RANGE * E
     p = key_scales + 2 * RANGE
-    product = p + CHUNK * RANGE
-    maximum = product + CHUNK * E
-    unused = maximum + 2 * CHUNK
+    product = p + CHUNK_QUERIES * RANGE
+    maximum = product + CHUNK_QUERIES * E
+    unused = maximum + 2 * CHUNK_QUERIES
     queries = unused + (NR + VL)
     sums = queries + QUERIES * call.d
     finite = as_bytes(sums + QUERIES * (E + 2))
     if call.sums:
         sums = call.sums + first * (E + 2)
     return Unpacked(0, 0, 0, first, n, scratch, values, key_scales, key_scales + RANGE, p,
-                    product, maximum, maximum + CHUNK, unused, unused + NR, queries, sums, finite)
+                    product, maximum, maximum + CHUNK_QUERIES, unused, unused + NR, queries, sums, finite)
 
 
 @inline
@@ -111,11 +111,11 @@ def attend_query_group(call: CachedAttention, u: Unpacked) -> None:
     for r in range(first, last):
         begin, end = begin_of(call, u.first, r), end_of(call, u.first + u.n - 1, r)
         if begin < end:
-            own = of_range(u, r, begin, end)
-            unpack_range(call, own)
-            own.finite[0] = np.uint8(2)
-            for row in range(0, u.n, CHUNK):
-                attend_chunk(call, own, row, min(u.n - row, CHUNK))
+            unpacked = of_range(u, r, begin, end)
+            unpack_range(call, unpacked)
+            unpacked.finite[0] = np.uint8(2)
+            for row in range(0, u.n, CHUNK_QUERIES):
+                attend_chunk(call, unpacked, row, min(u.n - row, CHUNK_QUERIES))
 
 
 @helper
@@ -180,9 +180,9 @@ def score_panels(call: CachedAttention, u: Unpacked, row: Size, n: Size, first: 
     tiles = (n + MR - 1) // MR
     for panel in range(first // NR, (last + NR - 1) // NR):
         for i in range(tiles):
-            own, following = n * i // tiles, n * (i + 1) // tiles
-            scores_tile(following - own, NR // VL, call.d, u.queries + (row + own) * call.d, call.d,
-                        u.keys + panel * NR * call.d, u.p + (own * RANGE + panel * NR), RANGE, u.unused)
+            begin, following = n * i // tiles, n * (i + 1) // tiles
+            scores_tile(following - begin, NR // VL, call.d, u.queries + (row + begin) * call.d, call.d,
+                        u.keys + panel * NR * call.d, u.p + (begin * RANGE + panel * NR), RANGE, u.unused)
 
 
 @helper
@@ -192,9 +192,9 @@ def multiply_values(call: CachedAttention, u: Unpacked, n: Size, first: Size, la
     for column in range(0, E, NR):
         width = min(E - column, NR)
         for i in range(tiles):
-            own, following = n * i // tiles, n * (i + 1) // tiles
-            scores_tile(following - own, width // VL, last - first, u.p + (own * RANGE + first), RANGE,
-                        u.values + (column * RANGE + first * width), u.product + (own * E + column), E, u.unused)
+            begin, following = n * i // tiles, n * (i + 1) // tiles
+            scores_tile(following - begin, width // VL, last - first, u.p + (begin * RANGE + first), RANGE,
+                        u.values + (column * RANGE + first * width), u.product + (begin * E + column), E, u.unused)
 
 
 @helper
@@ -231,6 +231,6 @@ def fold_ranges(sums: Floats, stride: Size, ranges: Size, e: Size, out: Floats) 
     """Compute a query's out [e] from the sums of its ranges, `stride` floats apart; the first is changed."""
     E = (e + VL - 1) // VL * VL
     for i in range(1, ranges):
-        own = sums + i * stride
-        fold(sums, E, own[E], own[E + 1], own)
+        range_sums = sums + i * stride
+        fold(sums, E, range_sums[E], range_sums[E + 1], range_sums)
     store_context_of(sums, e, out)

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic
 
 from ....model.precision import COMPUTED
 from ..compiler.compiling import helper, inline
 from ..compiler.emit import splat
-from ..compiler.pointers import Pointer, as_bits, as_floats, as_integers8
+from ..compiler.pointers import as_bits, as_floats, as_integers8
 from ..compiler.structs import Embedding, EmbeddingTable, Floats, Int, Size, Vector
-from ..compiler.vector import (
-    v_add,
-    v_load_bfloat16,
-    v_load_int8,
-    v_loadn,
-    v_mul,
-    v_set1,
-    v_storen,
-    vector,
-)
+from ..compiler.vector import emits, v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen, vector
 from ..target import VL
 from .blocks import Q8_0_BYTES, blocks_of
 from .integer_pairs import BLOCK_DEPTH, SCALE_BYTES, load_float16
@@ -50,14 +38,10 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 
 
-@intrinsic
-def v_float16(typing: Any, p: Pointer) -> Any:
+@emits(vector)
+def v_float16(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     """Broadcast the float16 at p, behind which there are 2*VL bytes that can be read, to every lane."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return splat(b, b.extract_element(load_float16(b, args[0]), ir.Constant(ir.IntType(32), 0)))
-
-    return vector(p), build
+    return splat(b, b.extract_element(load_float16(b, p), ir.Constant(ir.IntType(32), 0)))
 
 
 @inline

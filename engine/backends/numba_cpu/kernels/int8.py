@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core.cgutils import global_constant
-from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
 from ..compiler.emit import VF, VI
-from ..compiler.pointers import BYTE, Pointer, as_integers8, null
+from ..compiler.pointers import BYTE, as_integers8, null
 from ..compiler.structs import Code, Double, Floats, Integers8, Linear, Output, Size, Vector
 from ..compiler.vector import (
+    emits,
     v_fma,
     v_iota,
     v_largest,
@@ -38,10 +35,10 @@ from .roofline import in_rounds
 from .tile import columns, dot_tile
 
 
-@intrinsic
-def store_codes(typing: Any, p: Pointer, x: Any) -> Any:
+@emits()
+def store_codes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Store VL codes to p: the integers nearest to the lanes of x."""
-    return types.void(p, x), lambda context, b, sig, args: dot.store_codes(b, *args)
+    dot.store_codes(b, p, x)
 
 
 @inline
@@ -125,18 +122,14 @@ def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integ
         sums[c] = np.float32(total)
 
 
-@intrinsic
-def dot_loop(typing: Any, n: Any) -> Any:
+@emits(vector)
+def dot_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """Run n rounds of DOT_MR*NV independent dot products, with sums as codes, and return the sum of all."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
-        weights = dot.load_weights(b, global_constant(b.module, "ones", ones))
-        starts = [ir.Constant(VI, [i] * VL) for i in range(DOT_MR * NV)]
-        total = in_rounds(b, args[0], starts, lambda x: dot.dot(b, dot.as_codes(b, x), weights, x), b.add)
-        return b.sitofp(total, VF)
-
-    return vector(types.intp), build
+    ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
+    weights = dot.load_weights(b, global_constant(b.module, "ones", ones))
+    starts = [ir.Constant(VI, [i] * VL) for i in range(DOT_MR * NV)]
+    total = in_rounds(b, n, starts, lambda x: dot.dot(b, dot.as_codes(b, x), weights, x), b.add)
+    return b.sitofp(total, VF)
 
 
 def dot_rounds(n: Size, sink: Floats) -> Double:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
-from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, on_stack, store
+from ..compiler.pointers import BYTE, SIZE, as_integers8, on_stack, store
 from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size, Vector
 from ..compiler.vector import (
+    emits,
     v_abs,
     v_add,
     v_fma,
@@ -32,17 +30,7 @@ from ..target import MR, NR, NV, VL
 from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
 from .elementwise import IDENTITY, activate_rows
 from .embed import INT4, INT8, Q8_0
-from .integer_pairs import (
-    BLOCK_DEPTH,
-    FETCHED,
-    NO_SUM,
-    SHORT,
-    at,
-    dot,
-    every,
-    load_pairs_of_bytes,
-    pair,
-)
+from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
 from .nibbles import (
     DEEPEST_OFFSETS,
     GROUP_DEPTH,
@@ -84,35 +72,25 @@ def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, s
 sum_bytes = tile_of(_sums)
 
 
-@intrinsic
-def v_integers(typing: Any, p: Pointer) -> Any:
+@emits(vector)
+def v_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     """Load VL int32 from p and convert them to floats."""
-    return vector(p), lambda context, b, sig, args: b.sitofp(b.load(args[0], typ=VI, align=4), VF)
+    return b.sitofp(b.load(p, typ=VI, align=4), VF)
 
 
-@intrinsic
-def store_shorts(typing: Any, p: Pointer, x: Any) -> Any:
+@emits()
+def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers, and store them."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        whole = b.trunc(b.bitcast(b.fadd(args[1], MAGIC), VI), ir.VectorType(SHORT, VL))
-        store(b, args[0], whole, 2)
-        return context.get_dummy_value()
-
-    return types.void(p, x), build
+    whole = b.trunc(b.bitcast(b.fadd(x, MAGIC), VI), ir.VectorType(SHORT, VL))
+    store(b, p, whole, 2)
 
 
-@intrinsic
-def store_halves(typing: Any, upper: Pointer, lower: Pointer, x: Any) -> Any:
+@emits()
+def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        whole = b.bitcast(b.fadd(args[2], MAGIC), VI)
-        for pointer, bits in zip(args[:2], (b.lshr(whole, every(8)), whole), strict=True):
-            store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
-        return context.get_dummy_value()
-
-    return types.void(upper, lower, x), build
+    whole = b.bitcast(b.fadd(x, MAGIC), VI)
+    for pointer, bits in zip((upper, lower), (b.lshr(whole, every(8)), whole), strict=True):
+        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
 
 
 @inline
@@ -260,16 +238,12 @@ def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: I
                 to[k // 2 * 2 * width + 2 * c + k % 2] = w[i * y.K + k]
 
 
-@intrinsic
-def integer_loop(typing: Any, n: Any) -> Any:
+@emits(vector)
+def integer_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """Run n rounds of MR*NV independent products of pairs, with sums as operands, and return the sum of all."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        starts = [every(i) for i in range(MR * NV)]
-        total = in_rounds(b, args[0], starts, lambda x: dot(b, x, x, every(0x10001)), b.add)
-        return b.sitofp(total, VF)
-
-    return vector(types.intp), build
+    starts = [every(i) for i in range(MR * NV)]
+    total = in_rounds(b, n, starts, lambda x: dot(b, x, x, every(0x10001)), b.add)
+    return b.sitofp(total, VF)
 
 
 def integer_rounds(n: Size, sink: Floats) -> Double:

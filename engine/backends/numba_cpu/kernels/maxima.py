@@ -21,6 +21,7 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
             k = y.K * s // slices
             depth = y.K * (s + 1) // slices - k
             w = y.panels + (p * NR * y.K + k * nv * VL)
+            # Without a bias, the tile adds the sums of the slices before, which wait in `target`.
             bias = y.bias + p * NR if s == 0 else null()
             row = 0
             for i in range(tiles):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
 from ..compiler.emit import F32, I32, VF, VI, call, fetch, fma, splat
 from ..compiler.flow import repeat
 from ..compiler.pointers import BYTE, SIZE, as_floats, as_integers8, as_ints, as_shorts, store
 from ..compiler.structs import Float, Floats, Int, Integers8, Linear, Shorts, Size
-from ..compiler.vector import v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
+from ..compiler.vector import emits, v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
 from ..rows import ROWS
 from ..target import INTEGERS, NR, VL
 from .blocks import blocks_of
@@ -95,7 +92,7 @@ def _tile(storage: int) -> Callable[..., None]:
             return at(b, pointer, b.mul(stride, SIZE(i)))
 
         def block(values: list[ir.Value]) -> list[ir.Value]:
-            a, steps_at, sums_at, w, scales_at, *found = values
+            a, steps_at, sums_at, w, scales_at, *sums = values
             fetch(b, at(b, w, SIZE(FETCHED)), 2)
             row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
             totals = _totals(
@@ -112,9 +109,9 @@ def _tile(storage: int) -> Callable[..., None]:
                 elif not grouped:
                     y = b.fmul(y, scale)
                 row_step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
-                found[i] = fma(b, row_step, y, found[i])
+                sums[i] = fma(b, row_step, y, sums[i])
             return [at(b, a, SIZE(BLOCK_DEPTH)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
-                    at(b, scales_at, step), *found]
+                    at(b, scales_at, step), *sums]
 
         begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
@@ -129,16 +126,11 @@ sum_q4_0 = tile_of(_tile(Q4_0), NIBBLE_ROWS, vectors=1)
 sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 
 
-@intrinsic
-def store_bytes(typing: Any, p: Any, x: Any) -> Any:
+@emits()
+def store_bytes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int8 to the nearest integers, and store them."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
-        magic = ir.Constant(VF, [float(_MAGIC)] * VL)
-        store(b, args[0], b.trunc(b.bitcast(b.fadd(args[1], magic), VI), ir.VectorType(BYTE, VL)), 1)
-        return context.get_dummy_value()
-
-    return types.void(p, x), build
+    magic = ir.Constant(VF, [float(_MAGIC)] * VL)
+    store(b, p, b.trunc(b.bitcast(b.fadd(x, magic), VI), ir.VectorType(BYTE, VL)), 1)
 
 
 @inline

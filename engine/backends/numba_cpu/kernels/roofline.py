@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.emit import VF, fma
 from ..compiler.pointers import SIZE
 from ..compiler.structs import Double, Float, Floats, Size
-from ..compiler.vector import fetch_near, v_add, v_load, v_set1, v_sum, vector
+from ..compiler.vector import emits, fetch_near, v_add, v_load, v_set1, v_sum, vector
 from ..target import AHEAD, MR, NV, VL
 
 
@@ -35,16 +32,12 @@ def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant], step: Cal
     return reduce(add, results)
 
 
-@intrinsic
-def fma_loop(typing: Any, n: Any) -> Any:
+@emits(vector)
+def fma_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """Run n rounds of MR*NV independent FMAs, one for each accumulator of a tile, and return the sum of all."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
-        starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
-        return in_rounds(b, args[0], starts, lambda x: fma(b, x, factor, summand), b.fadd)
-
-    return vector(types.intp), build
+    factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
+    starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
+    return in_rounds(b, n, starts, lambda x: fma(b, x, factor, summand), b.fadd)
 
 
 def fma_rounds(n: Size, sink: Floats) -> Double:

@@ -6,19 +6,7 @@ import numpy as np
 
 from ..compiler.compiling import helper, inline
 from ..compiler.structs import Float, Floats, Size, Vector
-from ..compiler.vector import (
-    v_add,
-    v_iota,
-    v_largest,
-    v_less,
-    v_loadn,
-    v_max,
-    v_mul,
-    v_select,
-    v_set1,
-    v_storen,
-    v_sub,
-)
+from ..compiler.vector import v_add, v_iota, v_largest, v_less, v_loadn, v_max, v_mul, v_select, v_set1, v_storen, v_sub
 from ..target import VL
 from .elementwise import v_exp2_bounded
 from .lanes import sum_of, sum_of_numbers

@@ -66,19 +66,23 @@ _pairs, _widened = _two_steps("_pairs", PAIRS), _two_steps("_widened", WIDENED)
 
 def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: ir.Value, out_stride: ir.Value,
            columns: ir.Value, bias: ir.Value, residual: ir.Value) -> None:
+    """Write out = product() + bias + residual for [mr][nv] vectors; see _linear.
+
+    Without a bias, what `out` has already is added in its place. The cache lines of `out` are fetched meanwhile.
+    """
     offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
     places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
     for row in places:
         for j in range(0, nv, LINE // VL):
-            fetch(b, shift(b, out, row[j]), 3)
+            fetch(b, shift(b, out, row[j]), locality=3)
     sums = product()
-    biases = [lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),
-              lambda i, j, x: b.fadd(x, load(b, shift(b, out, places[i][j])))]
-    sums = _if_set(b, bias, sums, *biases)
+    sums = _if_set(b, bias, sums,
+                   lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),
+                   otherwise=lambda i, j, x: b.fadd(x, load(b, shift(b, out, places[i][j]))))
     sums = _if_set(b, residual, sums, lambda i, j, x: b.fadd(x, load(b, shift(b, residual, places[i][j]))))
     for i in range(mr):
         for j in range(nv):
-            store(b, shift(b, out, places[i][j]), sums[i][j], 4)
+            store(b, shift(b, out, places[i][j]), sums[i][j], align=4)
 
 
 def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from ..compiler.amx import (
     OF_BFLOAT16,
@@ -28,7 +27,7 @@ from ..compiler.amx import (
     v_load_joined,
 )
 from ..compiler.compiling import apart, inline, stays_apart
-from ..compiler.pointers import Pointer, as_bytes, as_integers8, on_stack
+from ..compiler.pointers import as_bytes, as_integers8, on_stack
 from ..compiler.structs import (
     NUMBA_TYPES,
     Bytes,
@@ -42,7 +41,7 @@ from ..compiler.structs import (
     TileBlock,
     Vector,
 )
-from ..compiler.vector import fetch_near, v_add, v_fma, v_load, v_loadn, v_mul, v_set1, v_store
+from ..compiler.vector import emits, fetch_near, v_add, v_fma, v_load, v_loadn, v_mul, v_set1, v_store
 from ..target import LINE_BYTES, NR, TILE_ROWS, VL
 from . import depth
 from .bfloat16 import round_rows
@@ -55,15 +54,10 @@ two_blocks = on_stack(NUMBA_TYPES["TileBlock"].to, 2)
 sums_of_two = on_stack(types.float32, 2 * SIDE * SIDE, align=LINE_BYTES)
 
 
-@intrinsic
-def fetch_lines(typing: Any, p: Pointer, size: Any) -> Any:
+@emits()
+def fetch_lines(b: ir.IRBuilder, p: ir.Value, size: ir.Value) -> None:
     """Prefetch the cache lines that hold `size` bytes from p on, at least one line, into the L2 cache."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        depth.fetch_lines(b, *args)
-        return context.get_dummy_value()
-
-    return types.void(p, types.intp), build
+    depth.fetch_lines(b, p, size)
 
 
 def begin_tiles() -> None:

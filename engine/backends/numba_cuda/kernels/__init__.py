@@ -1,1 +1,1 @@
-"""Contain the kernels' factories, which take compile-time constants. Each module lists variants in `catalogue()`."""
+"""Contain the kernels' factories, which take compile-time constants."""

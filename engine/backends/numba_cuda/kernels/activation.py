@@ -1,4 +1,4 @@
-"""Compute activations: device functions for the epilogues of other kernels, and a kernel for gated activations.
+"""Compute activations: device functions for the epilogues of other kernels.
 
 The formulas are those of `backends/reference/formulas.py`, in float32, with libdevice's erfc, tanh and exp
 (2 ulp and less).
@@ -12,11 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel import Kernel
-from ..ptx.warp import pack_bf16, widen_bf16
-from ..toolchain import cuda, device_function, types
-
-THREADS = 256
+from ..toolchain import device_function
 
 _HALF, _ONE, _ZERO = np.float32(0.5), np.float32(1.0), np.float32(0.0)
 _SQRT_HALF = np.float32(math.sqrt(0.5))
@@ -63,36 +59,3 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
 }
 """The device function of each name in `engine.model.config.ACTIVATIONS`, and of silu; None leaves a number
 unchanged."""
-
-
-def gate_kernel(activation: str) -> Kernel:
-    """Make the kernel activation(x[:, :F]) * x[:, F:] for bfloat16 rows: (x u16 [N,2F], out u16 [N,F]).
-
-    Each thread computes two neighbouring results. Shazeer, "GLU Variants Improve Transformer" (2020), section 2. F is
-    even; the grid is `gate_grid`.
-    """
-    activate = ACTIVATIONS[activation]
-
-    def gate(x: Any, out: Any) -> None:
-        F = out.shape[1]
-        i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
-        row, column = i // (F // 2), i % (F // 2) * 2
-        if row < out.shape[0]:
-            low = activate(widen_bf16(x[row, column])) * widen_bf16(x[row, F + column])
-            high = activate(widen_bf16(x[row, column + 1])) * widen_bf16(x[row, F + column + 1])
-            both = pack_bf16(low, high)
-            out[row, column] = both & 0xFFFF
-            out[row, column + 1] = both >> 16
-
-    u16 = types.uint16[:, ::1]
-    return Kernel(f"gate {activation}", gate, (u16, u16), THREADS, registers=40)
-
-
-def gate_grid(rows: int, F: int) -> tuple[int]:
-    """Return the grid for `rows` rows of F results."""
-    return (-(-rows * (F // 2) // THREADS),)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [gate_kernel(name) for name in ("gelu", "silu")]

@@ -1,28 +1,33 @@
 """Compute flash attention on packed tokens with wgmma and TMA (sm_90a): softmax(scale q k^T) v.
 
-After FlashAttention-3 (Shah et al., 2024, arXiv:2407.08608), without its overlap within a warpgroup. A producer
-warpgroup requests from TMA a tile of queries, and then 128 keys and 128 values at a time, two steps ahead. One or two
-consumer warpgroups, each with 64 queries of the tile, multiply. While one of them computes its softmax, the tensor
-cores work for the other. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`).
+After FlashAttention-3 (Shah et al., 2024, arXiv:2407.08608). A block stays on its multiprocessor and computes one item
+after the other: up to 128 queries of a head. A producer warpgroup requests from TMA the queries of an item, and 128
+keys and 128 values at a time, as far ahead as the ring has slots, past the end of an item into the next. So the loads
+of an item overlap the arithmetic and the stores of the items before it.
+
+One or two consumer warpgroups, each with 64 queries of the item, multiply. A consumer starts the product of the next
+scores before the product of the present weights and values, and computes the softmax of the former while the tensor
+cores work on the latter. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of a
+query's sums depends on its sequence alone.
 
 TMA also copies rows that follow the sequence. Their keys are hidden, and their values are overwritten with zeros,
 because NaN among them would spoil the result.
 
     d      shared    registers (ptxas 13.0) with 64 queries, with 128
-    64     80 KB     164, 168 (232 for consumers)
-    128    160 KB    166, 168 (232 for consumers)
-
-Expected limit: tensor cores and exponentials in turns. These kernels have not run on a GPU yet.
+    64     192 KB    190, 168 (232 for consumers)
+    128    192 KB    210, 168 (232 for consumers)
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..kernel import Kernel
-from ..ptx.copy import address, shared_base, store_global
+from ..ptx import emulate
+from ..ptx.copy import address, shared_base
 from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -39,24 +44,29 @@ from ..ptx.hopper import (
     wgmma,
     wgmma_wait,
 )
-from ..ptx.inline import f32, i32, u16
-from ..ptx.softmax import LOG2_E, hide, soften
-from ..ptx.warp import pack_bf16, reciprocal, shuffle_xor
+from ..ptx.inline import Registers, Statement, Writer, f32, i32, i64, straight, u16, u32
+from ..ptx.softmax import LOG2_E, hide, pack, weigh
+from ..ptx.warp import ADD, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
 from ..toolchain import cuda, device_function, types
 
 WIDTHS = (64, 128)
 """The supported head widths: rows of whole 128-byte lines."""
 KEYS = 128
 """Number of keys and values per step, and of rows per box."""
-STAGES = 2
 PANEL = KEYS * 128
 """Bytes of a box: KEYS rows by 64 columns of a head."""
-QUERIES = 32 * STAGES
-"""Offset of the queries' barrier, which follows the barriers of the ring of keys and values."""
+STAGES = {64: 4, 128: 2}
+"""Number of slots for keys, for values and for queries, by head width."""
+KEY, VALUE, QUERY = 0, 1, 2
+"""The rings of slots, in the order of their memory and of their barriers."""
+CHUNK = 8
+"""Number of tiles whose heads are computed together: neighbours in memory, and queries that share keys."""
 
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
-    """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
+    """Make the kernel for heads of width d, with `rows` (64 or 128) queries per item.
+
+    The grid has at most len(tiles) H blocks, of which a multiprocessor runs one at a time.
 
     - qkv_map: tensor map of qkv, bfloat16 [N, (H+2G)d], boxes of KEYS rows: queries, keys, values
     - out: u16 [N, H d], bfloat16
@@ -67,153 +77,293 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    panels, consumers = d // 64, rows // 64
-    make_barriers = ring_barriers(2 * STAGES, consumers, others=1)
-    produce, consume = _producer(panels), _consumer(d)
+    panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
+    shared = slots * panels * PANEL
+    make_barriers = ring_barriers(slots, consumers, others=0)
+    item, produce, consume, store = _item(), _producer(d), _consumer(d), _store(d)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
-    sums_shape, store = (1, d // 8, 4), _store(d)
+    sums_shape = (1, d // 8, 4)
 
     def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
-        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]
-        length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
-        steps = types.uint32((length + KEYS - 1) // KEYS)
-        bars = types.uint32(shared_base() + (1 + 2 * STAGES) * panels * PANEL)
+        heads = types.int32(out.shape[1] // d)
+        items = types.int32(tiles.shape[0] * heads)
+        bars = types.uint32(shared_base() + shared)
         make_barriers(thread, bars)
+        number = types.int32(cuda.blockIdx.x)
         if thread < 128:
             if consumers > 1:
                 shrink()
             if thread == 0:
                 fence_tensor_map(address(qkv_map))
-                key_column = types.int32((heads + head // (heads // key_heads)) * d)
-                to_values = types.int32(key_heads * d)
-                produce(qkv_map, begin, types.int32(begin + top), head * d, key_column, to_values, steps, bars)
+                produce(qkv_map, cu_seqlens, tiles, number, items, heads, key_heads, bars)
         else:
             if consumers > 1:
                 grow()
             own_row = types.uint32((thread // 128 - 1) * 64)
+            own_query = types.int32(own_row + thread % 128 // 32 * 16 + lane // 4)
             sums = cuda.local.array(sums_shape, types.float32)
             totals = cuda.local.array((1, 2), types.float32)
-            consume(sums, totals, own_row, length, scale * types.float32(LOG2_E), steps, bars, thread, lane)
-            query = types.int32(top + types.int32(own_row + thread % 128 // 32 * 16 + lane // 4))
-            target = address(out) + ((types.int64(begin + query) * heads + head) * d + types.int64(lane % 4 * 2)) * 2
-            store(target, heads * d * 2, sums, totals, length - query)
+            turn, made = types.uint32(0), types.uint32(0)
+            begin, top, length, head = item(number, items, cu_seqlens, tiles, heads)
+            while number < items:
+                number = types.int32(number + cuda.gridDim.x)
+                then_begin, then_top, then_length, then_head = item(number, items, cu_seqlens, tiles, heads)
+                if length > 0:
+                    consume(sums, totals, own_row, length, scale * types.float32(LOG2_E), turn, made, bars, thread,
+                            lane)
+                    query, pitch = types.int32(top + own_query), types.int64(heads * d * 2)
+                    target = address(out) + (types.int64(begin + query) * heads + head) * (2 * d) + lane % 4 * 16
+                    store(sums, totals, target, target + 8 * pitch, length - query, lane % 2, lane % 4 // 2)
+                    turn = types.uint32(turn + (length + KEYS - 1) // KEYS)
+                    made = types.uint32(made + 1)
+                begin, top, length, head = then_begin, then_top, then_length, then_head
 
     return Kernel(f"attention wgmma d={d} rows={rows}", body,
                   (types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32), 128 * (1 + consumers),
-                  shared=(1 + 2 * STAGES) * panels * PANEL + 8 * (1 + 4 * STAGES), arch=(9, 0, "a"), registers=168,
-                  instructions={"HGMMA": 4 * panels + KEYS // 16})
+                  shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
+                  instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})
 
 
-def _producer(panels: int) -> Any:
-    """Make a device function for one thread that requests the queries, and then keys and values step by step."""
-    slot = panels * PANEL
+def _item() -> Any:
+    """Make a device function (number, items, cu_seqlens, tiles, heads) -> the item's (begin, top, length, head).
+
+    begin, length: the first token and the number of tokens of the sequence; top: the item's first query in it. Blocks
+    that run at the same time have items of few tiles and of neighbouring heads. The number of an item beyond the last
+    is that of the last.
+    """
 
     @device_function
-    def produce(qkv_map: Any, row: Any, query_row: Any, query_column: Any, key_column: Any, to_values: Any, steps: Any,
-                bars: Any) -> None:
-        shared, queries = shared_base(), types.uint32(bars + QUERIES)
-        barrier_expect(queries, slot)
+    def item(number: Any, items: Any, cu_seqlens: Any, tiles: Any, heads: Any) -> Any:
+        number = types.int32(min(number, items - 1))
+        first = types.int32(number // (CHUNK * heads) * CHUNK)
+        size = types.int32(min(CHUNK, tiles.shape[0] - first))
+        within = types.int32(number - first * heads)
+        entry = types.int32(first + within % size)
+        sequence = tiles[entry, 0]
+        begin = cu_seqlens[sequence]
+        return begin, tiles[entry, 1], types.int32(cu_seqlens[sequence + 1] - begin), types.int32(within // size)
+
+    return item
+
+
+def _ring(d: int) -> tuple[Any, Any, Any]:
+    """Make the device functions of the rings; their first arguments are a ring and the number of a slot's use.
+
+    place(ring, number): the slot's address in shared memory; wait_full(ring, number, bars): wait for the data of this
+    use; release(ring, number, bars): signal that a consumer has read them
+    """
+    stages, size = STAGES[d], d // 64 * PANEL
+
+    @device_function
+    def place(ring: Any, number: Any) -> Any:
+        return types.uint32(shared_base() + (ring * stages + number % stages) * size)
+
+    @device_function
+    def wait_full(ring: Any, number: Any, bars: Any) -> None:
+        barrier_wait(types.uint32(bars + 8 * (ring * stages + number % stages)), number // stages % 2)
+
+    @device_function
+    def release(ring: Any, number: Any, bars: Any) -> None:
+        barrier_arrive(types.uint32(bars + 8 * ((3 + ring) * stages + number % stages)))
+
+    return place, wait_full, release
+
+
+def _producer(d: int) -> Any:
+    """Make a device function for one thread that requests the queries, keys and values of a block's items."""
+    stages, panels = STAGES[d], d // 64
+    item, (place, _, _) = _item(), _ring(d)
+
+    @device_function
+    def request(qkv_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
+        to, full = place(ring, number), types.uint32(bars + 8 * (ring * stages + number % stages))
+        barrier_wait(types.uint32(full + 24 * stages), (number // stages + 1) % 2)
+        barrier_expect(full, panels * PANEL)
         for panel in range(panels):
-            to = types.uint32(shared + panel * PANEL)
-            copy_box(to, address(qkv_map), query_column + 64 * panel, query_row, queries)
-        for step in range(steps):
-            stage = types.uint32(step % STAGES)
-            for values in range(2):
-                full = types.uint32(bars + 8 * (values * STAGES + stage))
-                barrier_wait(full + 16 * STAGES, (step // STAGES + 1) % 2)
-                barrier_expect(full, slot)
-                to = types.uint32(shared + (1 + values * STAGES + stage) * slot)
-                column, first = key_column + values * to_values, row + step * KEYS
-                for panel in range(panels):
-                    copy_box(types.uint32(to + panel * PANEL), address(qkv_map), column + 64 * panel, first, full)
+            copy_box(types.uint32(to + panel * PANEL), address(qkv_map), column + 64 * panel, row, full)
+
+    @device_function
+    def produce(qkv_map: Any, cu_seqlens: Any, tiles: Any, number: Any, items: Any, heads: Any, key_heads: Any,
+                bars: Any) -> None:
+        turn, made = types.uint32(0), types.uint32(0)
+        begin, top, length, head = item(number, items, cu_seqlens, tiles, heads)
+        while number < items:
+            number = types.int32(number + cuda.gridDim.x)
+            then_begin, then_top, then_length, then_head = item(number, items, cu_seqlens, tiles, heads)
+            if length > 0:
+                key_column = types.int32((heads + head // (heads // key_heads)) * d)
+                request(qkv_map, QUERY, made, types.int32(head * d), types.int32(begin + top), bars)
+                for step in range((length + KEYS - 1) // KEYS):
+                    row = types.int32(begin + step * KEYS)
+                    request(qkv_map, KEY, turn, key_column, row, bars)
+                    request(qkv_map, VALUE, turn, types.int32(key_column + key_heads * d), row, bars)
+                    turn = types.uint32(turn + 1)
+                made = types.uint32(made + 1)
+            begin, top, length, head = then_begin, then_top, then_length, then_head
 
     return produce
 
 
 def _consumer(d: int) -> Any:
-    """Make a device function for a warpgroup that computes each lane's sums and totals.
+    """Make a device function for a warpgroup that computes each lane's sums and totals of an item.
 
-    The sums are not divided by the totals yet, and the totals are not summed over lanes yet.
+    The sums are not divided by the totals yet, and the totals are not summed over lanes yet. turn, made: the numbers of
+    steps and of items before this item
     """
-    panels = d // 64
-    slot = panels * PANEL
-    scores_of, more_scores = wgmma(KEYS, 4, fresh=True), wgmma(KEYS, 4)
-    add_values = wgmma(d, KEYS // 16, transposed=True, left_in_registers=True)
-    wait_for_scores, wait_for_sums = wgmma_wait(KEYS // 2, 0), wgmma_wait(d // 2, 0)
-    hide_keys, weights_of = hide(1, KEYS), soften(1, KEYS, d)
-    scores_shape, weights_shape, values_kind = (1, KEYS // 8, 4), (1, KEYS // 16, 4), by_columns(PANEL)
+    (place, wait_full, release), (start_scores, start_sums) = _ring(d), _products(d)
+    wait_for_scores, wait_for_older = wgmma_wait(KEYS // 2, 0), wgmma_wait(KEYS // 2, 1)
+    wait_for_sums, clear_rest = wgmma_wait(d // 2, 0), _clear_rest(d)
+    hide_keys, weigh_scores, pack_weights = hide(1, KEYS), weigh(1, KEYS), pack(1, KEYS, d)
+    scores_shape, weights_shape = (1, KEYS // 8, 4), (1, KEYS // 16, 4)
 
     @device_function
-    def consume(sums: Any, totals: Any, own_row: Any, length: Any, factor: Any, steps: Any, bars: Any, thread: Any,
-                lane: Any) -> None:
+    def soften(scores: Any, maxima: Any, totals: Any, shrinks: Any, begins: Any, counts: Any, room: Any, factor: Any,
+               lane: Any) -> None:
+        if room < KEYS:
+            for h in range(2):
+                begins[0, h], counts[0, h] = types.uint32(lane % 4 * 2), types.uint32(room)
+            hide_keys(scores, begins, counts)
+        weigh_scores(scores, maxima, totals, shrinks, factor)
+
+    @device_function
+    def consume(sums: Any, totals: Any, own_row: Any, length: Any, factor: Any, turn: Any, made: Any, bars: Any,
+                thread: Any, lane: Any) -> None:
         scores = cuda.local.array(scores_shape, types.float32)
         weights = cuda.local.array(weights_shape, types.uint32)
-        maxima = cuda.local.array((1, 2), types.float32)
+        maxima, shrinks = cuda.local.array((1, 2), types.float32), cuda.local.array((1, 2), types.float32)
         begins, counts = cuda.local.array((1, 2), types.uint32), cuda.local.array((1, 2), types.uint32)
         for j in range(d // 8):
             for e in range(4):
                 sums[0, j, e] = types.float32(0)
         for h in range(2):
             maxima[0, h], totals[0, h] = types.float32(-np.inf), types.float32(0)
-        shared, elected = shared_base(), thread % 128 == 0
-        barrier_wait(bars + QUERIES, 0)
-        for step in range(steps):
-            stage, parity = types.uint32(step % STAGES), step // STAGES % 2
-            keys_full, keys_at = types.uint32(bars + 8 * stage), types.uint32(shared + (1 + stage) * slot)
-            barrier_wait(keys_full, parity)
-            left, right = types.int64((shared + own_row * 128) // 16) | BY_ROWS, types.int64(keys_at // 16) | BY_ROWS
-            scores_of(scores, left, right)
-            for panel in range(1, panels):
-                more_scores(scores, left + panel * (PANEL // 16), right + panel * (PANEL // 16), 1)
-            wait_for_scores(scores)
+        elected, steps = thread % 128 == 0, types.int32((length + KEYS - 1) // KEYS)
+        wait_full(QUERY, made, bars)
+        queries = types.int64((place(QUERY, made) + own_row * 128) // 16) | BY_ROWS
+        start_scores(scores, queries, turn, bars)
+        wait_for_scores(scores)
+        if elected:
+            release(KEY, turn, bars)
+        soften(scores, maxima, totals, shrinks, begins, counts, length, factor, lane)
+        pack_weights(scores, weights, sums, shrinks)
+        wait_full(VALUE, turn, bars)
+        for step in range(1, steps):
+            before, number = types.uint32(turn + step - 1), types.uint32(turn + step)
+            start_scores(scores, queries, number, bars)
+            start_sums(sums, weights, before)
+            wait_for_older(scores)
             if elected:
-                barrier_arrive(keys_full + 16 * STAGES)
-            room = types.int32(length - types.int32(step * KEYS))
-            if room < KEYS:
-                for h in range(2):
-                    begins[0, h], counts[0, h] = types.uint32(lane % 4 * 2), types.uint32(room)
-                hide_keys(scores, begins, counts)
-            weights_of(scores, weights, sums, maxima, totals, factor)
-            values_full = types.uint32(keys_full + 8 * STAGES)
-            values_at = types.uint32(keys_at + STAGES * slot)
-            barrier_wait(values_full, parity)
-            if room < KEYS:
-                if types.int32(thread % 128) >= room:
-                    for piece in range(8 * panels):
-                        clear_shared(types.uint32(values_at + piece // 8 * PANEL + thread % 128 * 128 + piece % 8 * 16))
-                fence_async()
-                warpgroup_meet(thread // 128)
-            add_values(sums, weights, types.int64(values_at // 16) | values_kind, 1)
+                release(KEY, number, bars)
+            soften(scores, maxima, totals, shrinks, begins, counts, types.int32(length - step * KEYS), factor, lane)
+            wait_full(VALUE, number, bars)      # its loop also keeps ptxas from moving the next wait before `soften`
             wait_for_sums(sums)
             if elected:
-                barrier_arrive(values_full + 16 * STAGES)
+                release(VALUE, before, bars)
+            pack_weights(scores, weights, sums, shrinks)
+        if elected:
+            release(QUERY, made, bars)
+        last = types.uint32(turn + steps - 1)
+        clear_rest(last, types.int32(length - (steps - 1) * KEYS), thread)
+        start_sums(sums, weights, last)
+        wait_for_sums(sums)
+        if elected:
+            release(VALUE, last, bars)
 
     return consume
 
 
-def _store(d: int) -> Any:
-    """Make a device function that divides a lane's lines by their totals over four lanes and stores them as bfloat16.
+def _products(d: int) -> tuple[Any, Any]:
+    """Make the device functions that start the products of scores and of sums.
 
-    left: number of rows from the lane's first one to the end
+    start_scores(scores, queries, number, bars), with a descriptor, waits for the keys; start_sums(sums, weights,
+    number) does not wait for the values
     """
+    panels = d // 64
+    place, wait_full, _ = _ring(d)
+    scores_of, more_scores = wgmma(KEYS, 4, fresh=True), wgmma(KEYS, 4)
+    add_values = wgmma(d, KEYS // 16, transposed=True, left_in_registers=True)
+    values_kind = by_columns(PANEL)
 
     @device_function
-    def store(target: Any, pitch: Any, sums: Any, totals: Any, left: Any) -> None:
+    def start_scores(scores: Any, queries: Any, number: Any, bars: Any) -> None:
+        wait_full(KEY, number, bars)
+        keys = types.int64(place(KEY, number) // 16) | BY_ROWS
+        scores_of(scores, queries, keys)
+        for panel in range(1, panels):
+            more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)
+
+    @device_function
+    def start_sums(sums: Any, weights: Any, number: Any) -> None:
+        add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)
+
+    return start_scores, start_sums
+
+
+def _clear_rest(d: int) -> Any:
+    """Make a device function (number, room, thread) that overwrites the values from row `room` on with zeros."""
+    place, _, _ = _ring(d)
+
+    @device_function
+    def clear_rest(number: Any, room: Any, thread: Any) -> None:
+        if room < KEYS:
+            if types.int32(thread % 128) >= room:
+                row = types.uint32(place(VALUE, number) + thread % 128 * 128)
+                for piece in range(d // 8):
+                    clear_shared(types.uint32(row + piece // 8 * PANEL + piece % 8 * 16))
+            fence_async()
+            warpgroup_meet(thread // 128)
+
+    return clear_rest
+
+
+def _write(target: np.ndarray, left: np.ndarray, *values: np.ndarray, offset: int, row: int) -> None:
+    block = emulate.current().block
+    quads = np.stack(values, axis=1).view(np.uint8)
+    for lane in np.flatnonzero(left > row):
+        block.global_bytes(int(target[lane]) + offset, 16, 16)[:] = quads[lane]
+
+
+def _write_quad(offset: int, row: int) -> Statement:
+    """Make a store (target, left, values) of 16 bytes at an offset from target, which writes if left > row."""
+    return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $1, {row}; @p st.global.v4.b32 [$0+{offset}], "
+                     "{$2,$3,$4,$5}; }", (), (i64, i32, *[u32] * 4), partial(_write, offset=offset, row=row),
+                     memory=True)
+
+
+def _store(d: int) -> Any:
+    """Return a function that divides a lane's sums by their totals over four lanes and stores them as bfloat16.
+
+        store(sums, totals, target, next_target, left, odd, high)
+
+    The four lanes of a row exchange their columns, so that each stores 16 neighbouring bytes. target, next_target: the
+    addresses of the lane's piece of 16 bytes in its first row and 8 rows below; left: number of rows from the first one
+    to the end; odd, high: the bits of the lane's number among the four
+    """
+
+    def exchange(writer: Writer, values: list[Any], bit: Any, distance: int) -> None:
+        """Give values to the lane at a distance of 1 or 2 for its values: a step of the transposition of 4 by 4."""
+        for i in (0, 2) if distance == 1 else (0, 1):
+            mine, others = values[i], values[i + distance]
+            (sent,) = writer(SELECT, bit, mine, others)
+            (got,) = writer(SHUFFLE_BITS, sent, writer.constant(i32, distance))
+            values[i] = writer(SELECT, bit, got, mine)[0]
+            values[i + distance] = writer(SELECT, bit, others, got)[0]
+
+    def body(writer: Writer, sums: list[Any], totals: list[Any], target: Any, next_target: Any, left: Any, odd: Any,
+             high: Any) -> None:
         for h in range(2):
-            total = totals[0, h]
-            total += shuffle_xor(total, 1)
-            total += shuffle_xor(total, 2)
-            share = reciprocal(total)
-            if 8 * h < left:
-                for j in range(d // 8):
-                    store_global(target + 8 * h * pitch + 16 * j,
-                                 pack_bf16(sums[0, j, 2 * h] * share, sums[0, j, 2 * h + 1] * share))
+            total = totals[h]
+            for distance in (1, 2):
+                (total,) = writer(ADD, total, *writer(SHUFFLE_XOR, total, writer.constant(i32, distance)))
+            (share,) = writer(RECIPROCAL, total)
+            for j in range(0, d // 8, 4):
+                values = []
+                for i in range(4 * j + 2 * h, 4 * j + 16, 4):
+                    pair = [writer(MULTIPLY, sums[i + e], share)[0] for e in range(2)]
+                    values.append(writer(PACK, *pair)[0])
+                exchange(writer, values, odd, 1)
+                exchange(writer, values, high, 2)
+                writer(_write_quad(16 * j, 8 * h), next_target if h else target, left, *values)
 
-    return store
-
-
-def catalogue() -> list[Kernel]:
-    """List every variant, for the compile test."""
-    return [attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)]
+    return straight(body, Registers(d // 2), Registers(2), i64, i64, i32, u32, u32)

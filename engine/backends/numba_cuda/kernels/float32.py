@@ -36,20 +36,20 @@ def linear_kernel(activation: str | None = None, residual: bool = False) -> Kern
     activate = ACTIVATIONS[activation]
 
     def linear(x: Any, w: Any, bias: Any, addend: Any, out: Any) -> None:
-        own, across = cuda.threadIdx.x // TILE, cuda.threadIdx.x % TILE
-        row, column = cuda.blockIdx.y * TILE + own, cuda.blockIdx.x * TILE + across
+        down, across = cuda.threadIdx.x // TILE, cuda.threadIdx.x % TILE
+        row, column = cuda.blockIdx.y * TILE + down, cuda.blockIdx.x * TILE + across
         K = x.shape[1]
         rows = cuda.shared.array((TILE, TILE), np.float32)
         columns = cuda.shared.array((TILE, _PITCH), np.float32)
-        weight = cuda.blockIdx.x * TILE + own
+        weight = cuda.blockIdx.x * TILE + down
         total = _ZERO
         for depth in range(0, K, TILE):
             inside = depth + across < K
-            rows[own, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
-            columns[own, across] = w[weight, depth + across] if inside and weight < w.shape[0] else _ZERO
+            rows[down, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
+            columns[down, across] = w[weight, depth + across] if inside and weight < w.shape[0] else _ZERO
             cuda.syncthreads()
             for k in range(TILE):
-                total += rows[own, k] * columns[across, k]
+                total += rows[down, k] * columns[across, k]
             cuda.syncthreads()
         if row < x.shape[0] and column < w.shape[0]:
             value = activate(total + bias[column])
@@ -115,8 +115,3 @@ def attention_kernel(d: int) -> Kernel:
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
     """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
-
-
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [linear_kernel("gelu"), linear_kernel(residual=True), attention_kernel(20), attention_kernel(128)]

@@ -1,9 +1,9 @@
-"""Compute LayerNorm and RMSNorm: one warp for each row, which stays in registers between one read and one write.
+"""Compute LayerNorm: one warp for each row, which stays in registers between one read and one write.
 
 A warp reads a row of D float32 once, 128 bytes at a time, and writes it as float32, for the residual stream, and as
 bfloat16, for the next GEMM: 10 D bytes per row, which at D = 768 and 4 TB/s limits it to 0.5 G rows/s. A lane keeps
 D/32 numbers: ptxas allocates 40 registers for D = 384, 54 for 768 and 62 for 1024 (sm_90a); beyond D = 2048 or so they
-spill. These kernels have not run on a GPU yet.
+spill.
 """
 
 from __future__ import annotations
@@ -31,25 +31,23 @@ def warp_sum(x: Any) -> Any:
     return x
 
 
-def norm_function(D: int, centred: bool) -> Any:
+def norm_function(D: int) -> Any:
     """Make a device function norm(values, lane, eps) that normalises a row of D numbers in place.
 
-    Lane l of the warp holds element l + 32 i of the row in values[i]. centred: True for LayerNorm, with the variance of
-    x - mean; False for RMSNorm. Elements beyond D must be 0, and they stay 0.
+    Lane l of the warp holds element l + 32 i of the row in values[i]. Elements beyond D must be 0, and they stay 0.
     """
     per_lane, exact = -(-D // 32), D % 32 == 0
     share = np.float32(1.0 / D)
 
     @device_function
     def norm(values: Any, lane: Any, eps: Any) -> None:
-        if centred:
-            total = _ZERO
-            for i in range(per_lane):
-                total += values[i]
-            mean = warp_sum(total) * share
-            for i in range(per_lane):
-                if exact or lane + 32 * i < D:
-                    values[i] -= mean
+        total = _ZERO
+        for i in range(per_lane):
+            total += values[i]
+        mean = warp_sum(total) * share
+        for i in range(per_lane):
+            if exact or lane + 32 * i < D:
+                values[i] -= mean
         squares = _ZERO
         for i in range(per_lane):
             squares += values[i] * values[i]
@@ -65,22 +63,8 @@ def layer_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
 
     bfloat16: whether out16 is written; if False, out16 is a dummy. Ba, Kiros and Hinton (2016), section 3.
     """
-    return _kernel(D, centred=True, bfloat16=bfloat16)
-
-
-def rms_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
-    """Make the RMSNorm kernel, with LayerNorm's arguments; `bias` is a dummy. Zhang and Sennrich (2019), equation 4."""
-    return _kernel(D, centred=False, bfloat16=bfloat16)
-
-
-def norm_grid(rows: int) -> tuple[int]:
-    """Return the grid for a number of rows."""
-    return (-(-rows // ROWS),)
-
-
-def _kernel(D: int, *, centred: bool, bfloat16: bool) -> Kernel:
     per_lane = -(-D // 32)
-    norm = norm_function(D, centred)
+    norm = norm_function(D)
 
     def norm_rows(x: Any, weight: Any, bias: Any, eps: Any, out32: Any, out16: Any) -> None:
         lane = cuda.threadIdx.x % 32
@@ -95,19 +79,17 @@ def _kernel(D: int, *, centred: bool, bfloat16: bool) -> Kernel:
         for i in range(per_lane):
             column = lane + 32 * i
             if column < D:
-                value = values[i] * weight[column]
-                if centred:
-                    value += bias[column]
+                value = values[i] * weight[column] + bias[column]
                 out32[row, column] = value
                 if bfloat16:
                     out16[row, column] = round_bf16(value)
 
     f32, f32_rows = types.float32[::1], types.float32[:, ::1]
     signature = (f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
-    name = f"{'layer' if centred else 'rms'}_norm D={D}{'' if bfloat16 else ' float32'}"
+    name = f"layer_norm D={D}{'' if bfloat16 else ' float32'}"
     return Kernel(name, norm_rows, signature, 32 * ROWS, registers=32 + 2 * per_lane)
 
 
-def catalogue() -> list[Kernel]:
-    """List the largest and the most unusual variants, for the compile test."""
-    return [layer_norm_kernel(1024), layer_norm_kernel(100, bfloat16=False), rms_norm_kernel(1024)]
+def norm_grid(rows: int) -> tuple[int]:
+    """Return the grid for a number of rows."""
+    return (-(-rows // ROWS),)

@@ -169,8 +169,8 @@ def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: b
     register = np.arange(product.shape[1] // 2)
     mine = product[_ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2]
     for array, values in zip(sums, mine, strict=True):
-        own = array.reshape(-1)[first:first + len(register)]
-        own[:] = own + values if keep else values
+        registers = array.reshape(-1)[first:first + len(register)]
+        registers[:] = registers + values if keep else values
 
 
 def warpgroup(what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:

@@ -164,7 +164,10 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
                                for argument, value in zip(arguments, values, strict=True)])
 
     def run(*columns: Any) -> list[Any]:
-        """Run the body on the operands of 32 lanes."""
+        """Run the body on the operands of 32 lanes; columns: for each argument, what each lane gives.
+
+        `Registers` of n numbers become n arrays [32], which the body may replace.
+        """
         operands = [list(np.stack([array.ravel() for array in column], axis=1)) if isinstance(argument, Registers)
                     else column for argument, column in zip(arguments, columns, strict=True)]
         body(_Emulator(), *operands)
@@ -172,7 +175,7 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
             if isinstance(argument, Registers):
                 for lane, array in enumerate(column):
                     array.reshape(-1)[:] = [register[lane] for register in operand]
-        return []
+        return []       # no lane gets a result: the registers have them
 
     return make(types.void, kinds, generate, python)
 
@@ -183,13 +186,14 @@ def make(result: Any, arguments: Sequence[Any], generate: Callable[..., Any], py
     An argument of type `types.Array` accepts any array.
     """
 
-    def typing(context: Any, *given: Any) -> Any:
+    def resolve(context: Any, *given: Any) -> Any:
         return result(*(actual if kind is types.Array else kind
                         for kind, actual in zip(arguments, given, strict=True))), generate
 
+    # Numba takes the number of arguments from the signature.
     names = ["context", *(f"a{i}" for i in range(len(arguments)))]
     parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    typing.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    made = intrinsic(typing)
+    resolve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    made = intrinsic(resolve)
     made.in_python = python
     return made

@@ -1,4 +1,4 @@
-"""Compute the softmax of flash attention, on scores in the registers of mma.sync: bias, mask, streaming softmax.
+"""Compute the softmax of flash attention, on scores in the registers of mma.sync: mask, streaming softmax.
 
 A warp holds m_tiles tiles of 16 queries by `keys` keys. A lane has two lines of each tile, queries g and g + 8, and of
 each line keys 2t and 2t + 1 of every eight (g, t: `mma.py`). All functions are unrolled over local arrays:
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .inline import Registers, Writer, f32, i32, i64, straight, u32
-from .warp import ADD, EXP2, FMA, KEEP_BELOW, LOOK_UP, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
+from .inline import Registers, Writer, f32, i32, straight, u32
+from .warp import ADD, EXP2, FMA, KEEP_BELOW, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
 
 LOG2_E = 1.4426950408889634
 _HUGE = 3e38  # replaces infinity, because infinity times 0 and infinity minus infinity are NaN
@@ -31,29 +31,76 @@ def soften(m_tiles: int, keys: int, d: int) -> Any:
              totals: list[Any], factor: Any) -> None:
         (minus,) = writer(MULTIPLY, factor, writer.constant(f32, -1.0))
         for line in range(2 * m_tiles):
-            m, h = divmod(line, 2)
-            mine = _line(m, h, keys)
-            top = maxima[line]
-            for i in mine:
-                (top,) = writer(MAXIMUM, top, scores[i])
-            for distance in (1, 2):
-                (top,) = writer(MAXIMUM, top, *writer(SHUFFLE_XOR, top, writer.constant(i32, distance)))
-            (shift,) = writer(MINIMUM, writer.constant(f32, _HUGE), *writer(MULTIPLY, top, minus))
-            (shrink,) = writer(EXP2, *writer(FMA, maxima[line], factor, shift))
-            (total,) = writer(MULTIPLY, totals[line], shrink)
-            for i in mine:
-                (scores[i],) = writer(EXP2, *writer(FMA, scores[i], factor, shift))
-                (total,) = writer(ADD, total, scores[i])
-            for pair in range(keys // 8):
-                (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
-                weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
-            for i in _line(m, h, d):
-                (sums[i],) = writer(MULTIPLY, sums[i], shrink)
-            maxima[line], totals[line] = top, total
+            shrink = _weigh(writer, line, keys, scores, maxima, totals, factor, minus)
+            _pack(writer, line, keys, scores, weights)
+            _scale(writer, line, d, sums, shrink)
 
     lines = Registers(2 * m_tiles)
     return straight(body, Registers(m_tiles * keys // 2), Registers(m_tiles * keys // 4, u32),
                     Registers(m_tiles * d // 2), lines, lines, f32)
+
+
+def weigh(m_tiles: int, keys: int) -> Any:
+    """Return a function (scores, maxima, totals, shrinks, factor): the part of `soften` that needs no sums.
+
+    It replaces the scores by their weights in float32, and sets shrinks, float32 like maxima, to the factors of the
+    sums. `pack` does the rest.
+    """
+
+    def body(writer: Writer, scores: list[Any], maxima: list[Any], totals: list[Any], shrinks: list[Any],
+             factor: Any) -> None:
+        (minus,) = writer(MULTIPLY, factor, writer.constant(f32, -1.0))
+        for line in range(2 * m_tiles):
+            shrinks[line] = _weigh(writer, line, keys, scores, maxima, totals, factor, minus)
+
+    lines = Registers(2 * m_tiles)
+    return straight(body, Registers(m_tiles * keys // 2), lines, lines, lines, f32)
+
+
+def pack(m_tiles: int, keys: int, d: int) -> Any:
+    """Return a function (scores, weights, sums, shrinks) that follows `weigh`: it packs weights and scales the sums."""
+
+    def body(writer: Writer, scores: list[Any], weights: list[Any], sums: list[Any], shrinks: list[Any]) -> None:
+        for line in range(2 * m_tiles):
+            _pack(writer, line, keys, scores, weights)
+            _scale(writer, line, d, sums, shrinks[line])
+
+    return straight(body, Registers(m_tiles * keys // 2), Registers(m_tiles * keys // 4, u32),
+                    Registers(m_tiles * d // 2), Registers(2 * m_tiles))
+
+
+def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
+           factor: Any, minus: Any) -> Any:
+    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums."""
+    mine = _line(*divmod(line, 2), keys)
+    top = maxima[line]
+    for i in mine:
+        (top,) = writer(MAXIMUM, top, scores[i])
+    for distance in (1, 2):
+        (top,) = writer(MAXIMUM, top, *writer(SHUFFLE_XOR, top, writer.constant(i32, distance)))
+    (shift,) = writer(MINIMUM, writer.constant(f32, _HUGE), *writer(MULTIPLY, top, minus))
+    (shrink,) = writer(EXP2, *writer(FMA, maxima[line], factor, shift))
+    (total,) = writer(MULTIPLY, totals[line], shrink)
+    for i in mine:
+        (scores[i],) = writer(EXP2, *writer(FMA, scores[i], factor, shift))
+        (total,) = writer(ADD, total, scores[i])
+    maxima[line], totals[line] = top, total
+    return shrink
+
+
+def _pack(writer: Writer, line: int, keys: int, scores: list[Any], weights: list[Any]) -> None:
+    """Round the weights of a line to bfloat16, in pairs, where a product reads them."""
+    m, h = divmod(line, 2)
+    mine = _line(m, h, keys)
+    for pair in range(keys // 8):
+        (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
+        weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
+
+
+def _scale(writer: Writer, line: int, d: int, sums: list[Any], shrink: Any) -> None:
+    """Scale the sums of a line."""
+    for i in _line(*divmod(line, 2), d):
+        (sums[i],) = writer(MULTIPLY, sums[i], shrink)
 
 
 def hide(m_tiles: int, keys: int) -> Any:
@@ -70,21 +117,6 @@ def hide(m_tiles: int, keys: int) -> Any:
 
     lines = Registers(2 * m_tiles, u32)
     return straight(body, Registers(m_tiles * keys // 2), lines, lines)
-
-
-def look_up(m_tiles: int, keys: int) -> Any:
-    """Return a function (scores, begins, table, last, factor) that sets scores to factor table[begin + key].
-
-    A product is then added to these scores. begins: the table index of the lane's first key; indices are clamped to 0
-    .. last table: address of float32
-    """
-
-    def body(writer: Writer, scores: list[Any], begins: list[Any], table: Any, last: Any, factor: Any) -> None:
-        for line in range(2 * m_tiles):
-            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):
-                (scores[i],) = writer(MULTIPLY, *writer(LOOK_UP, table, writer.add(begins[line], key), last), factor)
-
-    return straight(body, Registers(m_tiles * keys // 2), Registers(2 * m_tiles, u32), i64, u32, f32)
 
 
 _KEYS = [8 * j + e for j in range(32) for e in range(2)]

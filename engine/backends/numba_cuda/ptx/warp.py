@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import emulate
-from .inline import Statement, f32, function, i32, i64, u16, u32
+from .inline import Statement, f32, function, i32, u16, u32
 
 
 def bits_of_bf16(x: np.ndarray) -> np.ndarray:
@@ -20,12 +19,6 @@ def bf16_of_bits(bits: np.ndarray) -> np.ndarray:
     return (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _look_up(tables: np.ndarray, places: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    block = emulate.current().block
-    return np.array([block.global_bytes(int(table) + 4 * min(max(int(place), 0), int(last)), 4, 4).view(np.float32)[0]
-                     for table, place, last in zip(tables, places.view(np.int32), lasts, strict=True)])
-
-
 EXP2 = Statement("ex2.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.exp2(np.float32(x)))
 RECIPROCAL = Statement("rcp.approx.ftz.f32 $0, $1;", (f32,), (f32,), lambda x: np.float32(1) / x)
 ADD = Statement("add.rn.f32 $0, $1, $2;", (f32,), (f32, f32), np.add)
@@ -37,14 +30,15 @@ MINIMUM = Statement("min.f32 $0, $1, $2;", (f32,), (f32, f32), np.fmin)
 KEEP_BELOW = Statement("{ .reg .pred p; setp.lt.u32 p, $2, $3; selp.f32 $0, $1, 0fFF800000, p; }",
                        (f32,), (f32, u32, u32),
                        lambda x, number, count: np.where(number < count, x, np.float32(-np.inf)))
-LOOK_UP = Statement("{ .reg .s32 i; .reg .s64 a; max.s32 i, $2, 0; min.s32 i, i, $3; mad.wide.s32 a, i, 4, $1; "
-                    "ld.global.nc.f32 $0, [a]; }", (f32,), (i64, u32, u32), _look_up)
 PACK = Statement("cvt.rn.bf16x2.f32 $0, $2, $1;", (u32,), (f32, f32),
                  lambda low, high: bits_of_bf16(low) | bits_of_bf16(high) << np.uint32(16))
 ROUND = Statement("cvt.rn.bf16.f32 $0, $1;", (u16,), (f32,), lambda x: bits_of_bf16(x).astype(np.uint16))
-WIDEN = Statement("mov.b32 $0, {0, $1};", (f32,), (u16,), bf16_of_bits)
 SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32,), (f32, i32),
                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SHUFFLE_BITS = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (u32,), (u32, i32),
+                         lambda x, mask: x[np.arange(32) ^ mask], memory=True)
+SELECT = Statement("{ .reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p; }", (u32,), (u32, u32, u32),
+                   lambda choice, x, y: np.where(choice != 0, x, y))
 SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: None, memory=True)
 
 exp2 = function(EXP2, alone=True)
@@ -57,8 +51,6 @@ pack_bf16 = function(PACK, alone=True)
 """Round two float32 to bfloat16 and pack them in a uint32, the first in the lower half."""
 round_bf16 = function(ROUND, alone=True)
 """Round a float32 to bfloat16, half to even, and return the bits as uint16."""
-widen_bf16 = function(WIDEN, alone=True)
-"""Return the float32 of a bfloat16 given as uint16."""
 shuffle_xor = function(SHUFFLE_XOR)
 """Return x of lane (this ^ mask), float32."""
 sync_warp = function(SYNC_WARP)

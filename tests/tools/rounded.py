@@ -11,17 +11,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...model.config import ModelConfig
-from ...model.precision import FORMATS
-from ...weights.bfloat16 import from_bfloat16, to_bfloat16
-from ...weights.blocks import quantize_q8_0, widen_blocks
-from ...weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
-from ...weights.parameters import parameters_of
-from ...weights.quantize import quantize_linear, widen
-from ..ops_interface import AttentionCall
-from .attention import visible_keys
-from .ops import ReferenceOps
-from .plan import ReferencePlan
+from engine.backends.ops_interface import AttentionCall
+from engine.backends.reference.attention import visible_keys
+from engine.backends.reference.ops import ReferenceOps
+from engine.backends.reference.plan import ReferencePlan
+from engine.model.config import ModelConfig
+from engine.model.precision import FORMATS
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+from engine.weights.blocks import quantize_q8_0, widen_blocks
+from engine.weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
+from engine.weights.parameters import parameters_of
+from engine.weights.quantize import quantize_linear, widen
 
 
 def bfloat16(x: np.ndarray) -> np.ndarray:
@@ -76,21 +76,6 @@ def rounding_of_sums(x: np.ndarray, steps: np.ndarray, heads: int) -> np.ndarray
 
 ROWS = {"int8": codes, "q8_0": integers}
 """How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds whole rows."""
-
-
-def cached(x: np.ndarray, precision: str) -> np.ndarray:
-    """Round keys or values [..., d] as a cache of this precision keeps them; the dtype stays.
-
-    int8 has a scale for each row, its largest magnitude / 127.
-    """
-    if precision == "float32":
-        return x
-    if precision == "bfloat16":
-        return bfloat16(x).astype(x.dtype)
-    rows = x.astype(np.float32)
-    scales = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
-    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales != 0)
-    return (np.clip(np.rint(rows * inverse), -127, 127) * scales.astype(x.dtype)).astype(x.dtype)
 
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .kernel import Kernel
-from .ptx import emulate, emulate_hopper
+from engine.backends.numba_cuda.kernel import Kernel
+from engine.backends.numba_cuda.ptx import emulate, emulate_hopper
 
 
 class EmulatedDevice:
