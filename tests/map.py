@@ -107,7 +107,7 @@ OTHERS = {
     "backends/numba_cuda/ptx/*.py": "backends/numba_cuda/test_emulate.py",
     "backends/numba_cuda/*.py": "backends/numba_cuda/test_plan.py",
     "backends/reference/*.py": "backends/reference/test_model_and_ops.py ops/test_definition.py",
-    "base/functions.py": "base/test_functions.py backends/test_portable_bits.py",
+    "base/functions.py": "backends/test_portable_bits.py",
     "base/arguments.py": "interface/test_arguments.py",
     "base/lazy.py": "interface/test_forks.py",
     "base/stop.py": "backends/cpu/test_stop.py",

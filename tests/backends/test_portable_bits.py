@@ -135,8 +135,10 @@ def test_other_processes_give_the_same_bits():
     assert same_bits.differences(["encoders", "decoders", "speech", "heads", "random"], share=(1, 41)) == []
 
 
-def test_the_record_has_the_version_of_the_definition():
-    assert json.loads(same_bits.FILE.read_text())["version"] == DEFINITION
+def test_the_record_has_the_version_of_the_definition_and_every_result():
+    record = json.loads(same_bits.FILE.read_text())
+    assert record["version"] == DEFINITION
+    assert same_bits.recorded_names() == record["digests"].keys()
 
 
 def test_what_numpy_and_libm_compute_does_not_depend_on_the_cpu():

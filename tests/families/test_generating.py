@@ -24,7 +24,7 @@ from engine.weights.bfloat16 import widened
 
 from ..tools.encoders import GENERATORS
 from ..tools.gguf_files import gguf
-from ..tools.golden_generating import GOLDEN, NAMES, Exact, Expected
+from ..tools.golden_generating import GOLDEN, LONG_CONTEXT, NAMES, Exact, Expected
 from ..tools.golden_gguf import WRITTEN, config_of, gguf_of
 from ..tools.tiny_models import safetensors, write_json
 from .cases import CASES
@@ -349,7 +349,7 @@ def test_log_probabilities_of_llama_cpp(tmp_path, name):
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_of(name))
     # Its context of 64 tokens is beyond the length of the training of models with two tables of positions.
-    model = load_model(path, kind="generate", long_context=name in ("phi3_long", "phi3_partial"))
+    model = load_model(path, kind="generate", long_context=name in LONG_CONTEXT)
     _, ids, _, _ = Expected(name).sequences[2]
     last = Exact(model).logits(None, ids)[-1]
     found = last - last.max() - np.log(np.exp(last - last.max()).sum())

@@ -16,6 +16,8 @@ from engine.model.run_config import RunConfig
 from .paths import DECODERS as GOLDEN
 
 NAMES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.npz"))
+LONG_CONTEXT = ("phi3_long", "phi3_partial")
+"""Models whose golden sequences need the table of positions for long ones."""
 PROMPT = 3
 """Tokens of the prompt of a model without an encoder, as generating.py has it."""
 

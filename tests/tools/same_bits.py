@@ -99,8 +99,10 @@ def _decoders(options: dict[str, Any], models: int) -> Iterator[Result]:
     """Every golden model that generates, in every precision and search: ids and scores; and log probabilities."""
     from engine import Generator, Reranker, load_model
 
+    from .golden_generating import LONG_CONTEXT
+
     def generated(folder: Path, precision: str) -> Any:
-        model = load_model(folder, kind="generate")
+        model = load_model(folder, kind="generate", long_context=folder.name in LONG_CONTEXT)
         with np.load(folder / "expected.npz") as file:
             arrays = dict(file)
         generator = Generator(model, precision=precision, **options)
@@ -310,6 +312,13 @@ def results(groups: Sequence[str], backend: str = "cython", threads: int = 1, sh
     options = {"backend": backend, "threads": threads, "bits": bits}
     return {f"{group}: {name}": digest(compute()) for group in groups
             for i, (name, compute) in enumerate(GROUPS[group](options, models)) if i % share[1] == share[0]}
+
+
+def recorded_names() -> set[str]:
+    """Return the names of all results that the record has to hold."""
+    options = {"backend": "cython", "threads": 1, "bits": "portable"}
+    return {f"{group}: {name}" for group, found in GROUPS.items() if group not in NOT_RECORDED
+            for name, _ in found(options, 0)}
 
 
 class Elsewhere(NamedTuple):
