@@ -6,8 +6,8 @@ keys and 128 values at a time, as far ahead as the ring has slots, past the end 
 of an item overlap the arithmetic and the stores of the items before it.
 
 One or two consumer warpgroups, each with 64 queries of the item, multiply. A consumer starts the product of the next
-scores before the product of the present weights and values, and computes the softmax of the former while the tensor
-cores work on the latter. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of a
+scores before the product of the present weights and values, and computes the softmax of those scores while the tensor
+cores work on that product. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of a
 query's sums depends on its sequence alone.
 
 TMA also copies rows that follow the sequence. Their keys are hidden, and their values are overwritten with zeros,
