@@ -1,5 +1,6 @@
 """Define fixtures that several folders of tests use."""
 
+import gc
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ from pathlib import Path
 
 # NumPy's products are small here, and the threads of two workers would wait for each other. NumPy reads it once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The same holds for engines, whose threads spin while they wait. What depends on threads has tests that say how many.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
@@ -41,6 +44,17 @@ def pytest_configure(config):
         raise pytest.UsageError(f"the engine was imported from {engine.__file__}, not from {folder}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Let no collection of garbage go through what lives until the end: modules, and ten thousand tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Take the quick tests alone, if asked; let slow files start first, so that all workers end at about one time."""
@@ -69,6 +83,15 @@ def backend(request):
 def compiled_backend(request):
     """Return the name of each backend that computes in every precision, and whose bits do not depend on the batch."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def compiled_backends(request):
+    """Return all names of `compiled_backend`, for tests that compute what they expect at more cost than what they test.
+
+    A quick run has the fastest one alone.
+    """
+    return COMPILED[:1] if request.config.getoption("--quick") else COMPILED
 
 
 @pytest.fixture(scope="session")

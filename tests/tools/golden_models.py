@@ -77,13 +77,22 @@ ROTARY = models_with(lambda config: any(kind.rotary_theta or kind.rotary_frequen
 BIASED = models_with(lambda config: config.attention_bias)
 
 
+@cache
+def _contents_of(name: str) -> dict[str, np.ndarray]:
+    """Return the arrays of an expected.npz, which dozens of tests read, and none may change."""
+    with np.load(GOLDEN / name / "expected.npz") as file:
+        found = dict(file)
+    for array in found.values():
+        array.setflags(write=False)
+    return found
+
+
 class Golden:
     """The contents of an expected.npz."""
 
     def __init__(self, name):
         self.name, self.types, self.least_cosine, self.allowed = name, None, -1.0, 3e-5
-        with np.load(GOLDEN / name / "expected.npz") as file:
-            self.arrays = dict(file)
+        self.arrays = dict(_contents_of(name))
         if "input_ids" in self.arrays:      # a batch of bert.py, whose vectors are those of float32
             self.least_cosine, self.allowed = 0.999999, 2e-5
             self._read_batch()

@@ -34,6 +34,7 @@ def other_kernels() -> set[str]:
         return set()
 
 
+@cache
 def is_slow(path: Path) -> bool:
     """Return whether a test file is in the list `SLOW`, or in a folder of it; somebody's file elsewhere is not."""
     return any(place.relative_to(TESTS).as_posix() in SLOW for place in (path, *path.parents)
