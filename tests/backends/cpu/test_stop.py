@@ -20,7 +20,7 @@ from engine.programs.observe import Observed
 from ...tools.encoders import engine_of
 from ...tools.interrupts import interruptible
 from ...tools.paths import ROOT
-from ...tools.plans import SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights
+from ...tools.plans import SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ...tools.tiny_models import random_model
 from ...tools.tiny_text import tiny_text
 
@@ -139,7 +139,7 @@ def test_a_handler_that_calls_the_engine_gets_an_error(plan):
         signal.signal(signal.SIGUSR1, before)
     assert len(problems) >= 2
     assert all("signal handler" in problem for problem in problems)
-    assert np.array_equal(out[:120], plan.forward(make_batch(SMALL, [120] * 4000))[:120])
+    assert np.array_equal(out[:120], plan.forward(one_sequence(BATCH, 0)))
 
 
 FORKING = f"""
@@ -269,13 +269,21 @@ NO_THREADS = """
 """
 
 
-@pytest.mark.skipif(not shutil.which("gcc") or sys.platform != "linux", reason="needs gcc and LD_PRELOAD")
-@pytest.mark.parametrize("granted", [0, 1, 2, 3])
-def test_fewer_threads_do_the_work_when_the_system_grants_no_more(granted, tmp_path):
-    source, library = tmp_path / "none.c", tmp_path / "none.so"
+@pytest.fixture(scope="module")
+def no_threads(tmp_path_factory):
+    """Return the path of a library that grants as many threads as THREADS_GRANTED says."""
+    if not shutil.which("gcc") or sys.platform != "linux":
+        pytest.skip("needs gcc and LD_PRELOAD")
+    folder = tmp_path_factory.mktemp("none")
+    source, library = folder / "none.c", folder / "none.so"
     source.write_text(textwrap.dedent(NO_THREADS), encoding="utf-8")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()     # after a sanitizer's own library
+    return library
+
+
+@pytest.mark.parametrize("granted", [0, 1, 2, 3])
+def test_fewer_threads_do_the_work_when_the_system_grants_no_more(granted, no_threads):
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {no_threads}".strip()     # after a sanitizer's own library
     environment = {"LD_PRELOAD": preloaded, "THREADS_GRANTED": str(granted), "OPENBLAS_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], check=True, env=os.environ | environment)
 
