@@ -12,7 +12,7 @@ MISTAKES = (
         right="k = math.ceil(share * (len(scores) + 1))",
         wrong="k = math.ceil(share * len(scores))",
         tests="tests/uncertainty/test_conformal.py",
-        caught_by=("tests/uncertainty/test_conformal.py::test_1000_random_problems",),
+        caught_by=("tests/uncertainty/test_conformal.py::test_random_problems",),
     ),
     Mistake(
         name="coverage-in-binary",
@@ -21,7 +21,7 @@ MISTAKES = (
         right="    share = Fraction(repr(float(coverage)))\n    k =",
         wrong="    share = Fraction(float(coverage) * (1 + 1e-15))\n    k =",
         tests="tests/uncertainty/test_conformal.py",
-        caught_by=("tests/uncertainty/test_conformal.py::test_1000_random_problems",),
+        caught_by=("tests/uncertainty/test_conformal.py::test_random_problems",),
     ),
     Mistake(
         name="aps-of-equal-classes",
@@ -30,7 +30,7 @@ MISTAKES = (
         right="        sums[same, k] = sums[same, k + 1]",
         wrong="        sums[same, k] = sums[same, k]",
         tests="tests/uncertainty/test_conformal.py",
-        caught_by=("tests/uncertainty/test_conformal.py::test_1000_random_problems",),
+        caught_by=("tests/uncertainty/test_conformal.py::test_random_problems",),
     ),
     Mistake(
         name="bins-of-equal-width",

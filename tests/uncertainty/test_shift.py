@@ -26,16 +26,16 @@ def test_all_orders(n, m):
 
 def test_equal_numbers_make_it_careful():
     rng = np.random.default_rng(0)
-    alarms = sum(kolmogorov_smirnov(rng.integers(0, 4, 30), rng.integers(0, 4, 25))[1] <= 0.2 for _ in range(1000))
-    assert alarms < 200
+    alarms = sum(kolmogorov_smirnov(rng.integers(0, 4, 30), rng.integers(0, 4, 25))[1] <= 0.2 for _ in range(300))
+    assert alarms < 60
     assert kolmogorov_smirnov(np.zeros(5), np.zeros(9)) == (0, 1)
 
 
 @pytest.fixture(scope="module")
 def p_values():
-    """Return those of 4000 pairs of samples of one distribution."""
+    """Return those of 1500 pairs of samples of one distribution."""
     rng = np.random.default_rng(1)
-    return np.array([kolmogorov_smirnov(rng.random(60), rng.random(41))[1] for _ in range(4000)])
+    return np.array([kolmogorov_smirnov(rng.random(31), rng.random(20))[1] for _ in range(1500)])
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
