@@ -48,7 +48,7 @@ def test_every_action(worker):
 
 def test_a_short_run(tmp_path, capsys):
     record = tmp_path / "record"
-    assert main(3.0, record=record, numba=False) == 0
+    assert main(1.5, record=record, numba=False) == 0
     printed = capsys.readouterr().out
     assert "too short to judge" in printed
     assert "\n0 wrong results or errors" in printed
