@@ -60,7 +60,10 @@ def engine(golden, one_backend):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_ragged_batch_and_each_alone(name, backend):
-    """The compiled backends give the same bits in any batch, on 2 threads as on one, unlike the reference."""
+    """The compiled backends give the same bits in any batch, on 2 threads and on one.
+
+    The reference, which is slow, does not promise it.
+    """
     engine, golden = load(GOLDEN / name, backend, threads=2), Golden(name)
     together = golden.forward(engine)
     for i, ids in enumerate(golden.ids):
