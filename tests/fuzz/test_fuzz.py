@@ -33,14 +33,14 @@ tokenizers = pytest.importorskip("tokenizers")
 
 
 def test_a_short_run(capsys):
-    assert main(["--cases", "2000", "--seed", "0"]) == 0
+    assert main(["--cases", "1000", "--seed", "0"]) == 0
     printed = capsys.readouterr().out
     assert ", 0 findings" in printed
     assert "folder fitted to its config" in printed
 
 
 def test_a_short_run_of_operations(capsys):
-    assert main(["--ops", "--cases", "2000", "--seed", "0"]) == 0
+    assert main(["--ops", "--cases", "1000", "--seed", "0"]) == 0
     assert ", 0 findings" in capsys.readouterr().out
 
 

@@ -50,7 +50,7 @@ def alone(request):
     return results
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(st.lists(REQUESTS, max_size=9), st.integers(1, 14), st.integers(1, 40), st.randoms())
 @example([Request(None, [5], CONFIGS[4])] * 4, 14, 6, Random(1))
 @example([Request(None, [1], CONFIGS[2])] * 2, 2, 2, Random(1))

@@ -36,7 +36,7 @@ def assert_same(found, expected):
         for one, other in zip(found, expected, strict=True):
             assert_same(one, other)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, abs=ALLOWED)
+        assert abs(found - expected) <= ALLOWED
     else:
         assert found == expected
 
