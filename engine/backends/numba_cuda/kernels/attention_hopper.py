@@ -7,8 +7,8 @@ of an item overlap the arithmetic and the stores of the items before it.
 
 One or two consumer warpgroups, each with 64 queries of the item, multiply. A consumer starts the product of the next
 scores before the product of the present weights and values, and computes the softmax of those scores while the tensor
-cores work on that product. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of a
-query's sums depends on its sequence alone.
+cores work on that product. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`). The order of
+a query's sums depends on its sequence alone.
 
 TMA also copies rows that follow the sequence. Their keys are hidden, and their values are overwritten with zeros,
 because NaN among them would spoil the result.
