@@ -125,7 +125,10 @@ def test_a_group_is_read_from_its_process(monkeypatch):
     ("raise ValueError('bad')", 60, "ended with status 1: ValueError: bad")])
 def test_a_process_that_ends_badly_is_told(monkeypatch, code, seconds, why):
     monkeypatch.setattr(isolate, "_run", python(code))
-    assert isolate.run_group("rows", seconds) == [{"name": "rows", "ok": False, "why": why}]
+    [row] = isolate.run_group("rows", seconds)
+    trace = row.pop("trace")
+    assert row == {"name": "rows", "ok": False, "why": why}
+    assert ("Traceback" in trace) == ("bad" in code)
     assert isolate.sanitize("sanitizer", "memcheck", "rows", seconds) == why
 
 

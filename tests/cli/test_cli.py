@@ -423,6 +423,7 @@ def test_an_interrupt_is_one_line(model, tmp_path):
     text, out = tmp_path / "texts", tmp_path / "out.npy"
     text.write_text("the cat sat on a mat\n" * 200_000)
     code = ("import os, signal, sys, threading; from engine import Engine; from engine.cli.main import main\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"    # a shell's background job ignores it
             "encode = Engine.encode\n"
             "def interrupted(*args, **options):\n"
             "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
