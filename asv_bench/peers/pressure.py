@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +77,14 @@ class Cost:
         return load
 
     def _cpu(self) -> float:
-        return now.cpu if (now := status(self._pid)) else 0.0
+        now = status(self._pid)
+        if now is None:
+            raise RuntimeError("the server has ended")
+        return now.cpu
 
-    def __float__(self) -> float:
-        """Return the milliseconds for an answer."""
+    @property
+    def milliseconds(self) -> float:
+        """CPU time for an answer."""
         return 1000 * self._seconds / self._answers
 
 
@@ -87,19 +92,20 @@ def overload(port: int, peer: Peer, args: argparse.Namespace) -> None:
     """Print the share of the capacity that is answered at 1.2 times the capacity, in turns with the capacity."""
     posts, rates, loads, used = peer.posts(sentences(), 1), [], [], 0.0
     usual, pressed = Cost(port), Cost(port)
+    at_capacity = partial(capacity, port, posts, args.seconds / 2)
     for turn in range(args.turns):
-        rates.append(usual.of(lambda: capacity(port, posts, args.seconds / 2)).rate)
+        rates.append(usual.of(at_capacity).rate)
         begun = time.process_time()
-        opened = open_loop(port, 1.2 * rates[-1], posts, args.seconds, turn, TICK)
-        loads.append(pressed.of(lambda: asyncio.run(opened)))  # noqa: B023
+        requests = open_loop(port, 1.2 * rates[-1], posts, args.seconds, turn, TICK)
+        loads.append(pressed.of(partial(asyncio.run, requests)))
         used += time.process_time() - begun
         measured("1.2 x capacity", loads[-1])
-    rates.append(usual.of(lambda: capacity(port, posts, args.seconds / 2)).rate)
+    rates.append(usual.of(at_capacity).rate)
     shares = [load.rate / ((rates[i] + rates[i + 1]) / 2) for i, load in enumerate(loads)]
     print(f"answered {np.mean(shares):.3f} of the capacity ({min(shares):.3f} to {max(shares):.3f}); p99 "
           f"{max(load.quantile(0.99) for load in loads):.2f} s, twice max_wait is {2 * args.max_wait:g} s; the clients "
           f"took {used / sum(load.seconds for load in loads):.2f} of a core; the server's CPU time for an answer: "
-          f"{float(pressed):.2f} ms, at its capacity {float(usual):.2f}", flush=True)
+          f"{pressed.milliseconds:.2f} ms, at its capacity {usual.milliseconds:.2f}", flush=True)
 
 
 def fairness(port: int, peer: Peer, args: argparse.Namespace) -> None:

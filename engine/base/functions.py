@@ -204,14 +204,14 @@ def _turns(N: int, step: int, count: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 @cache
-def _factors(N: int) -> list[int]:
+def _factors(N: int) -> tuple[int, ...]:
     """Return primes, and 4 in place of 2 times 2, whose product is N."""
-    found = []
+    factors = []
     for p in (4, *range(2, N + 1)):
         while N % p == 0:
-            found.append(p)
+            factors.append(p)
             N //= p
-    return found
+    return tuple(factors)
 
 
 def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> list[_Complex]:
@@ -226,13 +226,13 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
     # Element h and element p - h meet the same cosine, and sines of opposite signs.
     first, last = slice(1, p // 2 + 1), slice(-1, p // 2, -1)
     even, odd = [[both(part[first], part[last]) for part in (real, imaginary)] for both in (np.add, np.subtract)]
-    found = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p
+    parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p
     for q in range(1, p // 2 + 1):
         cosine, sine = (table[1:, None, None, None] for table in _turns(p, q, p // 2 + 1))
         a, b = real[0] + (even[0] * cosine).sum(axis=0), imaginary[0] + (even[1] * cosine).sum(axis=0)
         c, d = (odd[1] * sine).sum(axis=0), (odd[0] * sine).sum(axis=0)
-        found[q], found[-q] = (a + c, b - d), (a - c, b + d)
-    return found
+        parts[q], parts[-q] = (a + c, b - d), (a - c, b + d)
+    return parts
 
 
 _EXACT_BITS = 53

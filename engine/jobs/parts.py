@@ -95,15 +95,15 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
     requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
     for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):
-        indices_of = list(group)
-        request, reason = requests[indices_of[0]], next((reasons[i] for i in indices_of if i in reasons), None)
+        members = list(group)
+        request, reason = requests[members[0]], next((reasons[i] for i in members if i in reasons), None)
         width = vectors.shape[1] if vectors.ndim == 2 else 0
         if reason is None and (request.dimensions or 0) > width:
             reason = f"the vectors of this model have {width} dimensions, and not {request.dimensions}"
         if reason is not None:
             refusals.append(refusal(request, reason))
             continue
-        indices = [places[i] for i in indices_of]
+        indices = [places[i] for i in members]
         used = sum(computed.tokens[i] for i in indices)
         tokens += used
         answers.append(answer(request, vectors[indices], used))

@@ -126,12 +126,12 @@ def _power(windows: np.ndarray) -> np.ndarray:
 
 def _portable_power(windows: np.ndarray) -> np.ndarray:
     """Return what `_power` does, with the same bits in every version of NumPy."""
-    found = np.empty((_WINDOW // 2 + 1, len(windows)))
+    power = np.empty((_WINDOW // 2 + 1, len(windows)))
     for first in range(0, len(windows), _TOGETHER):
         part = slice(first, first + _TOGETHER)
         real, imaginary = spectrum(np.ascontiguousarray(windows[part].T))
-        found[:, part] = real * real + imaginary * imaginary
-    return found
+        power[:, part] = real * real + imaginary * imaginary
+    return power
 
 
 def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:

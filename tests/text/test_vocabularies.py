@@ -279,7 +279,7 @@ def test_unknown_fields_are_skipped():
 
 
 def numbered(count: int, digits: int) -> bytes:
-    """Return a model of an unknown piece, and of this many numbers of so many digits."""
+    """Return a model of an unknown piece and of `count` numbers, each of which has `digits` digits."""
     begin, end = piece("0" * digits).split(b"0" * digits)
     return UNKNOWN + b"".join([b"%s%0*d%s" % (begin, digits, i, end) for i in range(count)])
 

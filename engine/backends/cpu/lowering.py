@@ -171,7 +171,7 @@ class _Emitter:
         count, panels = -(-width // most_columns), -(-width // NR)      # a panel has NR columns
         if count == 1 or not all(name in self._placed for name in writes(following[0])):
             return []
-        if self._product.fresh_depth:   # sums of the second product begin anew every so many columns: no part cuts one
+        if self._product.fresh_depth:   # the second product adds so many columns at a time, which are one part
             ends = [min(width, i * most_columns) for i in range(count + 1)]
         else:       # parts of about equal width, of whole panels
             ends = [min(width, panels * i // count * NR) for i in range(count + 1)]

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make
 
 
 VARIANTS = {
-    "activation": lambda k: [],
     "attention": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
     "attention_hopper": lambda k: [k.attention_kernel(d, rows) for d in k.WIDTHS for rows in (64, 128)],
     "embedding": lambda k: [k.embedding_kernel(1024),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.backends.batch import Batch
-from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
+from engine.backends.numba_cuda.kernels.float32 import ACTIVATIONS
 from engine.backends.numba_cuda.kernels.linear_hopper import ALTERNATE, LARGE
 from engine.backends.numba_cuda.kernels.linear_hopper import SMALL as SMALL_TILE
 from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel

@@ -146,8 +146,8 @@ cdef struct Place:
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Choice:
-    # For the picked rows behind those that are written: the k largest logits of each, and the logarithm of the sum of
-    # the exponentials of all its logits.
+    # Some picked rows are not written. For each of these: the k largest logits, and the logarithm of the sum of the
+    # exponentials of all its logits.
     int k
     Best* best                  # of each thread; those of the first one are the caller's
     float* maximum              # [rows][parts], like sum

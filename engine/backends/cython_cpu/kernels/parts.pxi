@@ -15,8 +15,8 @@
 #
 # Numbers i and i + 16 of a step are a pair, because it takes two instructions to make pairs of two vectors.
 #
-# Weights stay floats in memory. The vector units, which are free while the tiles multiply, split those that are
-# multiplied next and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps,
+# Weights stay floats in memory. The vector units are free while the tiles multiply: they split the weights that are
+# multiplied next, and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps,
 # and one is split while another one is multiplied by all blocks. A single block uses a panel only once; then the next
 # step alone is split ahead, and both stay in the L1 cache.
 #

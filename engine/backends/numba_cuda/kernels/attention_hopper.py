@@ -130,7 +130,8 @@ def _item() -> Any:
 
     begin, length: the first token and the number of tokens of the sequence; top: the item's first query in it. Blocks
     that run at the same time have items of few tiles and of neighbouring heads. The number of an item beyond the last
-    is that of the last.
+    is that of the last, because the producer and the consumers look up an item before they work on the one before it:
+    what they read takes long.
     """
 
     @device_function

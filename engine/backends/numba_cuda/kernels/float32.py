@@ -4,18 +4,19 @@ Their arguments are those of the kernels of the same names, with float32 instead
 either. linear: a block of 16x16 threads computes 16x16 results from tiles of both operands in 2 KB of shared memory.
 attention: a warp for each query and head iterates over the keys; the softmax statistics and the weighted sum of values
 stay in registers (Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv 1805.02867)).
+Activations have the formulas of `backends/reference/formulas.py`, with libdevice's erfc, tanh and exp (2 ulp and less).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..kernel import Kernel
-from ..toolchain import cuda, types
-from .activation import ACTIVATIONS
+from ..toolchain import cuda, device_function, types
 from .norm import warp_sum
 
 TILE = 16
@@ -24,7 +25,51 @@ _PITCH = TILE + 1   # with this pitch a column's elements lie in different banks
 TILE_ROWS = 4
 """Queries per entry of attention's work list; each has one warp."""
 
-_ZERO, _LOWEST = np.float32(0.0), np.float32(-math.inf)
+_HALF, _ONE, _ZERO, _LOWEST = np.float32(0.5), np.float32(1.0), np.float32(0.0), np.float32(-math.inf)
+_SQRT_HALF = np.float32(math.sqrt(0.5))
+_SQRT_2_OVER_PI, _CUBE = np.float32(math.sqrt(2.0 / math.pi)), np.float32(0.044715)
+
+
+@device_function
+def gelu(x: Any) -> Any:
+    """Return x Phi(x), with erfc, which loses no digits where x is far below zero."""
+    return _HALF * x * np.float32(math.erfc(-x * _SQRT_HALF))
+
+
+@device_function
+def gelu_tanh(x: Any) -> Any:
+    """Return the tanh approximation of GELU."""
+    return _HALF * x * (_ONE + np.float32(math.tanh(_SQRT_2_OVER_PI * (x + _CUBE * x * x * x))))
+
+
+@device_function
+def relu(x: Any) -> Any:
+    """Return max(x, 0), and NaN for NaN."""
+    return _ZERO if x < _ZERO else x
+
+
+@device_function
+def silu(x: Any) -> Any:
+    """Return x / (1 + e^-x), computed with e^-|x|, which does not overflow."""
+    decay = np.float32(math.exp(-abs(x)))
+    return x * (decay if x < _ZERO else _ONE) / (_ONE + decay)
+
+
+@device_function
+def identity(x: Any) -> Any:
+    """Return x."""
+    return x
+
+
+ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
+    None: identity,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "silu": silu,
+}
+"""The device function of each name in `engine.model.config.ACTIVATIONS`, and of silu; None leaves a number
+unchanged."""
 
 
 def linear_kernel(activation: str | None = None, residual: bool = False) -> Kernel:
