@@ -1,8 +1,12 @@
 """setup.py and the Makefile: which kernels each kind of build compiles."""
 
 import os
+import platform
 import re
 import runpy
+import shutil
+import subprocess
+import sysconfig
 
 import pytest
 
@@ -164,6 +168,24 @@ def old_compiler(tmp_path, monkeypatch):
     compiler.write_text('#!/bin/sh\ncase "$*" in *amx*) exit 1;; esac\n')
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", f"{compiler} -pipe")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_each_instruction_set_compiles(machine, monkeypatch):
+    # Elsewhere a machine compiles the sets of its own CPU alone, and a fault of the others would stay unseen.
+    compiler = shutil.which("gcc" if platform.machine() == machine else f"{machine}-linux-gnu-gcc")
+    kernels = REPOSITORY / "engine/backends/cython_cpu"
+    if compiler is None or not (kernels / "kernels_amxemulated.c").exists():
+        pytest.skip(f"there is no compiler for {machine}, or Cython has not translated the kernels here")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    for name, flags in runpy.run_path(str(REPOSITORY / "setup.py"))["INSTRUCTION_SETS"].items():
+        # Cython translates the kernels of all sets to the same C, but for those of AMX, which has tiles.
+        source = kernels / f"kernels_{'amxemulated' if name == 'amx' else 'baseline'}.c"
+        inline = "-DCYTHON_INLINE=inline __attribute__((always_inline))"
+        ran = subprocess.run([compiler, "-fsyntax-only", "-w", *flags, inline, f"-I{sysconfig.get_path('include')}",
+                              f"-I{kernels}", source], capture_output=True, text=True)
+        known = "unrecognized command-line option" not in ran.stderr and "invalid feature modifier" not in ran.stderr
+        assert ran.returncode == 0 or not known, f"{name}: {ran.stderr[:2000]}"
 
 
 @pytest.mark.usefixtures("old_compiler")
