@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
 from ..base.install import require
 from ..model.text_config import TextConfig
 from .incremental import DecodeTokens
@@ -18,9 +20,28 @@ NO_LIMIT = 2**31 - 1
 """A number of tokens that is no limit, and the largest token id."""
 
 
+def tokenizers_package() -> ModuleType:
+    """Return the package `tokenizers`; raises `UnsupportedError` where it is missing, or loses what it cuts."""
+    tokenizers = require("tokenizers")
+    _check_release(tokenizers)
+    return tokenizers
+
+
+@cache
+def _check_release(tokenizers: ModuleType) -> None:
+    """Refuse a release that stops at the limit of a text: windows are missing, and it does not say that it cuts."""
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.enable_truncation(2)
+    if len(words.encode("a a a a").overflowing) != 1:       # 0.23.1 and 0.23.2 have none
+        raise UnsupportedError(f"tokenizers {tokenizers.__version__} loses the tokens behind the limit of a text, so "
+                               "windows would be missing and texts would be cut in silence; run pip install "
+                               "'tokenizers>=0.23.3'")
+
+
 def load_tokenizer(text: TextConfig) -> Any:
     """Return the tokenizer of text settings, an object of `tokenizers`; raises `WeightsError`."""
-    tokenizers = require("tokenizers")
+    tokenizers = tokenizers_package()
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
     except BaseException as error:
@@ -40,7 +61,7 @@ def load_tokenizer(text: TextConfig) -> Any:
 
 def make_decoder(step: dict[str, Any]) -> DecodeTokens:
     """Return one decoder of a tokenizer, which is given as a tokenizer.json has it."""
-    tokenizers = require("tokenizers")
+    tokenizers = tokenizers_package()
     document = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()) | {"decoder": step}
     decoder = tokenizers.Tokenizer.from_str(json.dumps(document)).decoder
 

@@ -143,7 +143,7 @@ def tried(row: Row, folder: Path) -> tuple[str, str]:
     try:
         run(row.python, "-m", "venv", "--clear", str((folder / "venv").absolute()))
         run(python, *install, *requirements(row.oldest), "pytest>=8", "hypothesis>=6.100")
-        run(python, *install, "--only-binary=:all:", "tokenizers>=0.20", check=False)
+        run(python, *install, "--only-binary=:all:", "tokenizers>=0.20,!=0.23.1,!=0.23.2", check=False)
         run(python, *install, "--no-build-isolation", "--no-deps", str(copy.absolute()))
         facts = run(python, "-c", FACTS).splitlines()[-1]
     except RuntimeError as error:

@@ -1,10 +1,11 @@
 import logging
 import sys
 import time
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,6 +107,25 @@ def test_broken_tokenizer():
     pytest.importorskip("tokenizers")
     with pytest.raises(WeightsError, match=r"tokenizer\.json cannot be read"):
         Tokenizer(TextConfig(b"{}"), 64, 1)
+
+
+def test_a_release_that_loses_what_it_cuts_is_refused(monkeypatch):
+    class Losing:
+        def __init__(self, model):
+            self.pre_tokenizer = model
+
+        def enable_truncation(self, longest):
+            assert longest < 4
+
+        def encode(self, text):
+            return SimpleNamespace(ids=[0, 0], overflowing=[])
+
+    text, release = tiny_text(), ModuleType("tokenizers")
+    release.__version__, release.Tokenizer = "0.23.2", Losing
+    release.models, release.pre_tokenizers = tokenizers.models, tokenizers.pre_tokenizers
+    monkeypatch.setitem(sys.modules, "tokenizers", release)
+    with pytest.raises(UnsupportedError, match=r"tokenizers 0\.23\.2 loses the tokens .* 'tokenizers>=0\.23\.3'"):
+        Tokenizer(text, 64, 1)
 
 
 def test_tokenizers_not_installed(monkeypatch):
