@@ -1,7 +1,7 @@
 """Instruction sets with fused multiply-adds give the same bits: float32, and every integer format of decoders.
 
-So do sets that widen bfloat16 weights. Numba's kernels for this CPU are among them. `amx` multiplies floats in another
-way, and its tiles add exact integers.
+So do sets that widen bfloat16 weights. Numba's kernels for this CPU are among them. Tiles of `amx` add exact integers,
+and multiply floats of encoders in another way.
 """
 
 import hashlib
@@ -26,10 +26,9 @@ FLOATS, INTEGERS = ("float32", "bfloat16"), ("int8", "int4", "q8_0", "q4_0", "q4
 
 
 def fused(name, precision):
-    """Return whether the product of a kernel table adds by fused multiply-adds, or exactly beside those of norms."""
-    product = load(name).product("float32" if precision in INTEGERS else precision)
-    exact = name.startswith("amx") and precision in INTEGERS
-    return exact or product.instruction.startswith(("vfmadd231ps", "fused"))
+    """Return whether the product of decoders of a kernel table adds by FMAs, or exactly beside norms that do."""
+    product = load(name).product("float32" if precision in INTEGERS else precision, decodes=True)
+    return product.instruction.startswith(("vfmadd231ps", "fused"))
 
 
 def logits(name, precision, config, bits="fastest"):
@@ -101,7 +100,7 @@ def measured(name, what, bits):
     """Return the digests of some models in the precisions that a row of the table names, as one text."""
     if what.endswith("language models"):
         return " ".join(hashlib.sha256(logits(name, precision, DECODERS["Llama"], bits).tobytes()).hexdigest()
-                        for precision in INTEGERS)
+                        for precision in ("float32", *INTEGERS))
     precision = what.partition(" ")[0]
     return " ".join(digests.digest(load(name), model, precision, 2, bits) for model in ENCODERS_SHOWN)
 

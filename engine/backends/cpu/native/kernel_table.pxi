@@ -27,15 +27,18 @@ def product_name(str precision, bint decodes, bint portable=False):
     Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers,
     and with one range of 256 codes a row the error of codes would exceed that of weights. The scales of q8_0 lie inside
     the depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32.
-    Portable arithmetic multiplies floats by FMAs alone, also weights in bfloat16. Integers are exact on every CPU.
+    Decoders multiply float32 by FMAs on every CPU: tiles are slower for the few rows of a step. Portable arithmetic
+    multiplies floats by FMAs alone, also weights in bfloat16. Integers are exact on every CPU.
     """
+    if precision == "float32" and (decodes or portable):
+        return "fma"
     if FORMATS[precision].rounds_blocks:
         return "codes"
     if precision == "q8_0":
         return "int16_vectors"
     if precision == "int8":
         return "int16" if decodes else "int8"
-    return {"float32": "fma", "bfloat16": "bfloat16_weights"}.get(precision, precision) if portable else precision
+    return "bfloat16_weights" if precision == "bfloat16" and portable else precision
 
 
 cdef class Kernels:
