@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from . import bert, heads
 from .fields import boolean, integer, refuse_variants
 from .names import Names
@@ -49,7 +49,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     return replace(
         config,
         family="big_bird",
-        biases=LINEAR_MAPS if boolean(values, "use_bias", True) else LINEAR_MAPS[3:],
+        biases=LINEAR_MAPS if boolean(values, "use_bias", True) else ("output", *FEED_FORWARD_MAPS),
         embedding_scale=math.sqrt(config.hidden_size) if boolean(values, "rescale_embeddings", False) else 1.0,
         dense_tokens=dense if sparse else 0,
     )

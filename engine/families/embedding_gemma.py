@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, LAYER_TYPES, activation, boolean, integer, number
 from .parts import Part, Values
@@ -25,7 +25,7 @@ NAMES = replace(
     },
     left_out=("lm_head.", "score."),
     heads=(),
-    norms_less_one=True,
+    norms_less_one=True,        # files hold weight - 1
 )
 
 SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
@@ -76,7 +76,7 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
         norm="rms",
         norm_place="sandwich",
         norm_eps=number(values, "rms_norm_eps", 1e-6),
-        biases=LINEAR_MAPS[:4] if boolean(values, "attention_bias", False) else (),
+        biases=ATTENTION_MAPS if boolean(values, "attention_bias", False) else (),
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(

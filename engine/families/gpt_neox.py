@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
@@ -54,7 +54,7 @@ def read_generator(values: Values) -> Parts:
         embedding_norm=False,
         norm_place="parallel" if boolean(values, "use_parallel_residual", True) else "pre",
         norm_eps=number(values, "layer_norm_eps", 1e-5),
-        biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else LINEAR_MAPS[4:],
+        biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else FEED_FORWARD_MAPS,
         activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
         attention_kinds=(AttentionKind(causal=True, **rotary),),
         logits="own",

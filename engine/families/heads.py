@@ -24,7 +24,7 @@ from .fields import GATE_ACTIVATIONS, activation
 Values: TypeAlias = Mapping[str, Any]
 """The contents of config.json."""
 
-PREFIX = "head "
+HEAD_PREFIX = "head "
 """What stands before the name of a head's tensor between reading and `read_heads`."""
 
 TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",

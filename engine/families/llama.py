@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, LINEAR_MAPS, QKV_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
 from .names import Names
@@ -71,9 +71,9 @@ class _Variant:
 
 
 _Biases = dict[str, tuple[str, ...]]
-_ATTENTION: _Biases = {"attention_bias": LINEAR_MAPS[:4]}
-_QKV: _Biases = {"attention_bias": LINEAR_MAPS[:3]}
-_FFN: _Biases = {"mlp_bias": LINEAR_MAPS[4:]}
+_ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
+_QKV: _Biases = {"attention_bias": QKV_MAPS}
+_FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
 _OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
@@ -105,7 +105,7 @@ _VARIANTS = {
                       "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0),
     "stablelm": _Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
                           "max_position_embeddings": 4096, "layer_norm_eps": 1e-5},
-                         {"use_qkv_bias": LINEAR_MAPS[:3]}, share=0.25, eps="layer_norm_eps"),
+                         {"use_qkv_bias": QKV_MAPS}, share=0.25, eps="layer_norm_eps"),
     "starcoder2": _Variant({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
                             "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
                             "max_position_embeddings": 4096, "norm_epsilon": 1e-5, "use_bias": True,
@@ -114,7 +114,7 @@ _VARIANTS = {
     "seed_oss": _Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,
                           "num_attention_heads": 80, "num_key_value_heads": 8, "max_position_embeddings": 524288,
                           "head_dim": 128, "attention_bias": True, "pad_token_id": 1},
-                         {"attention_out_bias": LINEAR_MAPS[3:4]} | _QKV | _FFN),
+                         {"attention_out_bias": ("output",)} | _QKV | _FFN),
     "helium": _Variant({"vocab_size": 48000, "hidden_size": 2560, "intermediate_size": 7040, "num_hidden_layers": 24,
                         "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
                         "max_position_embeddings": 4096, "pad_token_id": 3},
@@ -188,7 +188,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         norm="rms" if kind.eps == "rms_norm_eps" else "layer",
         norm_place="pre",
         norm_eps=number(values, kind.eps, 1e-6),
-        biases=LINEAR_MAPS[:3] if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
+        biases=QKV_MAPS if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=kinds,

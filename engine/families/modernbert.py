@@ -6,7 +6,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import heads
 from .fields import (
     LAYER_TYPES,
@@ -45,7 +45,7 @@ NAMES = Names(
         "mlp.Wo": "ffn.down",
     },
     left_out=("head.", "decoder.", "classifier."),
-    heads=(
+    heads=(     # pooling: the rows that are read, and how many layers come before the mean of these; -1 for no mean
         heads.HeadNames("classify", (*_HEAD, heads.CLASSIFIER), pooling={"cls": ("first", -1), "mean": ("all", 0)}),
         heads.named("tag", *_HEAD, heads.CLASSIFIER),
         heads.named("answer", *_HEAD, heads.CLASSIFIER),
@@ -77,7 +77,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_place="pre",
         norm_bias=boolean(values, "norm_bias", False),
         first_attention_norm=False,
-        biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
+        biases=(ATTENTION_MAPS if attention_bias else ()) + (FEED_FORWARD_MAPS if mlp_bias else ()),
         activation=activation(values, "hidden_activation"),
         gated=True,
         attention_kinds=(

@@ -13,7 +13,7 @@ from ..base.lazy import lazy
 from ..model.config import ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.parameters import expected_shapes
-from .heads import PREFIX, HeadNames
+from .heads import HEAD_PREFIX, HeadNames
 
 EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "embeddings.word",
@@ -138,8 +138,8 @@ class Names:
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
 
-        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has `PREFIX` in
-        front of its name in the file.
+        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has
+        `HEAD_PREFIX` in front of its name in the file.
         """
         if self.adapters and (match := re.fullmatch(_ADAPTED, name)):
             weight = self.rename(f"{match[1]}.weight")
@@ -152,7 +152,7 @@ class Names:
             return _copy(canonical, bare)
         bare = _in_new_words(bare)
         if bare in self._of_heads:
-            return PREFIX + bare
+            return HEAD_PREFIX + bare
         # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
         if bare.startswith(self.left_out) or bare.endswith((*self.buffers, *_FREQUENCIES)):
             return None

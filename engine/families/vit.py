@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
@@ -76,7 +76,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if not plain and boolean(values, "apply_layernorm", True) is not True:
         raise UnsupportedError("apply_layernorm = false is not supported; only true is")
     ffn_size = integer(values, "intermediate_size", 3072) if plain else _ffn_size(values, shape["hidden_size"], gated)
-    biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else LINEAR_MAPS[3:]
+    biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else ("output", *FEED_FORWARD_MAPS)
     return ModelConfig(
         family=str(values.get("model_type")),
         **shape,

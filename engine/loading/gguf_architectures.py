@@ -74,7 +74,7 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}
-_OTHERS = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
+_SINGLE = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
            "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
            "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")
 """Further settings that are read; each has one value, and none for each layer."""
@@ -108,6 +108,7 @@ class Architecture:
 
 
 def _layer(key: str) -> tuple[str, str]:
+    """Return the epsilon of a family with LayerNorm, which has this key in its config.json."""
     return _LAYER, key
 
 
@@ -183,6 +184,7 @@ def _mpt(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
 
 
 def _ratio(values: dict[str, Any]) -> int:
+    """Take the feed-forward width out of the values, and return how many times the hidden size it is."""
     width, inner = values["hidden_size"], values.pop("intermediate_size")
     if not (type(width) is type(inner) is int and width > 0 and inner % width == 0):
         raise WeightsError(f"feed_forward_length {shown(inner)} must be a multiple of embedding_length {shown(width)}")
@@ -267,7 +269,7 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
     kind = ARCHITECTURES[name]
     stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     eps = {} if kind.eps is None else dict([kind.eps])
-    if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_OTHERS, *kind.keys)]:
+    if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_SINGLE, *kind.keys)]:
         raise UnsupportedError(f"{name}.{lists[0]} = {shown(stated[lists[0]])} is not supported; only one value is")
     _refuse(name, kind, stated)
     if missing := [key for key in (*KEYS, *eps) if key not in stated]:
@@ -289,7 +291,10 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
 
 
 def _share(name: str, stated: Stated) -> float:
-    """Return a share of the columns of a head that gives the number of columns that rotate."""
+    """Return a share of the columns of a head that gives the number of columns that rotate.
+
+    Families compute int(width * share); a quarter of a column more keeps rounding from making it one less.
+    """
     width, columns = _width(stated), stated["rope.dimension_count"]
     if type(columns) is not int or width is None or not 0 < columns <= width:
         raise UnsupportedError(f"{name}.rope.dimension_count = {shown(columns)} is not supported; only a number of the "

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..base.lazy import lazy
 from ..families import get_family
-from ..families.heads import PREFIX, read_heads
+from ..families.heads import HEAD_PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
 from ..model.generation_config import GenerationConfig
@@ -234,7 +234,7 @@ class FolderSource(Source):
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
         linear = renamed.pop(LINEAR, None) if is_stanford else None
         with home.within():
-            heads = take_arrays(renamed, PREFIX)
+            heads = take_arrays(renamed, HEAD_PREFIX)
             config, weights = part.take(_merged(part, renamed, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
@@ -262,10 +262,10 @@ class FolderSource(Source):
 
         def of_head(name: str) -> str | None:
             renamed = encoder.names.rename(name)
-            return renamed if renamed is not None and renamed.startswith(PREFIX) else None
+            return renamed if renamed is not None and renamed.startswith(HEAD_PREFIX) else None
 
         renamed = _renamed(home, arrays, of_head)
-        tensors = {name.removeprefix(PREFIX): array for name, array in renamed.items()}
+        tensors = {name.removeprefix(HEAD_PREFIX): array for name, array in renamed.items()}
         others = {name: array for name, array in arrays.items() if of_head(name) is None}
         model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
         assert model.encoder is not None

@@ -38,7 +38,7 @@ from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
-from ..weights.packed import PREFIX, PackedFormat
+from ..weights.packed import PACKED_PREFIX, PackedFormat
 from ..weights.parameters import check, expected_shapes, matrices, packed_arrays, take_arrays
 from .source import Source
 
@@ -220,7 +220,7 @@ class NpzSource(Source):
         if path.suffix != ".npz" and not _is_zip(path):
             raise WeightsError(f"{path} is no model: expected an .npz or a .gguf file, or the folder that holds "
                                "config.json and the weights")
-        self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PREFIX)
+        self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PACKED_PREFIX)
         with naming(path, ADVICE), within(path):
             if "config" not in self._arrays:
                 raise FormatError(f"no array is called config; it holds {listed(sorted(self._arrays)) or 'nothing'}")

@@ -24,7 +24,10 @@ NORM_PLACES = ("post", "pre", "sandwich", "reordered", "parallel")
 ATTENTION_BIASES = (None, "alibi", "buckets")
 """The biases of attention's scores by the distance from the query to the key."""
 
-LINEAR_MAPS = ("query", "key", "value", "output", "up", "gate", "down")
+QKV_MAPS = ("query", "key", "value")
+ATTENTION_MAPS = (*QKV_MAPS, "output")
+FEED_FORWARD_MAPS = ("up", "gate", "down")
+LINEAR_MAPS = (*ATTENTION_MAPS, *FEED_FORWARD_MAPS)
 """The linear maps of a layer; a model without a gate has no map of that name."""
 
 

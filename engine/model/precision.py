@@ -37,7 +37,7 @@ class WeightFormat:
     """The weights of a row that are stored together. A row ends with a whole block, and so does each head of its
     inputs."""
     entries: int = 1
-    """The entries of a block."""
+    """The array entries that store a block, such as the 19 bytes of 32 weights in int4."""
     only_linear: bool = False
     """Whether only linear maps are stored in it, not the tables of the embeddings."""
     rounds_blocks: bool = False

@@ -17,7 +17,7 @@ from .calibration import Calibration, check_calibrations, outputs_of
 from .head import Head, check_heads
 from .input_layers import Frames, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
-from .packed import PREFIX, PackedFormat
+from .packed import PACKED_PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
 
 
@@ -129,7 +129,7 @@ class Transformer:
         """Return it with every half-precision parameter in float32, except the matrices, which plans widen."""
         kept = set(matrices(self.config))
         narrow = {name: array for name, array in self.weights.items()
-                  if name not in kept and not name.startswith(PREFIX) and array.dtype in (np.uint16, np.float16)}
+                  if name not in kept and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
         return replace(self, weights=dict(self.weights) | {name: widened(array) for name, array in narrow.items()})
 
 

@@ -24,7 +24,7 @@ from ..programs import programs_of
 from ..programs.operations import Linear, Parameter
 from .blocks import impossible_blocks
 from .int4 import impossible_int4
-from .packed import PREFIX, PackedFormat
+from .packed import PACKED_PREFIX, PackedFormat
 
 SLAB = 2**20
 """How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
@@ -121,7 +121,7 @@ def packed_arrays(config: ModelConfig, layout: PackedFormat) -> dict[str, str]:
     arrays = {}
     for operation in chain.from_iterable(program.operations for program in programs_of(config)):
         if isinstance(operation, Linear):
-            name = f"{PREFIX}{operation.parts[0].weight}"
+            name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
             arrays[name] = "uint8"
             arrays |= dict.fromkeys((name + suffix for suffix in layout.suffixes), "float32")
     return arrays

@@ -21,7 +21,7 @@ from ...programs.operations import Attend, Buffer, DistanceBias, Linear, LinearP
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
-from ...weights.packed import PREFIX, PackedFormat
+from ...weights.packed import PACKED_PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
@@ -256,7 +256,7 @@ class Packer:
         for part, column, rows in runs:
             if part.bias is not None:
                 bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
-        name = f"{PREFIX}{operation.parts[0].weight}"
+        name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
         if name in self._weights:       # the model was packed when it was converted
             return self._filled(name, N, K, bias, activation)
         parts = {part.weight: self._rows(part.weight, x) for part in operation.parts}
@@ -398,7 +398,7 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
                                    "positions are computed from linear maps at load; convert it without --packed")
         if isinstance(operation, Linear):
             panels, scale, sums, offset_scale = packer.linear(operation, shapes[operation.x]).arrays
-            name = PREFIX + operation.parts[0].weight
+            name = PACKED_PREFIX + operation.parts[0].weight
             arrays[name] = panels
             beside = {"_scale": scale, "_sums": sums, "_offset_scale": offset_scale}
             arrays |= {name + suffix: array for suffix, array in beside.items()
