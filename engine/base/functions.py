@@ -45,7 +45,10 @@ def _factorials(count: int, step: int, first: int) -> list[float]:
 
 
 class _Exp:
-    """The constants of e^x in one type: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series."""
+    """The constants of e^x in one type: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series of `terms` terms.
+
+    bits: of a piece of ln 2, so that its product with n is exact. Below `lowest` e^x is 0, above `highest` infinity.
+    """
 
     def __init__(self, dtype: type, integer: type, bits: int, terms: int, lowest: float, highest: float):
         self.dtype, self.integer = dtype, integer
@@ -53,7 +56,7 @@ class _Exp:
         self.bias = np.finfo(dtype).maxexp - 1
         self.log2_e = dtype(float(1 / _LN_2))
         self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, 2)]
-        self.series = [dtype(term) for term in reversed(_factorials(terms, 1, 0))]
+        self.series = [dtype(term) for term in reversed(_factorials(terms, step=1, first=0))]
         self.lowest, self.highest = dtype(lowest), dtype(highest)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -77,15 +80,15 @@ class _Exp:
         return (n + self.integer(self.bias) << self.integer(self.mantissa)).view(self.dtype)
 
 
-_EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, 15, 8, -104.5, 89.0),
-        np.dtype(np.float64): _Exp(np.float64, np.int64, 32, 14, -746.0, 710.0)}
+_EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, bits=15, terms=8, lowest=-104.5, highest=89.0),
+        np.dtype(np.float64): _Exp(np.float64, np.int64, bits=32, terms=14, lowest=-746.0, highest=710.0)}
 
-_LN_2_PIECES = _pieces(_LN_2, 32, 2)
-_HALF_PI_PIECES = _pieces(_HALF_PI, 22, 5)
+_LN_2_PIECES = _pieces(_LN_2, bits=32, count=2)
+_HALF_PI_PIECES = _pieces(_HALF_PI, bits=22, count=5)
 _EXACT_TURNS = 2**31
 """Products of a piece of pi/2 and a number of quarter turns below this one are exact."""
-_SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, 2, 1))]
-_COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, 2, 0))]
+_SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, step=2, first=1))]
+_COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, step=2, first=0))]
 
 
 def exp(x: ArrayLike) -> NDArray[Any]:
@@ -126,8 +129,8 @@ def cos_sin(x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         r = r - n * piece
     r2 = r * r
     sine, cosine = r * _polynomial(_SINE, r2), _polynomial(_COSINE, r2)
-    quarter = n.astype(np.int64) & 3
-    odd = quarter & 1 == 1
+    quarter = n.astype(np.int64) & 3        # x = r + quarter * pi/2, and whole turns
+    odd = quarter & 1 == 1      # then cosine and sine change places
     return (np.where((quarter == 1) | (quarter == 2), -1.0, 1.0) * np.where(odd, sine, cosine),
             np.where(quarter & 2 == 2, -1.0, 1.0) * np.where(odd, cosine, sine))
 
@@ -161,11 +164,13 @@ def spectrum(x: NDArray[np.float64]) -> _Complex:
 
     X_k = sum over t of x_t e^(-2 pi i k t / N), for k from 0 to N/2. `numpy.fft` has other bits in other versions.
     """
+    # Z is the transform of the complex numbers z_t = x_2t + i x_2t+1, half as many. The real and imaginary numbers have
+    # the transforms (Z_k + conj Z_-k) / 2 and (Z_k - conj Z_-k) / 2i, and the second is turned by e^(-2 pi i k / N).
     half = len(x) // 2
-    parts = _transform(x[::2], x[1::2])     # of complex numbers, whose imaginary parts are the odd x_t
+    parts = _transform(x[::2], x[1::2])
     real, imaginary = (np.append(part, part[:1], axis=0) for part in parts)
     real_back, imaginary_back = real[::-1], imaginary[::-1]
-    cosine, sine = (table[:, None] for table in _turns(2 * half, 1, half + 1))
+    cosine, sine = (table[:, None] for table in _turns(2 * half, step=1, count=half + 1))
     odd = _turned((imaginary + imaginary_back) * 0.5, (real_back - real) * 0.5, cosine, sine)
     return (real + real_back) * 0.5 + odd[0], (imaginary - imaginary_back) * 0.5 + odd[1]
 
@@ -177,7 +182,7 @@ def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Co
     A step leaves [m, p and the p of earlier steps, n], so that each row of the result is in its place at the end.
     """
     N, n = real.shape
-    left, done = N, 1
+    left, done = N, 1       # the product of the factors that are left, and of those that are done
     for p in _factors(N):
         left //= p
         parts = _transform_of_few(real.reshape(p, left, done, n), imaginary.reshape(p, left, done, n))

@@ -44,7 +44,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     block, blocks = integer(values, "block_size", 64), integer(values, "num_random_blocks", 3)
     if not (1 <= block <= 2**20 and 0 <= blocks <= 2**20):
         raise WeightsError(f"block_size must be at least 1 and num_random_blocks at least 0, not {block} and {blocks}")
-    dense = (5 + 2 * blocks) * block
+    dense = (5 + 2 * blocks) * block        # up to here, transformers uses full attention in any case
     sparse = stated == "block_sparse" and dense < config.max_positions
     return replace(
         config,

@@ -10,7 +10,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import eurobert, fields
-from .fields import GATE_ACTIVATIONS, LAYER_TYPES, activation, boolean, integer, number
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
 from .parts import Part, Values
 
 NAMES = replace(
@@ -80,9 +80,9 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(
-            AttentionKind(causal=decodes, **fields.rotary(values, LAYER_TYPES[0], "rope_theta", 1000000.0, width)),
+            AttentionKind(causal=decodes, **fields.rotary(values, "rope_theta", 1000000.0, width, fields.FULL)),
             AttentionKind(reach, causal=decodes,
-                          **fields.rotary(local, LAYER_TYPES[1], "rope_local_base_freq", 10000.0, width)),
+                          **fields.rotary(local, "rope_local_base_freq", 10000.0, width, fields.SLIDING)),
         ),
         logits="tied" if decodes else None,
         layer_kinds=fields.layer_types(values, num_layers, lambda i: (i + 1) % every != 0),

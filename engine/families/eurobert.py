@@ -54,5 +54,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         biases=(ATTENTION_MAPS if attention_bias else ()) + (FEED_FORWARD_MAPS if mlp_bias else ()),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(AttentionKind(**fields.rotary(values, None, "rope_theta", 10000.0, shape["head_width"])),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
     )

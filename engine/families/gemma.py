@@ -33,9 +33,9 @@ _SANDWICH = replace(embedding_gemma.NAMES, left_out=("score.",), copies=llama.TI
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     if values.get("model_type") == "gemma":
-        return Parts(None, Part(_read_first(values), NAMES))
+        return Parts(Part(_read_first(values), NAMES))
     if values.get("model_type") == "gemma2":
-        return Parts(None, Part(_read_second(values), _SANDWICH))
+        return Parts(Part(_read_second(values), _SANDWICH))
     names = _SANDWICH
     if values.get("model_type") == "gemma3":
         values, names = _text_of(values), _with_images(names)
@@ -43,7 +43,7 @@ def read_generator(values: Values) -> Parts:
         raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
     if values.get("use_bidirectional_attention"):
         raise UnsupportedError("use_bidirectional_attention is true: the model is an encoder; load it with Engine")
-    return Parts(None, Part(embedding_gemma.read_layers(values, decodes=True), names))
+    return Parts(Part(embedding_gemma.read_layers(values, decodes=True), names))
 
 
 def _read_first(values: Values) -> Any:

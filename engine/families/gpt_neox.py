@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from ..model.attention import AttentionKind
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    boolean,
-    merge_dialects,
-    number,
-    partial_rotary,
-    refuse_variants,
-    sizes,
-)
+from . import fields
+from .fields import GATE_ACTIVATIONS, activation, boolean, number, partial_rotary
 from .names import JOINED_HEADS, Names
 from .parts import Part, Parts, Values
 
@@ -43,10 +35,10 @@ NAMES = Names(
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    refuse_variants(values, {"tie_word_embeddings": False})
-    values = merge_dialects(values, {"rotary_emb_base": "rope_theta"})
-    shape = sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
-    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.25, "rotary_pct")
+    fields.refuse_variants(values, {"tie_word_embeddings": False})
+    values = fields.merge_dialects(values, {"rotary_emb_base": "rope_theta"})
+    shape = fields.sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.25, share_key="rotary_pct")
     config = ModelConfig(
         family="gpt_neox",
         **shape,
@@ -59,4 +51,4 @@ def read_generator(values: Values) -> Parts:
         attention_kinds=(AttentionKind(causal=True, **rotary),),
         logits="own",
     )
-    return Parts(None, Part(config, NAMES))
+    return Parts(Part(config, NAMES))

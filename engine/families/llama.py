@@ -44,8 +44,7 @@ class _Variant:
     defaults: dict[str, Any]
     """transformers' defaults, where they are not Llama's."""
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The keys of the config that say whether maps have biases, each with its maps; other maps have none, whatever the
-    config says."""
+    """The keys of the config that say whether maps have biases, each with its maps; other maps never have one."""
     query_bias: bool = False
     """Whether queries, keys and values have biases whatever the config says."""
     head_norm: bool = False
@@ -55,8 +54,7 @@ class _Variant:
     theta: float = 10000.0
     """The theta of the rotary embedding where the config states none."""
     share: float | None = None
-    """The share of the columns of a head that rotate where the config states none; None for a model that rotates all,
-    whatever the config says."""
+    """The share of the columns of a head that rotate where the config states none; None if all rotate."""
     interleaved: bool = False
     """Whether the columns 2i and 2i+1 of a head rotate together."""
     eps: str = "rms_norm_eps"
@@ -145,7 +143,7 @@ def read_generator(values: Values) -> Parts:
         if boolean(values, "attention_bias", False) != boolean(values, "mlp_bias", False):
             raise UnsupportedError("attention_bias and mlp_bias (qkv_bias and bias) must be equal")
     config = read_config(values, family)
-    return Parts(None, Part(config, names_of(config)))
+    return Parts(Part(config, names_of(config)))
 
 
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
@@ -203,7 +201,7 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
     if not isinstance(types, list) or any(name != "full_attention" for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0
-    rotary = (fields.rotary(values, None, "rope_theta", variant.theta, width) if variant.share is None else
+    rotary = (fields.rotary(values, "rope_theta", variant.theta, width) if variant.share is None else
               fields.partial_rotary(values, "rope_theta", variant.theta, width, variant.share))
     return (AttentionKind(window - 1 if window else None, causal=True, rotary_interleaved=variant.interleaved,
                           **rotary),)
@@ -218,8 +216,8 @@ def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
         raise WeightsError(f"layer_types has layers with a window, so sliding_window must be at least 1, not "
                            f"{shown(values.get('sliding_window'))}")
     names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
-    whole = fields.rotary(values, names[0], "rope_theta", variant.theta, width)
-    local = fields.rotary(values | of_windows, names[1], "rope_theta", variant.theta, width)
+    whole = fields.rotary(values, "rope_theta", variant.theta, width, names[0])
+    local = fields.rotary(values | of_windows, "rope_theta", variant.theta, width, names[1])
     ropes = values.get("rope_parameters")
     if variant.own_ropes and isinstance(ropes, dict) and (others := ropes.keys() - set(fields.LAYER_TYPES)):
         raise UnsupportedError(f"rope_parameters has {shown(min(others))}; only an object for each of "

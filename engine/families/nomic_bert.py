@@ -62,7 +62,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     act, positions = _activation(values, remote), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
     shape = fields.sizes(values, ffn=3072, vocab=30528, head_dim=True)
-    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
+    rope = fields.rotary(values, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
     return ModelConfig(
         family="nomic_bert",
         **shape,

@@ -49,4 +49,4 @@ def read_generator(values: Values) -> Parts:
         logits="own",
         logits_bias=True,
     )
-    return Parts(None, Part(config, NAMES, with_one_norm))
+    return Parts(Part(config, NAMES, with_one_norm))

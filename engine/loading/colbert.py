@@ -165,4 +165,4 @@ def stanford_modules(colbert: Colbert, linear: np.ndarray | None, hidden_size: i
     if len(shape) != 2 or shape[1] != hidden_size or (colbert.width or shape[0]) != shape[0]:
         raise WeightsError(f"{LINEAR} must have the shape [{colbert.width or 'dim'}, {hidden_size}] of dim in "
                            f"{METADATA} and hidden_size in config.json, not {list(shape)}")
-    return (Dense(widened(linear), None, source=TOKENS, target=TOKENS), Normalize(TOKENS, TOKENS))
+    return (Dense(widened(linear), bias=None, source=TOKENS, target=TOKENS), Normalize(TOKENS, TOKENS))

@@ -155,7 +155,7 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     config = replace(config, logits="own" if "output.weight" in shapes else "tied",
                      logits_bias="output.bias" in shapes)
     if not any(name.startswith("rope_factors_") for name in shapes):
-        return Parts(encoder=None, decoder=_part(kind, part, config))
+        return Parts(_part(kind, part, config))
     # LongRoPE: one table of factors up to the length of the training, and another one for longer sequences
     trained = stated.get("rope.scaling.original_context_length")
     if type(trained) is not int or not 2 <= trained <= config.max_positions:
@@ -164,7 +164,7 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     [attention] = config.attention_kinds
     long = replace(config, attention_kinds=(
         replace(attention, rotary_factor=number(dict(stated), "rope.scaling.attn_factor", 1.0)),))
-    return Parts(encoder=None, decoder=_part(kind, part, replace(long, max_positions=trained), table="short"),
+    return Parts(_part(kind, part, replace(long, max_positions=trained), table="short"),
                  long_decoder=_part(kind, part, long, table="long"))
 
 

@@ -97,8 +97,7 @@ class Architecture:
     """Adds keys that need more than a name."""
     names: Names = _NAMES
     neighbours: bool = False
-    """Whether the rows of queries and keys lie in another order: those that a rotation turns together are neighbours,
-    and not half a head apart."""
+    """Whether rows of queries and keys that rotate together are neighbours, and not half a head apart."""
     partial: str | None = None
     """The key of the share of a head that rotates; None for a family that rotates all."""
     finishes: bool = True
@@ -218,7 +217,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": Architecture("llama", neighbours=True),
     "mpt": Architecture("mpt", _layer("layer_norm_epsilon"), change=_mpt),
     "nomic-bert": Architecture("nomic_bert", _layer("layer_norm_eps"), change=_nomic, names=_POST_NORM, encodes=True),
-    "olmo": Architecture("olmo", None, {"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
+    "olmo": Architecture("olmo", eps=None, keys={"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
     "olmo2": Architecture("olmo2", change=_olmo2),
     "phi2": Architecture("phi", _layer("layer_norm_eps"), partial="partial_rotary_factor"),
     "phi3": Architecture("phi3", change=_phi3, names=_PHI3, partial="partial_rotary_factor"),

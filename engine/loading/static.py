@@ -106,8 +106,8 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
             raise WeightsError(f"{folder}: SparseStaticEmbedding has one vector called weight, not "
                                f"{listed(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
     with folder.within():
-        config = static_config(_SPARSE, 1, len(weight))
-        head = HeadConfig("encode_sparse", "all", (Scatter(len(weight)),))
+        config = static_config(_SPARSE, hidden_size=1, vocab_size=len(weight))
+        head = HeadConfig("encode_sparse", rows="all", steps=(Scatter(len(weight)),))
         text = replace(text, special_tokens=False, feeds_token_types=False, similarity=SPARSE_SIMILARITY,
                        max_seq_length=max_seq_length(folder, {}, config))
     return Transformer(config, {"embeddings.word": weight.reshape(-1, 1)}, text, heads=(Head(head),))

@@ -91,8 +91,7 @@ class ModelConfig:
     head_norm: bool = False
     """Whether an RMSNorm of each head of queries and keys comes before their rotation."""
     joint_norm: bool = False
-    """Whether an RMSNorm of all heads of the queries of a token together comes before their rotation, and one of its
-    keys; not both this one and `head_norm`."""
+    """Whether an RMSNorm of all heads of a token together, of queries and of keys, comes in place of `head_norm`."""
     attention_scale: float | None = None
     """The factor of q k^T; None for 1/sqrt(d)."""
     attention_softcap: float = 0.0
@@ -109,8 +108,7 @@ class ModelConfig:
     relative: RelativePositions | None = None
     """The table of relative positions that changes the scores of all layers; None for none."""
     embedding_width: int = 0
-    """E: width of the tables of a model whose embeddings pass a linear map to D, after their norm; 0 for no map and
-    tables of width D."""
+    """E: width of the tables if a linear map takes the embeddings to D, after their norm; 0 for tables of width D."""
     embedding_scale: float = 1.0
     """The rows of the word table are multiplied by this number."""
     dropped_id: int | None = None
@@ -120,8 +118,7 @@ class ModelConfig:
     """The most tokens of a sequence whose sparse attention is attention to all tokens, as in BigBird; longer ones are
     refused. 0 for a model without sparse attention."""
     weight_sets: tuple[int, ...] = ()
-    """For each layer, the number of the set of weights that it shares with others, from 0 on without a gap; empty when
-    each layer has its own."""
+    """For each layer, the number of the set of weights that it has, from 0 on without a gap; empty: one set a layer."""
     bias_one_sided: bool = False
     """Whether all "buckets" are for keys at or before the query, as in the decoder of T5."""
     logits: str | None = None

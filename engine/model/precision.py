@@ -34,8 +34,7 @@ class WeightFormat:
     scales: int = 0
     """The float32 numbers beside each row."""
     block: int = 1
-    """The weights of a row that are stored together. A row ends with a whole block, and so does each head of its
-    inputs."""
+    """The weights of a row that are stored together. A row, and each head of its inputs, ends with a whole block."""
     entries: int = 1
     """The array entries that store a block, such as the 19 bytes of 32 weights in int4."""
     only_linear: bool = False

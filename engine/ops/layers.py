@@ -70,7 +70,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
     )
     heads = attention(q, k, v, backend=backend, threads=threads, bits=bits, **options).transpose(0, 2, 1, 3)
     joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])
-    return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
+    return apply_linear(ops, joined, w["output.weight"], w["output.bias"], residual=residual)
 
 
 def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads: int, num_kv_heads: int | None = None,

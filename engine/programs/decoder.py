@@ -54,8 +54,8 @@ def cross_program(config: ModelConfig) -> Program | None:
     heads, width = config.kv_heads, config.kv_heads * config.head_width
     for layer in range(config.num_layers):
         parts = (part(config, layer, f"cross.{name}", name[0], width, heads) for name in ("key", "value"))
-        operations += [Linear("x", tuple(parts), layer=layer), Store("k", layer, 2 * layer),
-                       Store("v", layer, 2 * layer + 1)]
+        operations += [Linear("x", tuple(parts), layer=layer), Store("k", layer, array=2 * layer),
+                       Store("v", layer, array=2 * layer + 1)]
     return Program(tuple(operations), (("x", Buffer(config.memory_size)),))
 
 

@@ -140,14 +140,14 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
                         kind.rotary_scale, kind.rotary_frequencies, kind.rotary_factor)
     if config.head_norm or config.joint_norm:
         norms = tuple(f"{prefix(config, layer)}.attention.{name}_norm.weight" for name in ("query", "key"))
-        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps, config.joint_norm)
+        yield Heads(("q", "k"), rotary, layer, norms, eps=config.norm_eps, joint=config.joint_norm)
     elif rotary is not None:
         yield Heads(("q", "k"), rotary, layer)
     keys = "cache" if config.decodes else "pass"
     window = (kind.window, 0 if kind.causal else kind.window)
     terms = len(config.relative.terms) if config.relative else 0
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
-    yield Attend("q", "k", "v", "c", scale, window, layer, distance_bias(config, layer),
+    yield Attend("q", "k", "v", "c", scale, window, layer, bias=distance_bias(config, layer),
                  relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
@@ -173,8 +173,9 @@ def relative(config: ModelConfig, layer: int) -> Relative | None:
         return Affine(f"{full}.weight", f"{full}.bias" if biased else None) if term in options.terms else None
 
     norm = Affine("embeddings.relative_norm.weight", "embeddings.relative_norm.bias") if options.norm else None
-    return Relative(Table("embeddings.relative", options.rows), config.hidden_size, of_table("key", "c2p"),
-                    of_table("query", "p2c"), norm, config.norm_eps, options.limit, options.buckets)
+    return Relative(Table("embeddings.relative", options.rows), config.hidden_size, key=of_table("key", "c2p"),
+                    query=of_table("query", "p2c"), norm=norm, eps=config.norm_eps, limit=options.limit,
+                    buckets=options.buckets)
 
 
 def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
@@ -204,4 +205,5 @@ def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = N
     """Return the norm of this name, in a layer or outside of them."""
     full = name if layer is None else f"{prefix(config, layer)}.{name}"
     biased = config.norm == "layer" and config.norm_bias
-    return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps, config.norm, layer)
+    return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps,
+                kind=config.norm, layer=layer)

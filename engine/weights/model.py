@@ -37,8 +37,7 @@ class Transformer:
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     layout: PackedFormat | None = None
-    """The layout of the linear maps if they are packed for some CPUs (`engine.weights.packed`); None if they are
-    not."""
+    """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
     """What stands after the encoder, such as a classifier; at most one of each task."""
     calibrations: tuple[Calibration, ...] = ()
@@ -165,8 +164,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the model: "encode" without a decoder that generates, "transcribe" for audio, otherwise
-        "generate"."""
+        """Return "encode" without a decoder that generates, "transcribe" for audio, otherwise "generate"."""
         if self.decoder is None or self.decoder.config.logits_size:
             return "encode"
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"

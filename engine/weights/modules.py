@@ -57,10 +57,12 @@ class Dense:
     def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
         """Return the images of vectors [n, in]: float32 [n, out]."""
         function = _FUNCTIONS.get(self.activation)
-        changed = ops.linear(vectors, self.weight, self.bias, None if function else self.activation, None)
+        changed = ops.linear(vectors, self.weight, self.bias, activation=None if function else self.activation,
+                             residual=None)
         changed = function(changed) if function else changed
         if self.use_residual:
-            changed += vectors if self.residual is None else ops.linear(vectors, self.residual, None, None, None)
+            changed += vectors if self.residual is None else ops.linear(vectors, self.residual, bias=None,
+                                                                        activation=None, residual=None)
         return changed
 
     @property

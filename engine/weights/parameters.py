@@ -151,7 +151,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         array = weights[name]
         stored = [np.dtype(packed.get(name, "float32"))]
         if name in formats:
-            stored = [FORMATS[row].dtype for row in formats[name]]
+            stored = [FORMATS[form].dtype for form in formats[name]]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
@@ -188,7 +188,7 @@ def _all_finite(array: np.ndarray) -> bool:
     flat = array.reshape(-1)
     slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))
     if array.dtype == np.uint16:
-        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
+        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)     # not all bits of the exponent are set
     return all(bool(np.isfinite(slab).all()) for slab in slabs)
 
 

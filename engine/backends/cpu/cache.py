@@ -49,7 +49,8 @@ class Cache:
     on in the parent's last cell; each other one copies it.
 
     A region is allocated when no cell is free. It is given back when none of its cells is taken, and more cells are
-    free than are taken. No cell ever moves.
+    free than are taken. No cell ever moves. A region is divided into segments, each with a run of cells: for each head
+    first the keys of all cells of the run, one after the other, then their values.
     """
 
     def __init__(self, cell_bytes: int, heads: int, most_tokens: int | None = None):
@@ -58,12 +59,12 @@ class Cache:
         cell_bytes: of the keys, or of the values, of one head. heads: key heads of all layers together.
         most_tokens: the most tokens that will be taken, if somebody sees to that; a region need not be larger.
         """
-        most = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
-        whole = 2 * heads * cell_bytes
-        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most))
+        most_cells = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
+        whole = 2 * heads * cell_bytes      # bytes of a cell: the keys and values of all heads
+        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most_cells))
         segments = max(1, REGION_BYTES // (run * whole))
         if most_tokens is not None:
-            segments = min(segments, -(-most // run))
+            segments = min(segments, -(-most_cells // run))
         self.run_bytes = run * cell_bytes
         """Bytes from the keys of a cell to its values, and from there to the keys of the next head."""
         self._region_cells, self._cell_bytes = segments * run, whole

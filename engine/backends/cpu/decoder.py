@@ -110,8 +110,7 @@ class CpuDecoder(Requests[CellTable]):
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
-        describes."""
+        """Compute the keys and values of each request's source; see `interfaces.Decoder`."""
         check_vectors(vectors, self._config.memory_size)
         self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
@@ -185,7 +184,7 @@ class CpuDecoder(Requests[CellTable]):
         The plan keeps the instructions and the workspace of the last layers that were asked for.
         """
         check_attention_heads(heads, None if self._cross is None else self._config)
-        row = Row(request, None, tokens)
+        row = Row(request, parent=None, tokens=tokens)
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
@@ -222,7 +221,8 @@ class CpuDecoder(Requests[CellTable]):
             self._cache.free([table] if table else [])      # the longer table keeps the cells that both have
             table = longer
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
-            new = _NewRows([Row(row.request, None, tokens)], [None], [table], np.array([0, len(tokens)], np.int32))
+            part = Row(row.request, parent=None, tokens=tokens)
+            new = _NewRows([part], parents=[None], tables=[table], cu_seqlens=np.array([0, len(tokens)], np.int32))
             self._pass(self._querying[1], new, arrays, stop)
             passes.append(arrays)
         self._cache.free([table] if table else [])

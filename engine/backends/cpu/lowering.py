@@ -135,7 +135,7 @@ class _Emitter:
 
     def give(self, name: str, buffer: Buffer) -> None:
         """Append the instruction that takes rows of the caller."""
-        self._executor.embed(self._placed[name].index, buffer.width, None, None, None,
+        self._executor.embed(self._placed[name].index, buffer.width, word=None, position=None, token_type=None,
                              needs_barrier=self._meetings.before({}, {name: "rows"}))
 
     def emit(self, steps: list[Step]) -> None:
@@ -263,7 +263,7 @@ class _Emitter:
         for name, weight in zip_longest(operation.buffers, operation.norms):
             width = shapes[name].width // (shapes[name].heads or 1)
             of_norm = shapes[name].width if operation.joint else width
-            norm = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
+            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=of_norm)
             if norm is not None and operation.joint:        # the norm of all heads of a row is the norm of the row
                 self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))

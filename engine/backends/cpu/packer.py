@@ -215,7 +215,7 @@ class Packer:
     def _as_computed(self, name: str, K: int) -> np.ndarray:
         """Return a weight [N,K], as the plan's precision rounds it, in float64."""
         parameter = Parameter((len(self._weights[name]), K), "linear")
-        weight, scales = self._rounded(name, parameter, None)
+        weight, scales = self._rounded(name, parameter)
         match STORED[weight.dtype]:
             case "int4":
                 weight = widen_int4(weight, np.stack(scales, axis=1).astype(np.float64), K)
@@ -310,7 +310,8 @@ class Packer:
             weight = padded.reshape(len(weight), -1)
         return weight, scales
 
-    def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
+    def _rounded(self, name: str, parameter: Parameter,
+                 precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
         stored, form = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
         if form.name in BLOCKS:     # blocks hold their own scales

@@ -119,7 +119,7 @@ def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Sh
     own_seqlens[:] = N
     own_seqlens[: len(cu_seqlens)] = cu_seqlens
     order = np.argsort(-lengths, kind="stable")
-    tiles[:] = shape.tiles, 0
+    tiles[:] = shape.tiles, 0       # added entries name the last sequence of cu_seqlens, which has no tokens
     tiles[:n, 0] = np.repeat(order, counts[order])
     before = np.cumsum(counts[order]) - counts[order]
     tiles[:n, 1] = (np.arange(n) - np.repeat(before, counts[order])) * tile_rows

@@ -85,8 +85,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
-        describes."""
+        """Compute the keys and values of each request's source; see `interfaces.Decoder`."""
         check_vectors(vectors, self._width)
         self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
@@ -133,13 +132,14 @@ class ReferenceDecoder(Requests[list[Heads]]):
                                     stop: Stop = NEVER) -> np.ndarray:
         """Return the result of `attention_weights` in the decoder's own dtype."""
         check_attention_heads(heads, self._config if self._cross is not None else None)
-        return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads, stop))
+        row = Row(request, parent=None, tokens=tokens)
+        return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
-        state = _Pass([], [], tuple(heads))
-        self._tokens(self._vectors, row, 0, state, stop)
+        state = _Pass(before=[], added=[], heads=tuple(heads))
+        self._tokens(self._vectors, row, past=0, state=state, stop=stop)
         return np.stack([state.weights[head] for head in heads])
 
     def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
@@ -165,7 +165,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                     for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)
         if operation.keys == "cross":
-            state.weights |= {head: attention_weights(call, 0, head[1]) for head in state.heads
+            state.weights |= {head: attention_weights(call, b=0, h=head[1]) for head in state.heads
                               if head[0] == operation.layer}
         return self._ops.attention(call)
 

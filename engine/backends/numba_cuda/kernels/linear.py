@@ -65,12 +65,12 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
-    ahead = (tile.stages - 1) * DEPTH
-    size = 4 if residual else 2
-    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4  # fragments of a warp
+    ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are
+    size = 4 if residual else 2     # bytes of an element of `out`
+    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4       # a warp's tiles of 16 x 8, 4 sums a lane
     fetch = _fetch(tile)
     multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
-    finish = epilogue(row_tiles, 16, column_tiles, activation, residual)
+    finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual)
     wait = copy_wait[tile.stages - 2]
 
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
@@ -91,7 +91,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
             for j in range(column_tiles):
                 for e in range(4):
                     sums[i, j, e] = types.float32(0)
-        reading, writing = types.uint32(0), types.uint32(0)
+        reading, writing = types.uint32(0), types.uint32(0)     # offsets of the slots that are read and written next
         for k in range(-ahead, K, DEPTH):
             if k >= 0:
                 wait()
@@ -131,6 +131,7 @@ def _fetch(tile: Tile) -> Any:
         to = types.uint32(slot + line * LINE + (chunk ^ swizzle(line, LINE)) * 16)
         depth = k + types.int64(chunk * 8)
         row = top + types.int64(line)
+        # Channel PERMUTED[line % 16] of ptx/epilogue.py, written as arithmetic
         column = first + types.int64(line // 16 * 16 + line % 8 // 2 * 4 + line // 8 % 2 * 2 + line % 2)
         inside, pitch = depth < x.shape[1], x.shape[1] * 2
         x_from, w_from = address(x) + row * pitch + depth * 2, address(w) + column * pitch + depth * 2

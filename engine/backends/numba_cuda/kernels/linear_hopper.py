@@ -102,13 +102,15 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
     row_tiles, consumers = tile.row_tiles, tile.consumers
-    shape = row_tiles, columns // 8, 4
-    size = 4 if residual else 2
+    shape = row_tiles, columns // 8, 4      # the sums of a lane
+    size = 4 if residual else 2     # bytes of an element of `out`
     make_barriers = ring_barriers(stages, consumers // teams, others=teams)
     produce, consume = _producer(tile), _consumer(tile)
-    finish = epilogue(row_tiles, 64, columns // 8, activation, residual)
+    finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
 
+    # turn: slots that were used before the present tile; made: tiles that this consumer has made. Shared memory ends
+    # with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then the one of each team's turn.
     def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         N, M = types.int32(out.shape[0]), types.int32(out.shape[1])
@@ -163,7 +165,7 @@ def _producer(tile: Tile) -> Any:
 
     turn: number of the first slot, counted over all tiles
     """
-    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE
+    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE       # half: where w's box begins in a slot
 
     @device_function
     def produce(x_map: Any, w_map: Any, row: Any, column: Any, steps: Any, turn: Any, full: Any, empty: Any) -> None:
@@ -200,7 +202,7 @@ def _consumer(tile: Tile) -> Any:
             barrier_wait(full + 8 * at, number // stages % 2)
             begin = types.uint32(shared_base() + at * slot)
             x, w = types.int64((begin + own_row * LINE) // 16) | BY_ROWS, types.int64((begin + half) // 16) | BY_ROWS
-            multiply(sums, x, w, step)
+            multiply(sums, x, w, step)      # step 0 begins new sums
             wait_for_older(sums)
             if elected and step > 0:
                 barrier_arrive(empty + 8 * before)

@@ -264,7 +264,7 @@ class _Cuda:
     @staticmethod
     def syncthreads() -> None:
         block = current().block
-        block.meet("syncthreads", block.kernel.threads, None, lambda present: present)
+        block.meet("syncthreads", block.kernel.threads, argument=None, action=lambda present: present)
 
     class local:  # noqa: N801
         """Arrays of a thread."""

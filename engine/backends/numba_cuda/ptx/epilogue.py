@@ -29,9 +29,10 @@ def _hex(x: float) -> str:
 
 # Coefficients of log2(Phi(-a)), 0 <= a <= 5.5: the polynomial of degree 6 with the smallest maximum error of a Phi(-a).
 _LOG2_PHI = (-1.0000052, -1.1510798, -0.45904842, -0.053178005, 0.0080011738, -0.00076105498, 3.3456985e-5)
-_A = 5.5
+_A = 5.5        # beyond it, a Phi(-a) is less than the error
 
 
+# The first function of each pair below is for the emulator; `ACTIVATIONS` has the PTX that computes the same.
 def _gelu(x: np.ndarray) -> np.ndarray:
     a = np.minimum(np.abs(x), np.float32(_A))
     p = np.float32(_LOG2_PHI[-1])
@@ -41,9 +42,11 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _swish(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return x / (1 + 2^y)."""
     return x * (1 / (1 + np.exp2(y)))
 
 
+# The end of a PTX block: $0 = $1 / (1 + 2^y), for its register y; 0f3F800000 is 1.0.
 _SWISH = "ex2.approx.ftz.f32 y, y; add.rn.f32 y, y, 0f3F800000; rcp.approx.ftz.f32 y, y; mul.rn.f32 $0, $1, y; }"
 
 ACTIVATIONS = {

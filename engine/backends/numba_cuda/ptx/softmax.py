@@ -71,7 +71,10 @@ def pack(m_tiles: int, keys: int, d: int) -> Any:
 
 def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
            factor: Any, minus: Any) -> Any:
-    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums."""
+    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums.
+
+    The four lanes that share the line find its maximum together. minus: -factor, so that shift is -factor * maximum.
+    """
     mine = _line(*divmod(line, 2), keys)
     top = maxima[line]
     for i in mine:
