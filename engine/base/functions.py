@@ -179,7 +179,7 @@ def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Co
     """Return the discrete Fourier transform of each column: real and imaginary part [N,n] of both.
 
     A transform of p m numbers is m transforms of p numbers, one factor for each number, and p transforms of m numbers.
-    A step leaves [m, p and the p of earlier steps, n], so that each row of the result is in its place at the end.
+    Each factor p of N is a step, from [p, left, done, n] to [left, p, done, n], so that rows end in their places.
     """
     N, n = real.shape
     left, done = N, 1       # the product of the factors that are left, and of those that are done
@@ -189,7 +189,7 @@ def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Co
         real, imaginary = np.empty((2, left, p, done, n))
         for q, (a, b) in enumerate(parts):
             if q and left > 1:
-                cosine, sine = _turns(p * left, q, left)
+                cosine, sine = _turns(p * left, step=q, count=left)
                 a, b = _turned(a, b, cosine[:, None, None], sine[:, None, None])
             real[:, q], imaginary[:, q] = a, b
         done *= p
@@ -228,12 +228,13 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
         (a, c), (b, d) = (_transform_of_few(real[i::2], imaginary[i::2]) for i in range(2))
         return [(a[0] + b[0], a[1] + b[1]), (c[0] + d[1], c[1] - d[0]),
                 (a[0] - b[0], a[1] - b[1]), (c[0] - d[1], c[1] + d[0])]
-    # Element h and element p - h meet the same cosine, and sines of opposite signs.
+    # Elements h and p - h meet the same cosine and opposite sines, so that only their sums and differences are needed:
+    # X_q = x_0 + sum over h < p/2 of (x_h + x_p-h) cos - i (x_h - x_p-h) sin, of the angle 2 pi q h / p; X_p-q has + i.
     first, last = slice(1, p // 2 + 1), slice(-1, p // 2, -1)
     even, odd = [[both(part[first], part[last]) for part in (real, imaginary)] for both in (np.add, np.subtract)]
-    parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p
+    parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p       # the first is X_0
     for q in range(1, p // 2 + 1):
-        cosine, sine = (table[1:, None, None, None] for table in _turns(p, q, p // 2 + 1))
+        cosine, sine = (table[1:, None, None, None] for table in _turns(p, step=q, count=p // 2 + 1))
         a, b = real[0] + (even[0] * cosine).sum(axis=0), imaginary[0] + (even[1] * cosine).sum(axis=0)
         c, d = (odd[1] * sine).sum(axis=0), (odd[0] * sine).sum(axis=0)
         parts[q], parts[-q] = (a + c, b - d), (a - c, b + d)
@@ -246,7 +247,7 @@ _EXACT_BITS = 53
 
 def _integers(x: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
     """Return integers of `bits` bits and e [n,1]: x [n,K] is nearly (high + low 2^-bits) 2^(e - bits)."""
-    _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))
+    _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))        # the largest |x| of a row is below 2^e
     scaled = np.ldexp(x, bits - e)
     high = np.rint(scaled)
     return high, np.rint(np.ldexp(scaled - high, bits)), e

@@ -147,12 +147,10 @@ BY_POSITIONS: dict[tuple[str, str], tuple[str, Family]] = {
 }
 """The name and the row of a family that shares its model_type, by model_type and position_embedding_type."""
 
-
 REFUSED = {
     "embedding_gemma2_text": "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported",
 }
 """Why a model_type is refused that users may take for one of the supported families."""
-
 
 REMOTE_CODE = {
     "eurobert": ("EuroBertModel",),
@@ -172,7 +170,6 @@ REMOTE_CODE = {
 The keys are values of model_type and names in `BY_POSITIONS`. Folders of these families were published with
 their code, before transformers had it.
 """
-
 
 _STATED_BY_CODE = ("qwen2",)
 """Names whose code decides whether a token sees later tokens, unless config.json states it."""

@@ -92,4 +92,3 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     return Part(read_config(values), NAMES)
-

@@ -219,7 +219,6 @@ _SCALINGS = {
 }
 """The keys of each scaling of rotary positions, beside rope_type and rope_theta."""
 
-
 _UNREAD = ("attn_factor", "finetuned")
 """Keys that code of models, or llama.cpp, has beside these, and that transformers never reads."""
 

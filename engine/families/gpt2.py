@@ -17,7 +17,6 @@ from .parts import Part, Parts, Values, Weights
 
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
 
-
 NAMES = Names(
     prefix="transformer.",
     embeddings={

@@ -52,15 +52,14 @@ JOINED_HEADS: dict[str, tuple[str, ...]] = {"attention.qkv": ("attention.query",
 JOINED_GATE: dict[str, tuple[str, ...]] = {"ffn.gate_up": ("ffn.gate", "ffn.up")}
 """The rows of gate and up in one tensor."""
 
-
 _WRAPPERS = ("module.", "model.")
 """Prefixes that training with several devices or inside another module puts in front of all names."""
 
-
 _FREQUENCIES = ("rotary_emb.inv_freq", "rotary_embeddings.inv_freq")
-
+"""How the names of the frequencies of a rotary embedding end, which the engine computes itself."""
 
 _ADAPTED = r"(.+)\.parametrizations\.weight\.(original|0\.(lora_[AB]))"
+"""The name of a weight with an adapter, and of the two matrices of the adapter, as torch's parametrizations have it."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,6 @@ class Names:
         bare = _in_new_words(bare)
         if bare in self._of_heads:
             return HEAD_PREFIX + bare
-        # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
         if bare.startswith(self.left_out) or bare.endswith((*self.buffers, *_FREQUENCIES)):
             return None
         if bare in self.embeddings:

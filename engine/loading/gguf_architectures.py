@@ -190,11 +190,12 @@ def _ratio(values: dict[str, Any]) -> int:
     return inner // width
 
 
+_PARALLEL = {"use_parallel_residual": "use_parallel_residual"}
 _OF_GEMMA3 = {"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"}
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture("bert", _layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
     "bloom": Architecture("bloom", _layer("layer_norm_epsilon")),
-    "cohere2": Architecture("cohere2", _layer("layer_norm_eps"), {
+    "cohere2": Architecture("cohere2", _layer("layer_norm_eps"), keys={
         "logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}, change=_windows),
     "ernie4_5": Architecture("ernie4_5"),
     "falcon": Architecture("falcon", _layer("layer_norm_epsilon")),
@@ -208,7 +209,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": Architecture("gemma3_text", keys=_OF_GEMMA3 | {"final_logit_softcapping": "final_logit_softcapping"},
                            change=_gemma3),
     "gpt2": Architecture("gpt2", _layer("layer_norm_epsilon"), finishes=False),
-    "gptneox": Architecture("gpt_neox", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
+    "gptneox": Architecture("gpt_neox", _layer("layer_norm_eps"), keys=_PARALLEL,
                             partial="rotary_pct"),
     "granite": Architecture("granite", keys={
         "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
@@ -226,13 +227,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "seed_oss": Architecture("seed_oss", names=replace(_NAMES, layer={
         **_NAMES.layer, "post_attention_norm": "ffn.norm"})),
     "smollm3": Architecture("smollm3", neighbours=True),
-    "stablelm": Architecture("stablelm", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
+    "stablelm": Architecture("stablelm", _layer("layer_norm_eps"), keys=_PARALLEL,
                              change=_stablelm, partial="partial_rotary_factor"),
     "starcoder": Architecture("gpt_bigcode", _layer("layer_norm_epsilon")),
     "starcoder2": Architecture("starcoder2", _layer("norm_epsilon")),
 }
 """The supported values of general.architecture."""
-
 
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 """The poolings of llama.cpp by their numbers, under the names of sentence-transformers."""

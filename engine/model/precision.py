@@ -122,7 +122,6 @@ STORED = {row.dtype: row.name for row in FORMATS.values() if not row.multiplies}
 
 _NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
 
-
 CACHED = ("float32", "bfloat16", "int8")
 """The precisions in which a decoder can keep keys and values, in the order of enum Storage; int8 has a scale for each
 token and head."""

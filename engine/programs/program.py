@@ -100,7 +100,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
                 heads = shapes[name].heads
                 require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
                         f"a head of {name} cannot be rotated in {width} columns")
-            require(len(operation.norms) in {len(operation.buffers), 0 if not operation.joint else -1},
+            require(len(operation.norms) == len(operation.buffers) or not (operation.norms or operation.joint),
                     "norms must be as many as buffers, or none unless they are joint")
             return {}
         case Attend():

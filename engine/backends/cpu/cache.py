@@ -70,6 +70,7 @@ class Cache:
         self._region_cells, self._cell_bytes = segments * run, whole
         segment, place = np.divmod(np.arange(self._region_cells, dtype=np.uintp), np.uintp(run))
         self._places = segment * np.uintp(run * whole) + place * np.uintp(cell_bytes)
+        """The offset of each cell from the beginning of its region."""
         self._regions: list[np.ndarray | None] = []
         """The memory of each region; None for one that was given back, whose place another may take."""
         self.addresses = np.zeros(1, np.uintp)
@@ -77,7 +78,7 @@ class Cache:
         self._free = np.zeros(0, np.int32)
         self._count = 0     # free cells are self._free[:count], the next one to be taken last
         self._lists = np.zeros(0, np.int32)
-        """How many lists have each cell."""
+        """How many `_CellList` have each cell; a cell that none has is free."""
 
     @property
     def cells(self) -> int:

@@ -67,7 +67,7 @@ class _Memory:
     length: int
     """The tokens of the source."""
     run_bytes: int
-    """Bytes from the keys of a cell to its values."""
+    """Bytes from the keys of a head, in all cells, to its values, and from there to the keys of the next head."""
 
 
 class CpuDecoder(Requests[CellTable]):
@@ -97,7 +97,9 @@ class CpuDecoder(Requests[CellTable]):
         self._program = program_of(config)
         self._scales = {operation.layer: operation.scale for operation in self._program.operations
                         if isinstance(operation, Attend) and operation.keys == "cross"}
+        """The factor of the scores of cross-attention, by layer."""
         self._querying: tuple[tuple[int, ...], Executor] | None = None
+        """The last layers whose queries `attention_weights` asked for, and the program that computes them."""
         self._single: dict[int, _SingleTokens] = {}
         packer.release()
 

@@ -68,7 +68,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
-        self._offset, self._dtype, self._ops, self._kept = config.position_offset, dtype, ops, cache
+        self._offset, self._dtype, self._ops, self._cache_precision = config.position_offset, dtype, ops, cache
         self._config, self._width = config, config.memory_size
         self.weights = {name: np.asarray(widen(weights, name, parameter), dtype)
                         for name, parameter in parameters_of(config).items()}
@@ -96,7 +96,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
             arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers, stop)
-            self._sources[request] = {name: cached(arrays[j], self._kept)
+            self._sources[request] = {name: cached(arrays[j], self._cache_precision)
                                       for j, (name, _) in enumerate(self._program.inputs)}
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
@@ -160,7 +160,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         q, k, v = heads
         if operation.keys == "cache":
             layer = len(state.added)
-            state.added.append((cached(k, self._kept), cached(v, self._kept)))
+            state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
                     for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)

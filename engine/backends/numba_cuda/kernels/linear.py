@@ -71,10 +71,11 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     fetch = _fetch(tile)
     multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
     finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual)
-    wait = copy_wait[tile.stages - 2]
+    wait = copy_wait[tile.stages - 2]       # until the slot that is multiplied next is full
 
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
+        # The first token and the first channel of the tile; upper, left: those of the warp's quarter in the tile
         top, first = types.int64(cuda.blockIdx.y) * rows, types.int64(cuda.blockIdx.x) * columns
         N, K, M = x.shape[0], x.shape[1], w.shape[0]
         slots = shared_base()

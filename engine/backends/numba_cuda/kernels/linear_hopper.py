@@ -140,10 +140,11 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
             sums = cuda.local.array(shape, types.float32)
             turn, made = types.uint32(team * steps), types.uint32(0)
             for number in range(cuda.blockIdx.x + team * cuda.gridDim.x, tiles, teams * cuda.gridDim.x):
-                if teams > 1:
+                if teams > 1:       # until the other consumer has waited for its last slot; team 0 begins at once
                     barrier_wait(order + 8 * team, (made + 1 - team) % 2)
                 consume(sums, own_row, steps, turn, full, empty, order + 8 * (1 - team), thread % 128 == 0)
                 turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
+                # The lane's first row and channel: a warp has 16 rows of each 64, a lane a row and the one 8 below.
                 row = types.int64(number // across * rows) + types.int64(own_row + thread % 128 // 32 * 16 + lane // 4)
                 column = types.int64(number % across * columns) + types.int64(lane % 4 * 4)
                 place = row * M + column

@@ -72,6 +72,7 @@ gelu is x Phi(x) = max(x, 0) - a Phi(-a), a = |x|. Its error is at most 6.3e-7, 
 x^3).
 """
 
+# Addresses: base + offset, and number * pitch + base
 _SHIFT = Statement("add.s64 $0, $1, $2;", (i64,), (i64, i64), np.add)
 _LINE = Statement("mad.lo.s64 $0, $1, $2, $3;", (i64,), (i64, i64, i64), lambda x, y, z: x * y + z)
 

@@ -188,5 +188,3 @@ def wgmma_wait(count: int, pending: int) -> Any:
         emulate_hopper.warpgroup(text, (), lambda _: emulate_hopper.settle_products(pending))
 
     return make(types.void, (types.Array,), generate, python)
-
-

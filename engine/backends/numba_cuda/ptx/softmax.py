@@ -97,6 +97,7 @@ def _pack(writer: Writer, line: int, keys: int, scores: list[Any], weights: list
     mine = _line(m, h, keys)
     for pair in range(keys // 8):
         (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
+        # A fragment has 16 keys, two pairs of each line, in the order of A's registers in mma.py.
         weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
 
 
