@@ -93,10 +93,11 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return Part(read_config(values), NAMES, _fold_scales, partial(_read_stem, values))
+    return Part(read_config(values), NAMES, finish=_fold_scales, stem=partial(_read_stem, values))
 
 
 def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
+    """Return F of DINOv2, which with a gate is two thirds of that without one, rounded up to a multiple of 8."""
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
         raise WeightsError(f"mlp_ratio must be above 0 and at most 10,000, not {ratio}")

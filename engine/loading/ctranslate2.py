@@ -110,6 +110,7 @@ _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.valu
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
+    """Return the names of one part, "encoder" or "decoder"; changes: other names than usual of single arrays."""
     embeddings = {
         f"{part}.embeddings.weight": "embeddings.word",
         f"{part}.embeddings_0.weight": "embeddings.word",
