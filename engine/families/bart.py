@@ -41,6 +41,7 @@ _CROSS = {
 
 def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...] = (),
            left_out: tuple[str, ...] = ()) -> Names:
+    # part, other: "encoder" or "decoder", the part of the model that is read, and the one whose tensors are left out
     return Names(
         prefix="",
         embeddings={
@@ -60,7 +61,7 @@ def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, s
 
 
 HEADS = (
-    heads.named("classify", heads.Layer("dense", "classification_head.dense", "tanh"),
+    heads.named("classify", heads.Layer("dense", "classification_head.dense", activation="tanh"),
                 heads.Layer("classifier", "classification_head.out_proj"), rows="last"),
     heads.ANSWERS,
 )

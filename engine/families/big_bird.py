@@ -23,7 +23,7 @@ NAMES: Names = replace(
     left_out=("pooler.", "classifier.", "cls.", "qa_classifier.", "embeddings.position_ids",
               "embeddings.token_type_ids"),
     heads=(
-        heads.named("classify", heads.Layer("dense", "classifier.dense", _ACTIVATION),
+        heads.named("classify", heads.Layer("dense", "classifier.dense", activation=_ACTIVATION),
                     heads.Layer("classifier", "classifier.out_proj")),
         heads.TAGS,
         heads.BERT[-1],

@@ -27,7 +27,7 @@ NAMES = Names(
     },
     left_out=("lm_head.", "dense.", "classifier."),
     heads=(
-        heads.HeadNames("classify", (heads.Layer("dense", "dense", "gelu"), heads.CLASSIFIER),
+        heads.HeadNames("classify", (heads.Layer("dense", "dense", activation="gelu"), heads.CLASSIFIER),
                         # the rows that it reads, and how many layers come before the mean of these; -1 for no mean
                         pooling={"late": ("all", 2), "bos": ("first", -1), "mean": ("all", 0)}),
         heads.TAGS,

@@ -150,7 +150,8 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)
     stated = {} if "rope_theta" not in scaling else {"rope_theta": scaling.pop("rope_theta")}
-    if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or scaled[1:] not in ([], [new]):
+    disagree = len(scaled) == 2 and new != old
+    if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or disagree:
         raise UnsupportedError(f"rope_scaling or rope_parameters {shown(scaled[0])} of {kind or 'all layers'} is not "
                                f"supported; supported are {', '.join(_SCALINGS)}, each with its own keys")
     theta = rotary_theta(values | {"rope_parameters": stated, "rope_scaling": None}, key, default)
@@ -227,8 +228,7 @@ def longest_of(values: dict[str, Any], default: int) -> int:
     """Return the most positions of a model whose layers are alike: those of YaRN, if that makes them more.
 
     YaRN that somebody adds to a config.json lengthens the sequences to `factor` times those of the training, and leaves
-    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary` does, which comes
-    first.
+    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary`, which comes before.
     """
     longest = integer(values, "max_position_embeddings", default)
     for rope in (values.get("rope_parameters"), values.get("rope_scaling")):

@@ -202,7 +202,7 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0
     rotary = (fields.rotary(values, "rope_theta", variant.theta, width) if variant.share is None else
-              fields.partial_rotary(values, "rope_theta", variant.theta, width, variant.share))
+              fields.partial_rotary(values, "rope_theta", variant.theta, width, share=variant.share))
     return (AttentionKind(window - 1 if window else None, causal=True, rotary_interleaved=variant.interleaved,
                           **rotary),)
 

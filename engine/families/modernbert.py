@@ -11,7 +11,7 @@ from . import fields, heads
 from .fields import FULL, SLIDING, activation, boolean, integer, number, rotary
 from .names import JOINED_GATE, JOINED_HEADS, Names
 
-_HEAD = (heads.Layer("dense", "head.dense", heads.read_activation("classifier_activation")),
+_HEAD = (heads.Layer("dense", "head.dense", activation=heads.read_activation("classifier_activation")),
          heads.Layer("norm", "head.norm", norm=True))
 """The first layers of each head."""
 

@@ -49,8 +49,7 @@ DECODER = replace(
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "proj_out.weight")},
 )
 _BIASES = ("query", "value", "output", "up", "down")        # keys have none
-_HANDLED = ("forced_decoder_ids", "lang_to_id", "prev_sot_token_id", "return_timestamps",
-            "task_to_id")
+_HANDLED = ("forced_decoder_ids", "lang_to_id", "prev_sot_token_id", "return_timestamps", "task_to_id")
 """Keys of generation_config.json that say which tokens a decoder of speech begins with."""
 
 

@@ -40,6 +40,7 @@ _MAPS = ("dense_2.weight", "dense_3.weight")
 Finish = Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]]
 """What a family does to the tensors of its Hugging Face files: `families.parts.Part.finish`."""
 _IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
+"""The tokens that a file states, and their names in generation_config.json."""
 
 
 class GgufSource(Source):
@@ -134,11 +135,10 @@ def _rounded(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
 
 def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
     """Return whether blocks [N, blocks of a row] end with each of the heads that the inputs come from."""
-    if parameter.kind == "small" or stored.shape != FORMATS[STORED[stored.dtype]].shape(parameter.shape,
-                                                                                        parameter.heads):
+    form = FORMATS[STORED[stored.dtype]]
+    if parameter.kind == "small" or stored.shape != form.shape(parameter.shape, parameter.heads):
         return False
-    head_width = parameter.shape[1] // parameter.heads
-    return head_width % FORMATS["q8_0"].block == 0
+    return parameter.shape[1] // parameter.heads % FORMATS["q8_0"].block == 0       # the width of a head
 
 
 def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Parts:
@@ -152,8 +152,7 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         raise UnsupportedError(f"{shown(settings['general.architecture'])} is an encoder; load it with Engine")
     part = family.read_generator(values).decoder
     config = _with_biases(part.config, kind, shapes)
-    config = replace(config, logits="own" if "output.weight" in shapes else "tied",
-                     logits_bias="output.bias" in shapes)
+    config = replace(config, logits="own" if "output.weight" in shapes else "tied", logits_bias="output.bias" in shapes)
     if not any(name.startswith("rope_factors_") for name in shapes):
         return Parts(_part(kind, part, config))
     # LongRoPE: one table of factors up to the length of the training, and another one for longer sequences

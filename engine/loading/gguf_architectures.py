@@ -193,44 +193,43 @@ def _ratio(values: dict[str, Any]) -> int:
 _PARALLEL = {"use_parallel_residual": "use_parallel_residual"}
 _OF_GEMMA3 = {"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"}
 ARCHITECTURES: dict[str, Architecture] = {
-    "bert": Architecture("bert", _layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
-    "bloom": Architecture("bloom", _layer("layer_norm_epsilon")),
-    "cohere2": Architecture("cohere2", _layer("layer_norm_eps"), keys={
+    "bert": Architecture("bert", eps=_layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
+    "bloom": Architecture("bloom", eps=_layer("layer_norm_epsilon")),
+    "cohere2": Architecture("cohere2", eps=_layer("layer_norm_eps"), keys={
         "logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}, change=_windows),
     "ernie4_5": Architecture("ernie4_5"),
-    "falcon": Architecture("falcon", _layer("layer_norm_epsilon")),
+    "falcon": Architecture("falcon", eps=_layer("layer_norm_epsilon")),
     "gemma": Architecture("gemma"),
     "gemma-embedding": Architecture(
-        "gemma3_text", keys=_OF_GEMMA3,
-        values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
+        "gemma3_text", keys=_OF_GEMMA3, values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
     "gemma2": Architecture("gemma2", keys={
         "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
         "attention.sliding_window": "sliding_window"}, change=_gemma2),
     "gemma3": Architecture("gemma3_text", keys=_OF_GEMMA3 | {"final_logit_softcapping": "final_logit_softcapping"},
                            change=_gemma3),
-    "gpt2": Architecture("gpt2", _layer("layer_norm_epsilon"), finishes=False),
-    "gptneox": Architecture("gpt_neox", _layer("layer_norm_eps"), keys=_PARALLEL,
-                            partial="rotary_pct"),
+    "gpt2": Architecture("gpt2", eps=_layer("layer_norm_epsilon"), finishes=False),
+    "gptneox": Architecture("gpt_neox", eps=_layer("layer_norm_eps"), keys=_PARALLEL, partial="rotary_pct"),
     "granite": Architecture("granite", keys={
         "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
         "embedding_scale": "embedding_multiplier", "attention.scale": "attention_multiplier"},
         change=_granite, neighbours=True),
     "llama": Architecture("llama", neighbours=True),
-    "mpt": Architecture("mpt", _layer("layer_norm_epsilon"), change=_mpt),
-    "nomic-bert": Architecture("nomic_bert", _layer("layer_norm_eps"), change=_nomic, names=_POST_NORM, encodes=True),
+    "mpt": Architecture("mpt", eps=_layer("layer_norm_epsilon"), change=_mpt),
+    "nomic-bert": Architecture("nomic_bert", eps=_layer("layer_norm_eps"), change=_nomic, names=_POST_NORM,
+                               encodes=True),
     "olmo": Architecture("olmo", eps=None, keys={"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
     "olmo2": Architecture("olmo2", change=_olmo2),
-    "phi2": Architecture("phi", _layer("layer_norm_eps"), partial="partial_rotary_factor"),
+    "phi2": Architecture("phi", eps=_layer("layer_norm_eps"), partial="partial_rotary_factor"),
     "phi3": Architecture("phi3", change=_phi3, names=_PHI3, partial="partial_rotary_factor"),
     "qwen2": Architecture("qwen2"),
     "qwen3": Architecture("qwen3"),
     "seed_oss": Architecture("seed_oss", names=replace(_NAMES, layer={
         **_NAMES.layer, "post_attention_norm": "ffn.norm"})),
     "smollm3": Architecture("smollm3", neighbours=True),
-    "stablelm": Architecture("stablelm", _layer("layer_norm_eps"), keys=_PARALLEL,
+    "stablelm": Architecture("stablelm", eps=_layer("layer_norm_eps"), keys=_PARALLEL,
                              change=_stablelm, partial="partial_rotary_factor"),
-    "starcoder": Architecture("gpt_bigcode", _layer("layer_norm_epsilon")),
-    "starcoder2": Architecture("starcoder2", _layer("norm_epsilon")),
+    "starcoder": Architecture("gpt_bigcode", eps=_layer("layer_norm_epsilon")),
+    "starcoder2": Architecture("starcoder2", eps=_layer("norm_epsilon")),
 }
 """The supported values of general.architecture."""
 

@@ -127,8 +127,7 @@ class _ListedFolder(ModelFolder):
         return read_bytes(self._place(self._start + name), limit)
 
     def _inside(self, parts: tuple[str, ...]) -> ModelFolder:
-        return _ListedFolder(self.path.joinpath(*parts), self.files, self._place,
-                             f"{self._start}{'/'.join(parts)}/")
+        return _ListedFolder(self.path.joinpath(*parts), self.files, self._place, f"{self._start}{'/'.join(parts)}/")
 
 
 class _Client:

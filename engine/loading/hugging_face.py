@@ -224,9 +224,8 @@ class FolderSource(Source):
         with home.within(CONFIG):
             part = family.read_encoder(values)
         check_code(modules, part.config)
-        renames: dict[str, str | None] = {}
-
         is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
+        renames: dict[str, str | None] = {}
 
         def rename(name: str) -> str | None:
             return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))

@@ -75,10 +75,10 @@ class HoldsModel(Protocol):
 def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
     """Write a model, or that of an engine, as one `.npz`, which `load_model` reads back bit for bit.
 
-    The weights of an engine's model are those of the files that it was loaded from.
-    An existing file is replaced when the new one is complete. An array of the decoder that is equal to the encoder's of
-    the same name is written once. Raises `WeightsError` when the weights do not fit the configuration or the file
-    cannot be written, and `InputError` for anything but a `Model`.
+    The weights of an engine's model are those of the files that it was loaded from. An existing file is replaced when
+    the new one is complete. An array of the decoder that is equal to the encoder's of the same name is written once.
+    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written, and `InputError`
+    for anything but a `Model`.
     """
     if not isinstance(model, Model) and hasattr(type(model), "to_model"):
         model = model.to_model()

@@ -35,12 +35,14 @@ from ..weights.model import Transformer
 from .sentence_transformers import SPARSE_SIMILARITY, max_seq_length
 
 _SPARSE = "sparse_static"
+"""The family of a table with one number for each token."""
 MODEL2VEC = "model2vec"
 """The model_type of model2vec's folders."""
 _CONFIG = "config.json"
 _OWN_KEYS = {"embedding_dtype", "vocabulary_quantization"}
 """Keys of config.json in folders of model2vec from version 0.10 on, of which some have no model_type."""
 _NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
+"""The names here of the tensors of a static model, by those in its file."""
 _TOKENS = 512
 """The most tokens of a text in model2vec, where the folder does not say another number."""
 

@@ -310,6 +310,7 @@ NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "nor
                     "joint_norm", "attention_softcap", "logits_softcap")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
+
 def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
     """Return the configuration of a model without layers: the vector of a token is its row of a table [V, D]."""
     return ModelConfig(family, hidden_size, vocab_size=vocab_size, **_WITHOUT_LAYERS)
@@ -322,8 +323,7 @@ _OF_STATIC = ("family", "hidden_size", "vocab_size")
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
-         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens",
-         "logits_size")
+         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens", "logits_size")
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,

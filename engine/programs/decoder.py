@@ -87,7 +87,7 @@ def _with_cross(config: ModelConfig) -> Iterator[Operation]:
     for layer in range(config.num_layers):
         yield from layer_of(config, layer, _cross_attention)
     if config.ends_in_norm:
-        yield norm(config, "final_norm", "x", "x")
+        yield norm(config, "final_norm", "x", out="x")
     yield Store("x")
 
 

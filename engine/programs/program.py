@@ -127,8 +127,7 @@ def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None
     require(where in KEYS, f"no keys are called {where!r}")
     require(where == "pass" or (operation.layer is not None and operation.relative is None),
             "keys of a state need a layer, and no relative positions")
-    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
-            "keys of a source have no position")
+    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3, "keys of a source have no position")
     relative = operation.relative
     if relative is not None:
         require(relative.key is not None or relative.query is not None,

@@ -295,8 +295,7 @@ def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     return float(np.float32(fit_scale(lambda temperature: log_loss(logits, ids, 1 / temperature))))
 
 
-def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop
-               ) -> CalibrationReport:
+def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop) -> CalibrationReport:
     """Calibrate the probabilities of next tokens."""
     requests, tokens = model.own_tokens(texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]

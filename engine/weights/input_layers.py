@@ -62,7 +62,7 @@ class Patches:
         if self.resize == "none":
             raise InputError(f"an image must be [{shape[0]}, {n * p}, {n * p}] for this model, not {list(shape)}; "
                              "resize it before")
-        down, across = (resize_matrix(n, size, self.resize == "antialias") for size in (rows, columns))
+        down, across = (resize_matrix(n, size, antialias=self.resize == "antialias") for size in (rows, columns))
         grid = self.positions[1:].reshape(n, n, -1).astype(np.float64)
         patches = np.einsum("in,jm,nmd->ijd", down, across, grid).reshape(rows * columns, -1)
         return np.concatenate([self.positions[:1], patches.astype(np.float32)])

@@ -15,6 +15,7 @@ LIMIT = 128
 """The most that a product with activations of up to 255 may have: 255 * 128 < 2^15."""
 
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
+"""A mask for every other byte of eight."""
 
 
 def to_groups(w: np.ndarray, heads: int) -> np.ndarray:

@@ -258,6 +258,5 @@ _ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, 
 _NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
-_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh,
-                                                             "sigmoid": sigmoid}
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh, "sigmoid": sigmoid}
 """The activations that NumPy computes here, because the linear map of a backend has only the others."""

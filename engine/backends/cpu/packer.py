@@ -78,8 +78,8 @@ def no_portable_bits(kernels: Kernels) -> str:
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
     form = FORMATS[product.precision]
-    return PackedFormat(form.stored, form.dtype.itemsize, product.kernels.NR, product.depth_step,
-                        product.lanes, product.needs_bound)
+    return PackedFormat(form.stored, weight_bytes=form.dtype.itemsize, columns=product.kernels.NR,
+                        depth_step=product.depth_step, lanes=product.lanes, bounded=product.needs_bound)
 
 
 Made = TypeVar("Made")
@@ -269,8 +269,7 @@ class Packer:
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
         scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
         scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
-        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale,
-                              format=own_format)
+        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
         for part, of_part in groupby(runs, key=itemgetter(0)):
             weight, part_scales = parts[part.weight]
             for _, column, rows in of_part:

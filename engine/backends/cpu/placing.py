@@ -75,7 +75,7 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
         stride, place = width // heads if heads else padded_stride(width), where.get(name, "block")
-        placed[name] = Placed(len(placed), place, stride, heads, ends[place], name in bfloat16,
+        placed[name] = Placed(len(placed), place, stride, heads, offset=ends[place], bfloat16=name in bfloat16,
                               only_converted=name in only)
         ends[place] += placed[name].floats
     for name, width in inputs.items():
@@ -84,7 +84,8 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         place = "picked" if where.get(name) == "picked" else "block"
         if place == "picked":
             floats = -(-floats // 16) * 16      # the next buffer begins at a cache line, whatever the number of rows
-        placed[operands_of(name)] = Placed(len(placed), place, floats, 0, ends[place], operands=operands)
+        placed[operands_of(name)] = Placed(len(placed), place, stride=floats, heads=0, offset=ends[place],
+                                           operands=operands)
         ends[place] += floats
     return placed
 

@@ -51,8 +51,8 @@ class Tile:
         return (self.rows + self.columns) * LINE
 
 
-LARGE = Tile(128, 128, 4, registers=200)
-SMALL = Tile(32, 32, 6, registers=64, blocks_per_sm=4, unrolled=3)
+LARGE = Tile(rows=128, columns=128, stages=4, registers=200)
+SMALL = Tile(rows=32, columns=32, stages=6, registers=64, blocks_per_sm=4, unrolled=3)
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:

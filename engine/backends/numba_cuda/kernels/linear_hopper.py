@@ -79,9 +79,9 @@ class Tile:
         return self.consumers if self.alternate else 1
 
 
-LARGE = Tile(128, 256, 4)
-ALTERNATE = Tile(128, 128, 6, unrolled=3, alternate=True)
-SMALL = Tile(64, 64, 8, consumers=1)
+LARGE = Tile(rows=128, columns=256, stages=4)
+ALTERNATE = Tile(rows=128, columns=128, stages=6, unrolled=3, alternate=True)
+SMALL = Tile(rows=64, columns=64, stages=8, consumers=1)
 
 
 def lay_out(w: np.ndarray) -> np.ndarray:

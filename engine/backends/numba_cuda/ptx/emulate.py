@@ -36,8 +36,8 @@ class EmulationError(AssertionError):
 def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
     """Run a kernel on scalars and NumPy arrays, which it may change.
 
-    grid: number of blocks along x, or (x, y, z) late: True if asynchronous copies finish when they are waited for,
-    False if they finish at once
+    grid: number of blocks along x, or (x, y, z). late: True if asynchronous copies finish when they are waited for,
+    False if they finish at once.
     """
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     body = as_python(kernel.body)
