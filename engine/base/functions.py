@@ -11,6 +11,7 @@ stays NaN, and denormal numbers are kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -33,15 +34,9 @@ def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
     return [*pieces, float(x)]
 
 
-def _factorials(count: int, step: int, first: int) -> list[float]:
+def _inverse_factorials(count: int, step: int, first: int) -> list[float]:
     """Return 1/n! for n = first, first + step, ...: `count` numbers, rounded to float64."""
-    inverses, product, n = [], Fraction(1), 0
-    for i in range(first + step * (count - 1) + 1):
-        product *= max(i, 1)
-        if i == first + step * n:
-            inverses.append(float(1 / product))
-            n += 1
-    return inverses
+    return [1 / math.factorial(n) for n in range(first, first + step * count, step)]     # ints divide with one rounding
 
 
 class _Exp:
@@ -55,8 +50,8 @@ class _Exp:
         self.mantissa = np.finfo(dtype).nmant
         self.bias = np.finfo(dtype).maxexp - 1
         self.log2_e = dtype(float(1 / _LN_2))
-        self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, 2)]
-        self.series = [dtype(term) for term in reversed(_factorials(terms, step=1, first=0))]
+        self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, count=2)]
+        self.series = [dtype(term) for term in reversed(_inverse_factorials(terms, step=1, first=0))]
         self.lowest, self.highest = dtype(lowest), dtype(highest)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -87,8 +82,8 @@ _LN_2_PIECES = _pieces(_LN_2, bits=32, count=2)
 _HALF_PI_PIECES = _pieces(_HALF_PI, bits=22, count=5)
 _EXACT_TURNS = 2**31
 """Products of a piece of pi/2 and a number of quarter turns below this one are exact."""
-_SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, step=2, first=1))]
-_COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, step=2, first=0))]
+_SINE = [(-1) ** i * term for i, term in enumerate(_inverse_factorials(8, step=2, first=1))]
+_COSINE = [(-1) ** i * term for i, term in enumerate(_inverse_factorials(9, step=2, first=0))]
 
 
 def exp(x: ArrayLike) -> NDArray[Any]:

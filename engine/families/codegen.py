@@ -44,8 +44,8 @@ GPTJ = Names(
     left_out=("score.", "qa_outputs."),
     buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
 )
-CODEGEN = replace(GPTJ, layer={**{name: ours for name, ours in GPTJ.layer.items() if ours[-5:] not in ("query", "value")
-                                  and not ours.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
+CODEGEN = replace(GPTJ, layer={"attn.qkv_proj": "attention.qkv"} | {
+    name: ours for name, ours in GPTJ.layer.items() if not ours.endswith(("query", "key", "value"))})
 
 
 def read_generator(values: Values) -> Parts:

@@ -46,8 +46,10 @@ class _Variable:
     """Its own name, also under an alias."""
     type: str
     dtype: str
+    """The dtype in the file, one of `_TYPES` as the type is."""
     shape: tuple[int, ...]
     start: int
+    """The offset of its numbers."""
 
 
 class CTranslate2File:
