@@ -238,8 +238,8 @@ class FolderSource(Source):
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
             unread = tuple(name for name, canonical in renames.items() if canonical is None)
-            return _Read(_transformer(part, config, weights), part, values, heads, dense, family.translates,
-                         unread, linear)
+            return _Read(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
+                         translates=family.translates, unread=unread, linear=linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
         """Return a model whose head reads the vectors of its decoder; None for a folder of another one.

@@ -295,8 +295,8 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
-    return Transformer(config, arrays, text, modules, token_modules, stem, layout, heads,
-                       calibrations).with_wide_vectors()
+    return Transformer(config, arrays, text=text, modules=modules, token_modules=token_modules, stem=stem,
+                       layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:
