@@ -281,7 +281,7 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return y
 
 
-_ODD = [1.0 / i for i in range(1, 24, 2)]
+_ODD = [1.0 / i for i in range(1, 24, 2)]       # the factors of the series: 1, 1/3, 1/5, ...
 _LN_10 = float(_log(np.array([10.0]))[0])
 
 

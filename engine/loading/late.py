@@ -26,6 +26,7 @@ _OTHER_MASKS = ("deberta", "deberta-v2")
 them: their vectors are then the same at all places."""
 _EXPANSION = ("strategy", "attend", "token", "length")
 _MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
+"""The settings of a query_expansion, and those of the module MultiVectorMask."""
 
 
 def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: tuple[Mapping[str, Any], str] | None,

@@ -151,7 +151,7 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
         case Linear():
             x = shapes[operation.x]
             for part in operation.parts:
-                yield part.weight, Parameter((part.width, x.width), "linear", x.heads or 1)
+                yield part.weight, Parameter((part.width, x.width), "linear", heads=x.heads or 1)
                 if part.bias is not None:
                     yield part.bias, Parameter((part.width,), "small")
         case Heads():
