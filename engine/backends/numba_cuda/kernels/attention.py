@@ -60,8 +60,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    # m_tiles: tiles of 16 queries that each of the four warps has; pitch: bytes of a row of shared memory
-    m_tiles, pitch, keys = rows // 64, 2 * d, 64
+    m_tiles, pitch, keys = rows // 64, 2 * d, 64        # tiles of 16 queries of a warp; bytes of a row; keys of a step
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)

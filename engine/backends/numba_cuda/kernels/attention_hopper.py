@@ -65,7 +65,9 @@ CHUNK = 8
 # Variables of the device functions. An item is a tile of one head. `number` counts the uses of a ring's slots, or the
 # items of the grid; `turn` the steps (KEYS keys each) and `made` the items that this block had before the present item.
 # `bars` is the address of the mbarriers, 8 bytes each: the "full" ones of all slots of the three rings, then the
-# "empty" ones. `begin` is the first token of a sequence, `top` the item's first query in it.
+# "empty" ones. `begin` is the first token of a sequence, `top` the item's first query in it. The products of the next
+# scores run while the softmax of the present ones does, one step apart. One thread of a warpgroup, the elected one,
+# releases slots for all.
 
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
@@ -245,8 +247,6 @@ def _consumer(d: int) -> Any:
                 sums[0, j, e] = types.float32(0)
         for h in range(2):
             maxima[0, h], totals[0, h] = types.float32(-np.inf), types.float32(0)
-        # The products of the next scores run while the softmax of the present ones does, one step apart. One thread of
-        # the warpgroup, the elected one, releases slots for all.
         elected, steps = thread % 128 == 0, types.int32((length + KEYS - 1) // KEYS)
         wait_full(QUERY, made, bars)
         queries = types.int64((place(QUERY, made) + own_row * 128) // 16) | BY_ROWS

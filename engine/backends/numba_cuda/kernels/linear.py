@@ -54,6 +54,9 @@ class Tile:
 LARGE = Tile(rows=128, columns=128, stages=4, registers=200)
 SMALL = Tile(rows=32, columns=32, stages=6, registers=64, blocks_per_sm=4, unrolled=3)
 
+# Variables of the kernel: `top` is the first token of the tile, `first` its first channel; `upper` and `left` are those
+# of the warp's quarter in the tile.
+
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
     """Make the kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
@@ -75,7 +78,6 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
 
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
-        # The first token and the first channel of the tile; upper, left: those of the warp's quarter in the tile
         top, first = types.int64(cuda.blockIdx.y) * rows, types.int64(cuda.blockIdx.x) * columns
         N, K, M = x.shape[0], x.shape[1], w.shape[0]
         slots = shared_base()

@@ -89,6 +89,11 @@ def lay_out(w: np.ndarray) -> np.ndarray:
     padded = np.concatenate([w, np.zeros((-len(w) % 16, w.shape[1]), w.dtype)])
     return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
 
+# Variables of the kernel: `turn` counts the slots that were used before the present tile, `made` the tiles that this
+# consumer has made. Shared memory ends with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then the one
+# of each team's turn. `row` and `column` are the lane's first ones: a warp has 16 rows of each 64, a lane one of these
+# and the one 8 below.
+
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
     """Make the kernel for one epilogue and tile; grid: one block per multiprocessor, or per tile if these are fewer.
@@ -109,8 +114,6 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
 
-    # turn: slots that were used before the present tile; made: tiles that this consumer has made. Shared memory ends
-    # with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then the one of each team's turn.
     def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         N, M = types.int32(out.shape[0]), types.int32(out.shape[1])
@@ -144,7 +147,6 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
                     barrier_wait(order + 8 * team, (made + 1 - team) % 2)
                 consume(sums, own_row, steps, turn, full, empty, order + 8 * (1 - team), thread % 128 == 0)
                 turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
-                # The lane's first row and channel: a warp has 16 rows of each 64, a lane a row and the one 8 below.
                 row = types.int64(number // across * rows) + types.int64(own_row + thread % 128 // 32 * 16 + lane // 4)
                 column = types.int64(number % across * columns) + types.int64(lane % 4 * 4)
                 place = row * M + column
