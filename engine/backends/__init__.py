@@ -43,12 +43,12 @@ def get_backend(name: str) -> Backend:
         reason = backend.unavailable()
         if reason is None:
             able.append(backend)
-        else:
-            if name == "auto" and candidate == "cython" and (asked := os.environ.get("ENGINE_ISA")):
-                # The user named kernels, so that another backend, which has other bits, would be a surprise.
-                raise BackendUnavailable(f"ENGINE_ISA is {shown(asked)}, and these kernels of the backend cython "
-                                         f"cannot run: {reason}; correct ENGINE_ISA, unset it, or name another backend")
-            reasons.append(f"{candidate}: {reason}")
+            continue
+        if name == "auto" and candidate == "cython" and (asked := os.environ.get("ENGINE_ISA")):
+            # The user named kernels, so that another backend, which has other bits, would be a surprise.
+            raise BackendUnavailable(f"ENGINE_ISA is {shown(asked)}, and these kernels of the backend cython cannot "
+                                     f"run: {reason}; correct ENGINE_ISA, unset it, or name another backend")
+        reasons.append(f"{candidate}: {reason}")
     for backend in able:
         if backend.tuned():
             return backend

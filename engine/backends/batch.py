@@ -50,8 +50,8 @@ def apart(batch: Batch) -> list[Batch]:
     """Return each sequence of a batch as a batch of its own, of views; the sequences have ids and read all tokens."""
     assert batch.input_ids is not None
     assert batch.keys is None
-    return [Batch(np.array([0, end - start], np.int32), batch.input_ids[start:end], None, batch.position_ids[start:end],
-                  batch.token_type_ids[start:end])
+    return [Batch(np.array([0, end - start], np.int32), batch.input_ids[start:end], inputs_embeds=None,
+                  position_ids=batch.position_ids[start:end], token_type_ids=batch.token_type_ids[start:end])
             for start, end in pairwise(batch.cu_seqlens.tolist())]
 
 
@@ -65,5 +65,6 @@ def joined(batches: Sequence[Batch]) -> Batch:
         assert batch.keys is None
         ids.append(batch.input_ids)
         starts = np.concatenate([starts, starts[-1] + batch.cu_seqlens[1:]])
-    return Batch(starts, np.concatenate(ids), None, np.concatenate([batch.position_ids for batch in batches]),
-                 np.concatenate([batch.token_type_ids for batch in batches]))
+    return Batch(starts, np.concatenate(ids), inputs_embeds=None,
+                 position_ids=np.concatenate([batch.position_ids for batch in batches]),
+                 token_type_ids=np.concatenate([batch.token_type_ids for batch in batches]))

@@ -239,7 +239,8 @@ class Forest(Generic[Rows]):
     def add(self, row: Row, parent: Node[Rows] | None, rows: Rows) -> int:
         """Add the hypothesis of a row, and return its number."""
         number, self._next_node = self._next_node, self._next_node + 1
-        self._nodes[number] = Node(row.request, parent, parent.length if parent else 0, len(row.tokens), rows)
+        past = parent.length if parent else 0
+        self._nodes[number] = Node(row.request, parent, past=past, count=len(row.tokens), rows=rows)
         self._requests[row.request].hypotheses.add(number)
         return number
 

@@ -20,8 +20,7 @@ A_SCORE = ("a score function returns the new score, not whether the key is seen;
 class AttentionCall:
     """The arguments of `engine.ops.attention`, checked and brought to one form. Arrays may have any strides.
 
-    Query t of sequence b sees the keys max(0, t + low[b]) <= s < min(lengths[b], t + high[b]), unless the mask
-    hides them.
+    Query t of sequence b sees the keys max(0, t + low[b]) <= s < min(lengths[b], t + high[b]) that no mask hides.
     """
 
     q: np.ndarray

@@ -76,8 +76,7 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
     """Return the floating-point operations of one forward pass over sequences of these lengths.
 
     A product [m,k] x [k,n] counts 2*m*n*k: all linear maps, the two products of attention over the keys that each query
-    sees, and the products with the rows of relative positions that a sequence uses. Norms, activations and softmax are
-    not counted.
+    sees, and the products with the rows of relative positions that a sequence uses. Nothing else counts.
     """
     lengths = list(lengths)
     total = 0.0

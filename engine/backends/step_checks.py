@@ -51,7 +51,8 @@ def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
 
 def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
     """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
-    finite, lines = np.ones(len(rows), bool), [np.ones(0, bool), np.isfinite(top.log_sum_exp)]
+    finite = np.ones(len(rows), bool)
+    lines = [np.ones(0, bool), np.isfinite(top.log_sum_exp)]    # of rows that want all logits, and the best ones
     if len(logits):
         with np.errstate(invalid="ignore"):
             lines[0] = np.isfinite(logits.max(axis=1))
@@ -59,7 +60,7 @@ def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np
         return finite
     ends = [0, 0]
     for i, row in enumerate(rows):
-        kind = int(row.best is not None)
+        kind = int(row.best is not None)        # the place in `lines`
         begin, ends[kind] = ends[kind], ends[kind] + row.scored
         finite[i] = lines[kind][begin : ends[kind]].all()
     return finite

@@ -79,7 +79,6 @@ class Scores:
             row, line, chosen = last_row, last_line, last_chosen
         return scores
 
-
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
         """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
         kept, lines = np.array(stays), np.array([row.scored for row in rows])

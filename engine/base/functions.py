@@ -11,6 +11,7 @@ stays NaN, and denormal numbers are kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -33,27 +34,24 @@ def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
     return [*pieces, float(x)]
 
 
-def _factorials(count: int, step: int, first: int) -> list[float]:
+def _inverse_factorials(count: int, step: int, first: int) -> list[float]:
     """Return 1/n! for n = first, first + step, ...: `count` numbers, rounded to float64."""
-    inverses, product, n = [], Fraction(1), 0
-    for i in range(first + step * (count - 1) + 1):
-        product *= max(i, 1)
-        if i == first + step * n:
-            inverses.append(float(1 / product))
-            n += 1
-    return inverses
+    return [1 / math.factorial(n) for n in range(first, first + step * count, step)]     # ints divide with one rounding
 
 
 class _Exp:
-    """The constants of e^x in one type: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series."""
+    """The constants of e^x in one type: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series of `terms` terms.
+
+    bits: of a piece of ln 2, so that its product with n is exact. Below `lowest` e^x is 0, above `highest` infinity.
+    """
 
     def __init__(self, dtype: type, integer: type, bits: int, terms: int, lowest: float, highest: float):
         self.dtype, self.integer = dtype, integer
         self.mantissa = np.finfo(dtype).nmant
         self.bias = np.finfo(dtype).maxexp - 1
         self.log2_e = dtype(float(1 / _LN_2))
-        self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, 2)]
-        self.series = [dtype(term) for term in reversed(_factorials(terms, 1, 0))]
+        self.ln_2 = [dtype(piece) for piece in _pieces(_LN_2, bits, count=2)]
+        self.series = [dtype(term) for term in reversed(_inverse_factorials(terms, step=1, first=0))]
         self.lowest, self.highest = dtype(lowest), dtype(highest)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -77,15 +75,15 @@ class _Exp:
         return (n + self.integer(self.bias) << self.integer(self.mantissa)).view(self.dtype)
 
 
-_EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, 15, 8, -104.5, 89.0),
-        np.dtype(np.float64): _Exp(np.float64, np.int64, 32, 14, -746.0, 710.0)}
+_EXP = {np.dtype(np.float32): _Exp(np.float32, np.int32, bits=15, terms=8, lowest=-104.5, highest=89.0),
+        np.dtype(np.float64): _Exp(np.float64, np.int64, bits=32, terms=14, lowest=-746.0, highest=710.0)}
 
-_LN_2_PIECES = _pieces(_LN_2, 32, 2)
-_HALF_PI_PIECES = _pieces(_HALF_PI, 22, 5)
+_LN_2_PIECES = _pieces(_LN_2, bits=32, count=2)
+_HALF_PI_PIECES = _pieces(_HALF_PI, bits=22, count=5)
 _EXACT_TURNS = 2**31
 """Products of a piece of pi/2 and a number of quarter turns below this one are exact."""
-_SINE = [(-1) ** i * term for i, term in enumerate(_factorials(8, 2, 1))]
-_COSINE = [(-1) ** i * term for i, term in enumerate(_factorials(9, 2, 0))]
+_SINE = [(-1) ** i * term for i, term in enumerate(_inverse_factorials(8, step=2, first=1))]
+_COSINE = [(-1) ** i * term for i, term in enumerate(_inverse_factorials(9, step=2, first=0))]
 
 
 def exp(x: ArrayLike) -> NDArray[Any]:
@@ -126,8 +124,8 @@ def cos_sin(x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         r = r - n * piece
     r2 = r * r
     sine, cosine = r * _polynomial(_SINE, r2), _polynomial(_COSINE, r2)
-    quarter = n.astype(np.int64) & 3
-    odd = quarter & 1 == 1
+    quarter = n.astype(np.int64) & 3        # x = r + quarter * pi/2, and whole turns
+    odd = quarter & 1 == 1      # then cosine and sine change places
     return (np.where((quarter == 1) | (quarter == 2), -1.0, 1.0) * np.where(odd, sine, cosine),
             np.where(quarter & 2 == 2, -1.0, 1.0) * np.where(odd, cosine, sine))
 
@@ -161,11 +159,13 @@ def spectrum(x: NDArray[np.float64]) -> _Complex:
 
     X_k = sum over t of x_t e^(-2 pi i k t / N), for k from 0 to N/2. `numpy.fft` has other bits in other versions.
     """
+    # Z is the transform of the complex numbers z_t = x_2t + i x_2t+1, half as many. The real and imaginary numbers have
+    # the transforms (Z_k + conj Z_-k) / 2 and (Z_k - conj Z_-k) / 2i, and the second is turned by e^(-2 pi i k / N).
     half = len(x) // 2
-    parts = _transform(x[::2], x[1::2])     # of complex numbers, whose imaginary parts are the odd x_t
+    parts = _transform(x[::2], x[1::2])
     real, imaginary = (np.append(part, part[:1], axis=0) for part in parts)
     real_back, imaginary_back = real[::-1], imaginary[::-1]
-    cosine, sine = (table[:, None] for table in _turns(2 * half, 1, half + 1))
+    cosine, sine = (table[:, None] for table in _turns(2 * half, step=1, count=half + 1))
     odd = _turned((imaginary + imaginary_back) * 0.5, (real_back - real) * 0.5, cosine, sine)
     return (real + real_back) * 0.5 + odd[0], (imaginary - imaginary_back) * 0.5 + odd[1]
 
@@ -174,17 +174,17 @@ def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Co
     """Return the discrete Fourier transform of each column: real and imaginary part [N,n] of both.
 
     A transform of p m numbers is m transforms of p numbers, one factor for each number, and p transforms of m numbers.
-    A step leaves [m, p and the p of earlier steps, n], so that each row of the result is in its place at the end.
+    Each factor p of N is a step, from [p, left, done, n] to [left, p, done, n], so that rows end in their places.
     """
     N, n = real.shape
-    left, done = N, 1
+    left, done = N, 1       # the product of the factors that are left, and of those that are done
     for p in _factors(N):
         left //= p
         parts = _transform_of_few(real.reshape(p, left, done, n), imaginary.reshape(p, left, done, n))
         real, imaginary = np.empty((2, left, p, done, n))
         for q, (a, b) in enumerate(parts):
             if q and left > 1:
-                cosine, sine = _turns(p * left, q, left)
+                cosine, sine = _turns(p * left, step=q, count=left)
                 a, b = _turned(a, b, cosine[:, None, None], sine[:, None, None])
             real[:, q], imaginary[:, q] = a, b
         done *= p
@@ -223,12 +223,13 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
         (a, c), (b, d) = (_transform_of_few(real[i::2], imaginary[i::2]) for i in range(2))
         return [(a[0] + b[0], a[1] + b[1]), (c[0] + d[1], c[1] - d[0]),
                 (a[0] - b[0], a[1] - b[1]), (c[0] - d[1], c[1] + d[0])]
-    # Element h and element p - h meet the same cosine, and sines of opposite signs.
+    # Elements h and p - h meet the same cosine and opposite sines, so that only their sums and differences are needed:
+    # X_q = x_0 + sum over h < p/2 of (x_h + x_p-h) cos - i (x_h - x_p-h) sin, of the angle 2 pi q h / p; X_p-q has + i.
     first, last = slice(1, p // 2 + 1), slice(-1, p // 2, -1)
     even, odd = [[both(part[first], part[last]) for part in (real, imaginary)] for both in (np.add, np.subtract)]
-    parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p
+    parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p       # the first is X_0
     for q in range(1, p // 2 + 1):
-        cosine, sine = (table[1:, None, None, None] for table in _turns(p, q, p // 2 + 1))
+        cosine, sine = (table[1:, None, None, None] for table in _turns(p, step=q, count=p // 2 + 1))
         a, b = real[0] + (even[0] * cosine).sum(axis=0), imaginary[0] + (even[1] * cosine).sum(axis=0)
         c, d = (odd[1] * sine).sum(axis=0), (odd[0] * sine).sum(axis=0)
         parts[q], parts[-q] = (a + c, b - d), (a - c, b + d)
@@ -241,7 +242,7 @@ _EXACT_BITS = 53
 
 def _integers(x: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
     """Return integers of `bits` bits and e [n,1]: x [n,K] is nearly (high + low 2^-bits) 2^(e - bits)."""
-    _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))
+    _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))        # the largest |x| of a row is below 2^e
     scaled = np.ldexp(x, bits - e)
     high = np.rint(scaled)
     return high, np.rint(np.ldexp(scaled - high, bits)), e
@@ -280,7 +281,7 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return y
 
 
-_ODD = [1.0 / i for i in range(1, 24, 2)]
+_ODD = [1.0 / i for i in range(1, 24, 2)]       # the factors of the series: 1, 1/3, 1/5, ...
 _LN_10 = float(_log(np.array([10.0]))[0])
 
 

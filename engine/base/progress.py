@@ -12,10 +12,8 @@ from .install import require
 
 LOG = logging.getLogger("engine")
 
-
 NO_ETA = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
-"""What a bar over texts shows. The longest ones are computed first, so that their rate would promise far too long a
-time for the rest."""
+"""What a bar over texts shows: no time that is left, because the longest texts come first and it would be too long."""
 
 
 @contextmanager

@@ -20,18 +20,8 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.positions import halved_sinusoids
 from ..weights.bfloat16 import widened
-from . import heads
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    boolean,
-    class_name,
-    head_width,
-    integer,
-    optional_integer,
-    padding_id,
-    refuse_variants,
-)
+from . import fields, heads
+from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, optional_integer, padding_id
 from .names import Names
 from .parts import Part, Parts, Values, Weights
 
@@ -49,8 +39,9 @@ _CROSS = {
 }
 
 
-def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...],
-           left_out: tuple[str, ...]) -> Names:
+def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...] = (),
+           left_out: tuple[str, ...] = ()) -> Names:
+    # part, other: "encoder" or "decoder", the part of the model that is read, and the one whose tensors are left out
     return Names(
         prefix="",
         embeddings={
@@ -70,15 +61,15 @@ def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, s
 
 
 HEADS = (
-    heads.named("classify", heads.Layer("dense", "classification_head.dense", "tanh"),
+    heads.named("classify", heads.Layer("dense", "classification_head.dense", activation="tanh"),
                 heads.Layer("classifier", "classification_head.out_proj"), rows="last"),
     heads.ANSWERS,
 )
 """The heads that read the decoder."""
-ENCODER = _names("encoder", "decoder", _LAYER, {}, (), ("lm_head.", "final_logits_bias"))
-DECODER = _names("decoder", "encoder", _LAYER | _CROSS, {"final_logits_bias": "logits.bias"}, ("lm_head.weight",), ())
-_OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS,
-                     {"final_logits_bias": "logits.bias", "lm_head.weight": "logits.weight"}, (), ())
+ENCODER = _names("encoder", "decoder", _LAYER, embeddings={}, left_out=("lm_head.", "final_logits_bias"))
+_BIAS = {"final_logits_bias": "logits.bias"}
+DECODER = _names("decoder", "encoder", _LAYER | _CROSS, _BIAS, copies=("lm_head.weight",))
+_OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS, _BIAS | {"lm_head.weight": "logits.weight"})
 
 
 @dataclass(frozen=True)
@@ -108,15 +99,17 @@ _BLENDERBOT = {"vocab_size": 8008, "d_model": 2560, "encoder_layers": 2, "decode
                "encoder_attention_heads": 32, "decoder_attention_heads": 32, "encoder_ffn_dim": 10240,
                "decoder_ffn_dim": 10240, "max_position_embeddings": 128}
 _VARIANTS = {
-    "bart": _Variant(_old(False, True, False)),
-    "blenderbot": _Variant(_old(True, False, True, **_BLENDERBOT), norm_place="pre", embedding_norm=False, offset=0),
+    "bart": _Variant(_old(before=False, embedding=True, final=False)),
+    "blenderbot": _Variant(_old(before=True, embedding=False, final=True, **_BLENDERBOT), norm_place="pre",
+                           embedding_norm=False, offset=0),
     "m2m_100": _Variant({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"},
                         norm_place="pre", embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
-    "marian": _Variant(_old(False, False, False, vocab_size=58101, static_position_embeddings=True),
+    "marian": _Variant(_old(before=False, embedding=False, final=False, vocab_size=58101,
+                            static_position_embeddings=True),
                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
-    "mbart": _Variant(_old(True, True, True), norm_place="pre"),
-    "pegasus": _Variant(_old(True, False, True, static_position_embeddings=True), norm_place="pre",
-                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
+    "mbart": _Variant(_old(before=True, embedding=True, final=True), norm_place="pre"),
+    "pegasus": _Variant(_old(before=True, embedding=False, final=True, static_position_embeddings=True),
+                        norm_place="pre", embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
 _BUFFERS = ("encoder.embed_positions.weights", "decoder.embed_positions.weights")
@@ -128,7 +121,7 @@ def read_encoder(values: Values) -> Part:
     family = str(values.get("model_type"))
     kind = _VARIANTS[family]
     checked = {key: kind.defaults[key] for key in _CHECKED if key in kind.defaults}
-    refuse_variants(values, checked | {"is_encoder_decoder": True, "add_bias_logits": False})
+    fields.refuse_variants(values, checked | {"is_encoder_decoder": True, "add_bias_logits": False})
     values = kind.defaults | values
     if not boolean(values, "share_encoder_decoder_embeddings", True) and family != "marian":
         raise UnsupportedError("share_encoder_decoder_embeddings = False is supported for Marian only")
@@ -148,7 +141,7 @@ def read_generator(values: Values) -> Parts:
                       memory_size=encoder.hidden_size, attention_kinds=(AttentionKind(causal=True),),
                       logits="tied" if tied else "own", logits_bias=kind.logits_bias)
     names = _without_buffers(DECODER if tied else _OWN_LOGITS, kind)
-    return Parts(part, Part(decoder, names, partial(_finish, kind, "decoder")))
+    return Parts(Part(decoder, names, partial(_finish, kind, "decoder")), encoder=part)
 
 
 def read_reader(values: Values) -> Parts | None:
@@ -157,7 +150,7 @@ def read_reader(values: Values) -> Parts | None:
     Its head reads the vectors of the decoder, which are its logits by a map that changes nothing. None for a model
     without such a head. Raises `WeightsError` or `UnsupportedError`.
     """
-    if not class_name(values).endswith(("ForSequenceClassification", "ForQuestionAnswering")):
+    if not fields.class_name(values).endswith(("ForSequenceClassification", "ForQuestionAnswering")):
         return None
     parts = read_generator(values)
     assert parts.encoder is not None
@@ -165,11 +158,12 @@ def read_reader(values: Values) -> Parts | None:
     config = replace(parts.decoder.config, logits="own", logits_bias=False, logits_size=width)
     encoder = replace(parts.encoder, names=replace(parts.encoder.names, heads=HEADS))
     decoder = replace(parts.decoder, config=config, finish=partial(_finish_reader, parts.decoder.finish))
-    return Parts(encoder, decoder, start_id=integer(values, "decoder_start_token_id", 2))
+    return Parts(decoder, encoder, start_id=integer(values, "decoder_start_token_id", 2))
 
 
 def _finish_reader(finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]], config: ModelConfig,
                    weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Give the decoder an identity in place of its logits, so that it returns the vectors that heads read."""
     config, weights = finish(config, {name: array for name, array in weights.items()
                                       if name not in ("logits.bias", "logits.weight")})
     return config, weights | {"logits.weight": np.eye(config.logits_size, dtype=np.float32)}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from . import bert, heads
 from .fields import boolean, integer, refuse_variants
 from .names import Names
@@ -23,7 +23,7 @@ NAMES: Names = replace(
     left_out=("pooler.", "classifier.", "cls.", "qa_classifier.", "embeddings.position_ids",
               "embeddings.token_type_ids"),
     heads=(
-        heads.named("classify", heads.Layer("dense", "classifier.dense", _ACTIVATION),
+        heads.named("classify", heads.Layer("dense", "classifier.dense", activation=_ACTIVATION),
                     heads.Layer("classifier", "classifier.out_proj")),
         heads.TAGS,
         heads.BERT[-1],
@@ -44,12 +44,12 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     block, blocks = integer(values, "block_size", 64), integer(values, "num_random_blocks", 3)
     if not (1 <= block <= 2**20 and 0 <= blocks <= 2**20):
         raise WeightsError(f"block_size must be at least 1 and num_random_blocks at least 0, not {block} and {blocks}")
-    dense = (5 + 2 * blocks) * block
+    dense = (5 + 2 * blocks) * block        # up to here, transformers uses full attention in any case
     sparse = stated == "block_sparse" and dense < config.max_positions
     return replace(
         config,
         family="big_bird",
-        biases=LINEAR_MAPS if boolean(values, "use_bias", True) else LINEAR_MAPS[3:],
+        biases=LINEAR_MAPS if boolean(values, "use_bias", True) else ("output", *FEED_FORWARD_MAPS),
         embedding_scale=math.sqrt(config.hidden_size) if boolean(values, "rescale_embeddings", False) else 1.0,
         dense_tokens=dense if sparse else 0,
     )

@@ -51,4 +51,4 @@ def read_generator(values: Values) -> Parts:
         attention_kinds=(AttentionKind(causal=True),),
         logits="tied",
     )
-    return Parts(None, Part(config, NAMES))
+    return Parts(Part(config, NAMES))

@@ -74,7 +74,7 @@ def text_values(values: dict[str, Any]) -> dict[str, Any]:
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"hidden": 512, "heads": 8, "ffn": 2048, "vocab": 49408, "positions": 77}
-    return text_tower("clip", text_values(values), usual, "quick_gelu", 1e-5, causal=True)
+    return text_tower("clip", text_values(values), usual, act="quick_gelu", eps=1e-5, causal=True)
 
 
 def read_encoder(values: Values) -> Part:

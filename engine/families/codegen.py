@@ -13,17 +13,8 @@ import numpy as np
 from ..base.errors import WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from . import gpt2
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    integer,
-    merge_dialects,
-    number,
-    optional_integer,
-    refuse_variants,
-    sizes,
-)
+from . import fields, gpt2
+from .fields import GATE_ACTIVATIONS, activation, integer, number, optional_integer
 from .names import Names
 from .parts import Part, Parts, Values, Weights, with_one_norm
 
@@ -53,16 +44,16 @@ GPTJ = Names(
     left_out=("score.", "qa_outputs."),
     buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
 )
-CODEGEN = replace(GPTJ, layer={**{name: ours for name, ours in GPTJ.layer.items() if ours[-5:] not in ("query", "value")
-                                  and not ours.endswith("key")}, "attn.qkv_proj": "attention.qkv"})
+CODEGEN = replace(GPTJ, layer={"attn.qkv_proj": "attention.qkv"} | {
+    name: ours for name, ours in GPTJ.layer.items() if not ours.endswith(("query", "key", "value"))})
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    refuse_variants(values, {"tie_word_embeddings": False})
+    fields.refuse_variants(values, {"tie_word_embeddings": False})
     family = str(values.get("model_type"))
-    values = merge_dialects(values, gpt2.DIALECT)
-    shape = sizes(values, hidden=4096, layers=28, heads=16, vocab=50400, positions=2048)
+    values = fields.merge_dialects(values, gpt2.DIALECT)
+    shape = fields.sizes(values, hidden=4096, layers=28, heads=16, vocab=50400, positions=2048)
     columns = integer(values, "rotary_dim", 64)
     if family == "codegen" and shape["num_heads"] % _CORES:
         raise WeightsError(f"n_head must be a multiple of {_CORES}, the parts of a tensor, not {shape['num_heads']}")
@@ -81,7 +72,7 @@ def read_generator(values: Values) -> Parts:
         logits="own",
         logits_bias=True,
     )
-    return Parts(None, Part(config, CODEGEN, _parted) if family == "codegen" else Part(config, GPTJ, with_one_norm))
+    return Parts(Part(config, CODEGEN, _parted) if family == "codegen" else Part(config, GPTJ, with_one_norm))
 
 
 def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -20,4 +20,4 @@ def read_generator(values: Values) -> Parts:
     if not config.layer_kinds:
         raise UnsupportedError("layer_types has no layer with a window; models without one are not supported")
     config = replace(config, norm_bias=False, norm_place="parallel", logits_scale=number(values, "logit_scale", 0.0625))
-    return Parts(None, Part(config, llama.TIED, with_one_norm))
+    return Parts(Part(config, llama.TIED, with_one_norm))

@@ -54,6 +54,7 @@ NAMES = Names(
 )
 
 TERMS = ("c2p", "p2c")
+"""The terms that scores may have: content to position, and position to content."""
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:

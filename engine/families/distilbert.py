@@ -31,7 +31,7 @@ NAMES = Names(
     left_out=("pre_classifier.", "classifier.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
               "qa_outputs.", "embeddings.position_ids"),
     heads=(
-        heads.named("classify", heads.Layer("dense", "pre_classifier", "relu"), heads.CLASSIFIER),
+        heads.named("classify", heads.Layer("dense", "pre_classifier", activation="relu"), heads.CLASSIFIER),
         heads.TAGS,
         heads.ANSWERS,
         heads.words("vocab_transform", "vocab_layer_norm", "vocab_projector"),

@@ -27,8 +27,8 @@ NAMES = replace(
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return Part(read_config(values), NAMES, partial(_check_projection, integer(values, "projection_dim", 0)),
-                text=_pool_first)
+    finish = partial(_check_projection, integer(values, "projection_dim", 0))
+    return Part(read_config(values), NAMES, finish=finish, text=_pool_first)
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:

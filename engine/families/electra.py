@@ -35,4 +35,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     config = bert.read_config(DEFAULTS | values)
     width = integer(values, "embedding_size", 128)
-    return replace(config, family="electra", embedding_width=0 if width == config.hidden_size else width)
+    narrower = width != config.hidden_size      # then files hold a map from the embeddings to the layers
+    return replace(config, family="electra", embedding_width=width if narrower else 0)

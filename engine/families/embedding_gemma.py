@@ -8,9 +8,9 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import eurobert, fields
-from .fields import GATE_ACTIVATIONS, LAYER_TYPES, activation, boolean, integer, number
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
 from .parts import Part, Values
 
 NAMES = replace(
@@ -25,7 +25,7 @@ NAMES = replace(
     },
     left_out=("lm_head.", "score."),
     heads=(),
-    norms_less_one=True,
+    norms_less_one=True,        # files hold weight - 1
 )
 
 SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
@@ -76,13 +76,13 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
         norm="rms",
         norm_place="sandwich",
         norm_eps=number(values, "rms_norm_eps", 1e-6),
-        biases=LINEAR_MAPS[:4] if boolean(values, "attention_bias", False) else (),
+        biases=ATTENTION_MAPS if boolean(values, "attention_bias", False) else (),
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(
-            AttentionKind(causal=decodes, **fields.rotary(values, LAYER_TYPES[0], "rope_theta", 1000000.0, width)),
+            AttentionKind(causal=decodes, **fields.rotary(values, "rope_theta", 1000000.0, width, fields.FULL)),
             AttentionKind(reach, causal=decodes,
-                          **fields.rotary(local, LAYER_TYPES[1], "rope_local_base_freq", 10000.0, width)),
+                          **fields.rotary(local, "rope_local_base_freq", 10000.0, width, fields.SLIDING)),
         ),
         logits="tied" if decodes else None,
         layer_kinds=fields.layer_types(values, num_layers, lambda i: (i + 1) % every != 0),
@@ -92,4 +92,3 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     return Part(read_config(values), NAMES)
-

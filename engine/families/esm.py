@@ -41,7 +41,7 @@ NAMES = Names(
     unread=("embeddings.position",),    # files of ESM-2 have a table that their model does not read
 )
 
-_MASKED_IN_TRAINING = 0.15 * 0.8
+_MASKED_IN_TRAINING = 0.15 * 0.8        # 15% of the tokens were to be predicted, and 80% of these were masked
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
@@ -53,7 +53,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     refuse_variants(values, {"position_embedding_type": positions, "is_folding_model": False})
     stated = {key: value for key, value in values.items() if value is not None}
     table, drops = positions == "absolute", boolean(stated, "token_dropout", False)
-    theta = None if table else rotary_theta(values, None, "rope_theta", 10000.0)
+    theta = None if table else rotary_theta(values, "rope_theta", 10000.0)
     # Positions of a table count from the padding id, so null is an error there.
     padding = integer(values, "pad_token_id", -1) if table else padding_id(values, 1)
     return ModelConfig(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, optional_integer, padding_id
 from .names import Names
@@ -27,7 +27,8 @@ NAMES = Names(
     },
     left_out=("lm_head.", "dense.", "classifier."),
     heads=(
-        heads.HeadNames("classify", (heads.Layer("dense", "dense", "gelu"), heads.CLASSIFIER),
+        heads.HeadNames("classify", (heads.Layer("dense", "dense", activation="gelu"), heads.CLASSIFIER),
+                        # the rows that it reads, and how many layers come before the mean of these; -1 for no mean
                         pooling={"late": ("all", 2), "bos": ("first", -1), "mean": ("all", 0)}),
         heads.TAGS,
         heads.named("fill_mask", heads.Layer("decoder", "lm_head", tied=True, ties=False)),
@@ -50,8 +51,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm="rms",
         norm_place="pre",
         norm_eps=number(values, "rms_norm_eps", 1e-5),
-        biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
+        biases=(ATTENTION_MAPS if attention_bias else ()) + (FEED_FORWARD_MAPS if mlp_bias else ()),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(AttentionKind(**fields.rotary(values, None, "rope_theta", 10000.0, shape["head_width"])),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
     )

@@ -39,8 +39,7 @@ def read_generator(values: Values) -> Parts:
         norm_eps=number(values, "layer_norm_epsilon", 1e-5),
         biases=(),
         activation=activation(values, "activation", "gelu"),
-        attention_kinds=(AttentionKind(causal=True, **rotary(values, None, "rope_theta", 10000.0,
-                                                             shape["head_width"])),),
+        attention_kinds=(AttentionKind(causal=True, **rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
         logits="tied",
     )
-    return Parts(None, Part(config, NAMES, with_one_norm))
+    return Parts(Part(config, NAMES, with_one_norm))

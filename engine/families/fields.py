@@ -49,7 +49,7 @@ def class_name(values: Mapping[str, Any]) -> str:
     return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
 
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
+FULL, SLIDING = LAYER_TYPES = ("full_attention", "sliding_attention")
 """The kinds of layers, by their names in `layer_types`: those that see all keys, and those that see a window."""
 
 
@@ -104,8 +104,8 @@ def merge_dialects(values: dict[str, Any], new_names: Mapping[str, str]) -> dict
     return merged
 
 
-def rotary_theta(values: dict[str, Any], kind: str | None, key: str, default: float) -> float:
-    """Return the base of the rotary embedding of one kind of layer, from either dialect of config.json.
+def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | None = None) -> float:
+    """Return the base of the rotary embedding of one kind of layer, of `LAYER_TYPES`, from either dialect.
 
     New configs have `rope_parameters[kind]["rope_theta"]`, or `rope_parameters["rope_theta"]` where `kind` is None
     because all layers are alike. Old configs have it under `key`. An absent number is `default`.
@@ -130,10 +130,10 @@ def rotary_theta(values: dict[str, Any], kind: str | None, key: str, default: fl
     return theta
 
 
-def rotary(values: dict[str, Any], kind: str | None, key: str, default: float, width: int) -> dict[str, Any]:
+def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: str | None = None) -> dict[str, Any]:
     """Return the options of an `AttentionKind` for the rotary embedding of one kind of layer.
 
-    kind, key, default: as for `rotary_theta`. width: of a head. Scalings are `rope_scaling` in old configs, and further
+    key, default, kind: as for `rotary_theta`. width: of a head. Scalings are `rope_scaling` in old configs, and further
     keys of `rope_parameters` in new ones: linear, dynamic, yarn and llama3. "dynamic" changes no text of up to
     `max_position_embeddings` tokens, which is the longest that a model takes here. Raises `UnsupportedError` for any
     other scaling.
@@ -145,15 +145,16 @@ def rotary(values: dict[str, Any], kind: str | None, key: str, default: float, w
     scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]
     if not scaled:
         plain = not old or old.keys() <= {"rope_type", "type"}
-        return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, kind, key, default)}
+        return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, key, default, kind)}
     scaling = {name: value for name, value in scaled[0].items() if value is not None and name not in _UNREAD}
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)
     stated = {} if "rope_theta" not in scaling else {"rope_theta": scaling.pop("rope_theta")}
-    if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or scaled[1:] not in ([], [new]):
+    disagree = len(scaled) == 2 and new != old
+    if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or disagree:
         raise UnsupportedError(f"rope_scaling or rope_parameters {shown(scaled[0])} of {kind or 'all layers'} is not "
                                f"supported; supported are {', '.join(_SCALINGS)}, each with its own keys")
-    theta = rotary_theta(values | {"rope_parameters": stated, "rope_scaling": None}, None, key, default)
+    theta = rotary_theta(values | {"rope_parameters": stated, "rope_scaling": None}, key, default)
     longest = number(values, "max_position_embeddings", 0)
     trained = number(values, "original_max_position_embeddings",
                      number(scaling, "original_max_position_embeddings", longest))
@@ -186,7 +187,7 @@ def partial_rotary(values: dict[str, Any], key: str, default: float, width: int,
     in `rope_parameters` in new ones. Raises as `rotary`, and `WeightsError` for an odd number of columns.
     """
     values, columns = rotated_columns(values, width, share, share_key)
-    options = rotary(values, None, key, default, columns)
+    options = rotary(values, key, default, columns)
     return options if columns == width else options | {"rotary_width": columns}
 
 
@@ -219,7 +220,6 @@ _SCALINGS = {
 }
 """The keys of each scaling of rotary positions, beside rope_type and rope_theta."""
 
-
 _UNREAD = ("attn_factor", "finetuned")
 """Keys that code of models, or llama.cpp, has beside these, and that transformers never reads."""
 
@@ -228,8 +228,7 @@ def longest_of(values: dict[str, Any], default: int) -> int:
     """Return the most positions of a model whose layers are alike: those of YaRN, if that makes them more.
 
     YaRN that somebody adds to a config.json lengthens the sequences to `factor` times those of the training, and leaves
-    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary` does, which comes
-    first.
+    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary`, which comes before.
     """
     longest = integer(values, "max_position_embeddings", default)
     for rope in (values.get("rope_parameters"), values.get("rope_scaling")):

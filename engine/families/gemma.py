@@ -1,17 +1,17 @@
 """Gemma (arXiv 2403.08295), Gemma 2 (arXiv 2408.00118) and the text of Gemma 3 (arXiv 2503.19786).
 
 Gemma has the layers of Llama, with words times sqrt(D) and norms that files hold less 1. Gemma 2 adds norms, windows
-and caps of scores and of logits. Gemma 3 has the layers of EmbeddingGemma. A folder of
-model_type gemma3 holds images too, and its text is a model of its own.
+and caps of scores and of logits. Gemma 3 has the layers of EmbeddingGemma. A folder of model_type gemma3 holds images
+too, and its text is a model of its own.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.config import ModelConfig
 from . import embedding_gemma, fields, llama
 from .names import Names
 from .parts import Part, Parts, Values
@@ -32,38 +32,34 @@ _SANDWICH = replace(embedding_gemma.NAMES, left_out=("score.",), copies=llama.TI
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    if values.get("model_type") == "gemma":
-        return Parts(None, Part(_read_first(values), NAMES))
-    if values.get("model_type") == "gemma2":
-        return Parts(None, Part(_read_second(values), _SANDWICH))
-    names = _SANDWICH
-    if values.get("model_type") == "gemma3":
+    kind, names = values.get("model_type"), _SANDWICH
+    if kind == "gemma3":
         values, names = _text_of(values), _with_images(names)
     if not fields.boolean(values, "tie_word_embeddings", True):
         raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
+    if kind == "gemma":
+        return Parts(Part(_read_first(values), NAMES))
+    if kind == "gemma2":
+        return Parts(Part(_read_second(values), names))
     if values.get("use_bidirectional_attention"):
         raise UnsupportedError("use_bidirectional_attention is true: the model is an encoder; load it with Engine")
-    return Parts(None, Part(embedding_gemma.read_layers(values, decodes=True), names))
+    return Parts(Part(embedding_gemma.read_layers(values, decodes=True), names))
 
 
-def _read_first(values: Values) -> Any:
+def _read_first(values: Values) -> ModelConfig:
     """Return the architecture of the first Gemma."""
     values = _DEFAULTS | values
     if values.get("hidden_activation") is not None:
         values["hidden_act"] = values["hidden_activation"]
     if values["hidden_act"] == "gelu":      # as transformers reads it: the published files mean the tanh form
         values["hidden_act"] = "gelu_pytorch_tanh"
-    if not fields.boolean(values, "tie_word_embeddings", True):
-        raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
     config = llama.read_config(values, "gemma")
     return replace(config, embedding_scale=math.sqrt(config.hidden_size))
 
 
-def _read_second(values: Values) -> Any:
+def _read_second(values: Values) -> ModelConfig:
     """Return the architecture of Gemma 2."""
     values = values | {"hidden_act": values.get("hidden_activation") or "gelu_pytorch_tanh"}
-    if not fields.boolean(values, "tie_word_embeddings", True):
-        raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
     config, scalar = llama.read_config(values, "gemma2"), fields.number(values, "query_pre_attn_scalar", 256)
     if not scalar > 0:
         raise WeightsError(f"query_pre_attn_scalar must be above 0, not {scalar}")

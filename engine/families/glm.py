@@ -15,4 +15,4 @@ TIED = replace(llama.TIED, layer={**_LAYER, "mlp.gate_up_proj": "ffn.gate_up"}, 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, "glm")
-    return Parts(None, Part(config, llama.names_of(config, TIED)))
+    return Parts(Part(config, llama.names_of(config, TIED)))

@@ -17,7 +17,6 @@ from .parts import Part, Parts, Values, Weights
 
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
 
-
 NAMES = Names(
     prefix="transformer.",
     embeddings={
@@ -48,7 +47,7 @@ DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "n
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
-    return Parts(None, Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
+    return Parts(Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
 
 
 def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:

@@ -14,4 +14,4 @@ def read_generator(values: Values) -> Parts:
     refuse_variants(values, {"tie_word_embeddings": True})
     one = boolean(values, "multi_query", True)
     config = replace(gpt2.read_config(values, "gpt_bigcode", "gelu_pytorch_tanh"), num_kv_heads=1 if one else 0)
-    return Parts(None, Part(config, gpt2.NAMES if one else replace(gpt2.NAMES, joined_by_head=("attention.qkv",))))
+    return Parts(Part(config, gpt2.NAMES if one else replace(gpt2.NAMES, joined_by_head=("attention.qkv",))))

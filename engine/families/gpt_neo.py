@@ -53,7 +53,7 @@ def read_generator(values: Values) -> Parts:
         layer_kinds=_layer_kinds(values, shape["num_layers"]),
         logits="tied",
     )
-    return Parts(None, Part(config, NAMES))
+    return Parts(Part(config, NAMES))
 
 
 def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:

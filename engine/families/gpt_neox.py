@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    boolean,
-    merge_dialects,
-    number,
-    partial_rotary,
-    refuse_variants,
-    sizes,
-)
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
+from . import fields
+from .fields import GATE_ACTIVATIONS, activation, boolean, number, partial_rotary
 from .names import JOINED_HEADS, Names
 from .parts import Part, Parts, Values
 
@@ -43,10 +35,10 @@ NAMES = Names(
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    refuse_variants(values, {"tie_word_embeddings": False})
-    values = merge_dialects(values, {"rotary_emb_base": "rope_theta"})
-    shape = sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
-    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.25, "rotary_pct")
+    fields.refuse_variants(values, {"tie_word_embeddings": False})
+    values = fields.merge_dialects(values, {"rotary_emb_base": "rope_theta"})
+    shape = fields.sizes(values, hidden=6144, layers=44, heads=64, ffn=24576, vocab=50432, positions=2048)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.25, share_key="rotary_pct")
     config = ModelConfig(
         family="gpt_neox",
         **shape,
@@ -54,9 +46,9 @@ def read_generator(values: Values) -> Parts:
         embedding_norm=False,
         norm_place="parallel" if boolean(values, "use_parallel_residual", True) else "pre",
         norm_eps=number(values, "layer_norm_eps", 1e-5),
-        biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else LINEAR_MAPS[4:],
+        biases=LINEAR_MAPS if boolean(values, "attention_bias", True) else FEED_FORWARD_MAPS,
         activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
         attention_kinds=(AttentionKind(causal=True, **rotary),),
         logits="own",
     )
-    return Parts(None, Part(config, NAMES))
+    return Parts(Part(config, NAMES))

@@ -48,7 +48,7 @@ def read_generator(values: Values) -> Parts:
             return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else
                             array for name, array in weights.items()}  # fmt: skip
 
-    return Parts(None, Part(config, _with_shared_mlp(names) if dense else names, multiplied))
+    return Parts(Part(config, _with_shared_mlp(names) if dense else names, multiplied))
 
 
 def _read_fourth(values: Values) -> ModelConfig:

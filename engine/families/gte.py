@@ -59,7 +59,7 @@ def _attention(values: dict[str, Any], width: int) -> AttentionKind:
     if not (isinstance(scaling, dict) and scaling.get("type", scaling.get("rope_type")) == "ntk"):
         if values.get("model_type") == "new" and scaling is not None:
             raise UnsupportedError(f"rope_scaling {shown(scaling)} is not supported; only type 'ntk' with a factor is")
-        return AttentionKind(**fields.rotary(values, None, "rope_theta", 160000.0, width))
+        return AttentionKind(**fields.rotary(values, "rope_theta", 160000.0, width))
     if scaling.keys() - {"type", "rope_type", "factor"} or "factor" not in scaling:
         raise UnsupportedError(f"rope_scaling {shown(scaling)} is not supported; only the keys type and factor are, "
                                "and both are needed")
@@ -70,5 +70,5 @@ def _attention(values: dict[str, Any], width: int) -> AttentionKind:
     if not factor > 0.0:
         raise WeightsError(f"the factor of rope_scaling must be above 0, not {factor}")
     plain = values | {"rope_scaling": None}
-    theta, stretch = static_ntk(fields.rotary_theta(plain, None, "rope_theta", 160000.0), factor, width)
-    return AttentionKind(None, theta, stretch)
+    theta, stretch = static_ntk(fields.rotary_theta(plain, "rope_theta", 160000.0), factor, width)
+    return AttentionKind(rotary_theta=theta, rotary_scale=stretch)

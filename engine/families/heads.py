@@ -24,7 +24,7 @@ from .fields import GATE_ACTIVATIONS, activation
 Values: TypeAlias = Mapping[str, Any]
 """The contents of config.json."""
 
-PREFIX = "head "
+HEAD_PREFIX = "head "
 """What stands before the name of a head's tensor between reading and `read_heads`."""
 
 TASK_OF_CLASS = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
@@ -96,18 +96,19 @@ ANSWERS = named("answer", Layer("classifier", "qa_outputs"))
 
 def pooled(file: str = "pooler.dense", act: str | Callable[[Values], str] = "tanh") -> HeadNames:
     """Return the names of a classifier after a pooler that belongs to the encoder, as BERT's."""
-    return named("classify", Layer("dense", file, act), CLASSIFIER)
+    return named("classify", Layer("dense", file, activation=act), CLASSIFIER)
 
 
 def two_layers(act: str) -> HeadNames:
     """Return the names of a classifier of two layers, as RoBERTa's."""
-    return named("classify", Layer("dense", "classifier.dense", act), Layer("classifier", "classifier.out_proj"))
+    dense = Layer("dense", "classifier.dense", activation=act)
+    return named("classify", dense, Layer("classifier", "classifier.out_proj"))
 
 
 def words(dense: str, norm: str, decoder: str, *biases: str, act: str | Callable[[Values], str] | None = None
           ) -> HeadNames:
     """Return the names of a head of masked words; act: as in `Layer`."""
-    return named("fill_mask", Layer("dense", dense, act), Layer("norm", norm, norm=True),
+    return named("fill_mask", Layer("dense", dense, activation=act), Layer("norm", norm, norm=True),
                  Layer("decoder", decoder, tied=True, biases=biases))
 
 
@@ -138,7 +139,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
         steps = steps if place < 0 else [*steps[:place], Mean(), *steps[place:]]
     outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
     labels = _labels(values, outputs) if form.task in ("classify", "tag") else ()
-    config = HeadConfig(form.task, rows, tuple(steps), labels)
+    config = HeadConfig(form.task, rows, steps=tuple(steps), labels=labels)
     if rows == "last":      # as transformers' GenericForSequenceClassification, which passes padding over by its id
         pad = values.get("pad_token_id")
         config = replace(config, passed_id=pad if type(pad) is int and pad >= 0 else None)
@@ -211,10 +212,11 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
         if bias is not None:
             weights[f"{layer.name}.bias"] = widened(bias)
         if layer.norm:
-            steps.append(Norm(layer.name, config.norm_eps, bias is not None))
+            steps.append(Norm(layer.name, config.norm_eps, bias=bias is not None))
             continue
         size = config.vocab_size if tied or weight is None else len(weight)
-        steps.append(Linear(layer.name, size, bias is not None, _activation(layer, values, config), tied))
+        steps.append(Linear(layer.name, size, bias=bias is not None, activation=_activation(layer, values, config),
+                            tied=tied))
     return steps, weights
 
 

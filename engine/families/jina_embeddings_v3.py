@@ -51,5 +51,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act"),
-        attention_kinds=(AttentionKind(**fields.rotary(values, None, key, theta, shape["head_width"])),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, key, theta, shape["head_width"])),),
     )

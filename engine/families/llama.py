@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, LINEAR_MAPS, QKV_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
 from .names import Names
@@ -44,8 +44,7 @@ class _Variant:
     defaults: dict[str, Any]
     """transformers' defaults, where they are not Llama's."""
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The keys of the config that say whether maps have biases, each with its maps; other maps have none, whatever the
-    config says."""
+    """The keys of the config that say whether maps have biases, each with its maps; other maps never have one."""
     query_bias: bool = False
     """Whether queries, keys and values have biases whatever the config says."""
     head_norm: bool = False
@@ -55,8 +54,7 @@ class _Variant:
     theta: float = 10000.0
     """The theta of the rotary embedding where the config states none."""
     share: float | None = None
-    """The share of the columns of a head that rotate where the config states none; None for a model that rotates all,
-    whatever the config says."""
+    """The share of the columns of a head that rotate where the config states none; None if all rotate."""
     interleaved: bool = False
     """Whether the columns 2i and 2i+1 of a head rotate together."""
     eps: str = "rms_norm_eps"
@@ -71,9 +69,9 @@ class _Variant:
 
 
 _Biases = dict[str, tuple[str, ...]]
-_ATTENTION: _Biases = {"attention_bias": LINEAR_MAPS[:4]}
-_QKV: _Biases = {"attention_bias": LINEAR_MAPS[:3]}
-_FFN: _Biases = {"mlp_bias": LINEAR_MAPS[4:]}
+_ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
+_QKV: _Biases = {"attention_bias": QKV_MAPS}
+_FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
 _OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
@@ -105,7 +103,7 @@ _VARIANTS = {
                       "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0),
     "stablelm": _Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
                           "max_position_embeddings": 4096, "layer_norm_eps": 1e-5},
-                         {"use_qkv_bias": LINEAR_MAPS[:3]}, share=0.25, eps="layer_norm_eps"),
+                         {"use_qkv_bias": QKV_MAPS}, share=0.25, eps="layer_norm_eps"),
     "starcoder2": _Variant({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
                             "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
                             "max_position_embeddings": 4096, "norm_epsilon": 1e-5, "use_bias": True,
@@ -114,7 +112,7 @@ _VARIANTS = {
     "seed_oss": _Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,
                           "num_attention_heads": 80, "num_key_value_heads": 8, "max_position_embeddings": 524288,
                           "head_dim": 128, "attention_bias": True, "pad_token_id": 1},
-                         {"attention_out_bias": LINEAR_MAPS[3:4]} | _QKV | _FFN),
+                         {"attention_out_bias": ("output",)} | _QKV | _FFN),
     "helium": _Variant({"vocab_size": 48000, "hidden_size": 2560, "intermediate_size": 7040, "num_hidden_layers": 24,
                         "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
                         "max_position_embeddings": 4096, "pad_token_id": 3},
@@ -145,7 +143,7 @@ def read_generator(values: Values) -> Parts:
         if boolean(values, "attention_bias", False) != boolean(values, "mlp_bias", False):
             raise UnsupportedError("attention_bias and mlp_bias (qkv_bias and bias) must be equal")
     config = read_config(values, family)
-    return Parts(None, Part(config, names_of(config)))
+    return Parts(Part(config, names_of(config)))
 
 
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
@@ -188,7 +186,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         norm="rms" if kind.eps == "rms_norm_eps" else "layer",
         norm_place="pre",
         norm_eps=number(values, kind.eps, 1e-6),
-        biases=LINEAR_MAPS[:3] if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
+        biases=QKV_MAPS if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=kinds,
@@ -203,8 +201,8 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
     if not isinstance(types, list) or any(name != "full_attention" for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0
-    rotary = (fields.rotary(values, None, "rope_theta", variant.theta, width) if variant.share is None else
-              fields.partial_rotary(values, "rope_theta", variant.theta, width, variant.share))
+    rotary = (fields.rotary(values, "rope_theta", variant.theta, width) if variant.share is None else
+              fields.partial_rotary(values, "rope_theta", variant.theta, width, share=variant.share))
     return (AttentionKind(window - 1 if window else None, causal=True, rotary_interleaved=variant.interleaved,
                           **rotary),)
 
@@ -218,8 +216,8 @@ def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
         raise WeightsError(f"layer_types has layers with a window, so sliding_window must be at least 1, not "
                            f"{shown(values.get('sliding_window'))}")
     names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
-    whole = fields.rotary(values, names[0], "rope_theta", variant.theta, width)
-    local = fields.rotary(values | of_windows, names[1], "rope_theta", variant.theta, width)
+    whole = fields.rotary(values, "rope_theta", variant.theta, width, names[0])
+    local = fields.rotary(values | of_windows, "rope_theta", variant.theta, width, names[1])
     ropes = values.get("rope_parameters")
     if variant.own_ropes and isinstance(ropes, dict) and (others := ropes.keys() - set(fields.LAYER_TYPES)):
         raise UnsupportedError(f"rope_parameters has {shown(min(others))}; only an object for each of "

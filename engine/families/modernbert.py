@@ -6,23 +6,12 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
-from . import heads
-from .fields import (
-    LAYER_TYPES,
-    activation,
-    boolean,
-    integer,
-    layer_types,
-    number,
-    padding_id,
-    refuse_variants,
-    rotary,
-    sizes,
-)
+from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
+from . import fields, heads
+from .fields import FULL, SLIDING, activation, boolean, integer, number, rotary
 from .names import JOINED_GATE, JOINED_HEADS, Names
 
-_HEAD = (heads.Layer("dense", "head.dense", heads.read_activation("classifier_activation")),
+_HEAD = (heads.Layer("dense", "head.dense", activation=heads.read_activation("classifier_activation")),
          heads.Layer("norm", "head.norm", norm=True))
 """The first layers of each head."""
 
@@ -45,7 +34,7 @@ NAMES = Names(
         "mlp.Wo": "ffn.down",
     },
     left_out=("head.", "decoder.", "classifier."),
-    heads=(
+    heads=(     # pooling: the rows that are read, and how many layers come before the mean of these; -1 for no mean
         heads.HeadNames("classify", (*_HEAD, heads.CLASSIFIER), pooling={"cls": ("first", -1), "mean": ("all", 0)}),
         heads.named("tag", *_HEAD, heads.CLASSIFIER),
         heads.named("answer", *_HEAD, heads.CLASSIFIER),
@@ -61,8 +50,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     Raises `WeightsError` or `UnsupportedError`.
     """
     # transformers ignores this key, and folders of the family have several values of it.
-    refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
-    shape = sizes(values, layers=22, ffn=1152, vocab=50368, positions=8192)
+    fields.refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
+    shape = fields.sizes(values, layers=22, ffn=1152, vocab=50368, positions=8192)
     local = integer(values, "local_attention", 128)
     if local < 0:
         raise UnsupportedError(f"local_attention {shown(local)} is not supported; it is a width of 0 or more")
@@ -72,17 +61,17 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         family="modernbert",
         **shape,
         position_table=False,
-        pad_token_id=padding_id(values, 50283),
+        pad_token_id=fields.padding_id(values, 50283),
         norm_eps=number(values, "norm_eps", 1e-5),
         norm_place="pre",
         norm_bias=boolean(values, "norm_bias", False),
         first_attention_norm=False,
-        biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
+        biases=(ATTENTION_MAPS if attention_bias else ()) + (FEED_FORWARD_MAPS if mlp_bias else ()),
         activation=activation(values, "hidden_activation"),
         gated=True,
         attention_kinds=(
-            AttentionKind(**rotary(values, LAYER_TYPES[0], "global_rope_theta", 160000.0, width)),
-            AttentionKind(local // 2, **rotary(values, LAYER_TYPES[1], "local_rope_theta", 10000.0, width)),
+            AttentionKind(**rotary(values, "global_rope_theta", 160000.0, width, FULL)),
+            AttentionKind(local // 2, **rotary(values, "local_rope_theta", 10000.0, width, SLIDING)),
         ),
         layer_kinds=_layer_kinds(values, shape["num_layers"]),
     )
@@ -93,7 +82,7 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
         raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
-    kinds, by_number = (layer_types(settings, num_layers, lambda i: i % every != 0) for settings in (values, {}))
+    kinds, by_number = (fields.layer_types(settings, num_layers, lambda i: i % every != 0) for settings in (values, {}))
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds

@@ -13,7 +13,7 @@ from ..base.lazy import lazy
 from ..model.config import ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.parameters import expected_shapes
-from .heads import PREFIX, HeadNames
+from .heads import HEAD_PREFIX, HeadNames
 
 EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "embeddings.word",
@@ -52,15 +52,14 @@ JOINED_HEADS: dict[str, tuple[str, ...]] = {"attention.qkv": ("attention.query",
 JOINED_GATE: dict[str, tuple[str, ...]] = {"ffn.gate_up": ("ffn.gate", "ffn.up")}
 """The rows of gate and up in one tensor."""
 
-
 _WRAPPERS = ("module.", "model.")
 """Prefixes that training with several devices or inside another module puts in front of all names."""
 
-
 _FREQUENCIES = ("rotary_emb.inv_freq", "rotary_embeddings.inv_freq")
-
+"""How the names of the frequencies of a rotary embedding end, which the engine computes itself."""
 
 _ADAPTED = r"(.+)\.parametrizations\.weight\.(original|0\.(lora_[AB]))"
+"""The name of a weight with an adapter, and of the two matrices of the adapter, as torch's parametrizations have it."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,8 @@ class Names:
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
 
-        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has `PREFIX` in
-        front of its name in the file.
+        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has
+        `HEAD_PREFIX` in front of its name in the file.
         """
         if self.adapters and (match := re.fullmatch(_ADAPTED, name)):
             weight = self.rename(f"{match[1]}.weight")
@@ -152,8 +151,7 @@ class Names:
             return _copy(canonical, bare)
         bare = _in_new_words(bare)
         if bare in self._of_heads:
-            return PREFIX + bare
-        # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
+            return HEAD_PREFIX + bare
         if bare.startswith(self.left_out) or bare.endswith((*self.buffers, *_FREQUENCIES)):
             return None
         if bare in self.embeddings:

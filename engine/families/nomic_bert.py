@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
@@ -62,7 +62,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     act, positions = _activation(values, remote), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
     shape = fields.sizes(values, ffn=3072, vocab=30528, head_dim=True)
-    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
+    rope = fields.rotary(values, "rotary_emb_base", 10000.0 if remote else 1000.0, shape["head_width"])
     return ModelConfig(
         family="nomic_bert",
         **shape,
@@ -71,7 +71,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         token_types=integer(values, "type_vocab_size", 2),
         pad_token_id=fields.padding_id(values, 0),
         norm_eps=number(values, "layer_norm_eps", 1e-12),
-        biases=(*LINEAR_MAPS[:4] * qkv, *("up", "gate") * fc1, *("down",) * fc2),
+        biases=(ATTENTION_MAPS if qkv else ()) + (("up", "gate") if fc1 else ()) + (("down",) if fc2 else ()),
         activation=act,
         gated=True,
         attention_kinds=(AttentionKind(**rope),),

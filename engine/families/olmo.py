@@ -20,7 +20,7 @@ def read_generator(values: Values) -> Parts:
     names = llama.names_of(config)
     names = replace(names, embeddings={name: ours for name, ours in names.embeddings.items() if "norm" not in name},
                     layer={name: ours for name, ours in names.layer.items() if "norm" not in name})
-    return Parts(None, Part(config, names, _with_norms))
+    return Parts(Part(config, names, _with_norms))
 
 
 def _with_norms(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

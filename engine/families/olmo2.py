@@ -20,4 +20,4 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, str(values.get("model_type")))
     config = replace(config, norm_place="reordered", joint_norm=not config.head_norm)
-    return Parts(None, Part(config, llama.names_of(config, TIED)))
+    return Parts(Part(config, llama.names_of(config, TIED)))

@@ -34,13 +34,11 @@ class Part:
     """Adds tensors that files lack, such as tables of sinusoids, or converts tensors to the engine's form. The weights
     have canonical names, except joined tensors, which are split afterwards."""
     stem: Callable[[Weights], Stem] | None = None
-    """Makes the input layer for images or audio, from arrays under the names of its fields; None for a part that reads
-    token ids."""
+    """Makes the input layer for images or audio from arrays, by its fields; None for a part that reads token ids."""
     adapters: Callable[[Weights, str | None], Weights] | None = None
     """Merges the adapter of a task into the weights, before `finish`; None for a model without adapters."""
     text: Callable[[TextConfig, Values], TextConfig] | None = None
-    """Changes how a folder without modules.json reads text, such as its pooling. The second argument is the contents
-    of tokenizer_config.json."""
+    """Changes how a folder without modules.json reads text; the second argument is its tokenizer_config.json."""
 
     def take(self, weights: Mapping[str, np.ndarray]) -> tuple[ModelConfig, Weights]:
         """Return the configuration and the weights of this part, from tensors that `names.rename` has named."""
@@ -52,8 +50,8 @@ class Part:
 class Parts:
     """How a model that generates is read."""
 
-    encoder: Part | None
     decoder: Part
+    encoder: Part | None = None
     handled: tuple[str, ...] = ()
     """Keys of generation_config.json that are the family's own."""
     long_decoder: Part | None = None
@@ -82,8 +80,7 @@ class Family:
     generates: str = "generate"
     """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
     usual: str | None = None
-    """The kind of a model that can encode and generate where config.json does not name its class; None where that is an
-    error."""
+    """The kind of a model that can encode and generate and whose config.json names no class; None: that is an error."""
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -35,7 +35,7 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"qk_layernorm": False, "tie_word_embeddings": False})
     shape = sizes(values, hidden=2048, layers=24, heads=32, ffn=8192, vocab=51200, positions=2048)
-    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], 0.5)
+    rotary = partial_rotary(values, "rope_theta", 10000.0, shape["head_width"], share=0.5)
     config = ModelConfig(
         family="phi",
         **shape,
@@ -49,4 +49,4 @@ def read_generator(values: Values) -> Parts:
         logits="own",
         logits_bias=True,
     )
-    return Parts(None, Part(config, NAMES, with_one_norm))
+    return Parts(Part(config, NAMES, with_one_norm))

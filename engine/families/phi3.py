@@ -36,7 +36,7 @@ def read_generator(values: Values) -> Parts:
     given = values.get("rope_scaling") or values.get("rope_parameters") or {}
     name = given.get("rope_type", given.get("type")) if isinstance(given, dict) else None
     if name not in _LONG:
-        return Parts(None, _part(llama.read_config(values, "phi3")))
+        return Parts(_part(llama.read_config(values, "phi3")))
     scaling: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if others := scaling.keys() - _KEYS - {"partial_rotary_factor"}:
         raise UnsupportedError(f"{shown(min(others))} in the LongRoPE of rope_scaling or rope_parameters is not "
@@ -49,7 +49,7 @@ def read_generator(values: Values) -> Parts:
         raise WeightsError(f"original_max_position_embeddings must be from 2 to {config.max_positions}, the value of "
                            f"max_position_embeddings, not {shown(trained)}")
     short = _scaled(config, scaling, "short_factor", trained)
-    return Parts(None, _part(replace(short, max_positions=trained)),
+    return Parts(_part(replace(short, max_positions=trained)),
                  long_decoder=_part(_scaled(config, scaling, "long_factor", trained)))
 
 

@@ -23,7 +23,7 @@ from .parts import Part, Values
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"ffn": 3072, "vocab": 32000, "positions": 64}
-    return text_tower("siglip", text_values(values), usual, "gelu_pytorch_tanh", 1e-6, causal=False)
+    return text_tower("siglip", text_values(values), usual, act="gelu_pytorch_tanh", eps=1e-6, causal=False)
 
 
 def read_encoder(values: Values) -> Part:

@@ -26,7 +26,7 @@ def read_generator(values: Values) -> Parts:
         # Llama's one kind, 0, rotates, and the new kind, 1, does not.
         config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
                          layer_kinds=tuple(int(not turns) for turns in rotates))
-    return Parts(None, Part(config, llama.names_of(config)))
+    return Parts(Part(config, llama.names_of(config)))
 
 
 def _rotating(values: Values, num_layers: int) -> list[bool]:

@@ -21,4 +21,4 @@ def read_generator(values: Values) -> Parts:
         config = replace(config, norm_place="parallel")
     names = llama.names_of(config)
     names = replace(names, embeddings={**names.embeddings, "norm.bias": "final_norm.bias"})
-    return Parts(None, Part(config, names, with_one_norm) if parallel else Part(config, names))
+    return Parts(Part(config, names, with_one_norm) if parallel else Part(config, names))

@@ -15,4 +15,4 @@ TIED = replace(llama.TIED, embeddings={**llama.TIED.embeddings, "norm.bias": "fi
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = replace(llama.read_config(values, "starcoder2"), gated=False)
-    return Parts(None, Part(config, llama.names_of(config, TIED)))
+    return Parts(Part(config, llama.names_of(config, TIED)))

@@ -12,17 +12,8 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from .fields import (
-    GATE_ACTIVATIONS,
-    activation,
-    boolean,
-    integer,
-    merge_dialects,
-    number,
-    optional_integer,
-    padding_id,
-    refuse_variants,
-)
+from . import fields
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer, padding_id
 from .heads import TAGS
 from .names import Names
 from .parts import Part, Parts, Values, Weights
@@ -82,9 +73,9 @@ MT5 = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "fee
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    refuse_variants(values)
+    fields.refuse_variants(values)
     family = values.get("model_type", "t5")
-    values = ({} if family == "t5" else MT5) | merge_dialects(values, DIALECT)
+    values = ({} if family == "t5" else MT5) | fields.merge_dialects(values, DIALECT)
     act, gated = _feed_forward(values)
     return ModelConfig(
         family=str(family),
@@ -118,7 +109,7 @@ def read_encoder(values: Values) -> Part:
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, untied_where_stored))
+    return Parts(Part(decoder_config(values, encoder.config), DECODER, untied_where_stored), encoder)
 
 
 def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:

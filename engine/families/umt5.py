@@ -29,4 +29,4 @@ def read_encoder(values: Values) -> Part:
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(encoder, Part(t5.decoder_config(values, encoder.config), DECODER, t5.untied_where_stored))
+    return Parts(Part(t5.decoder_config(values, encoder.config), DECODER, t5.untied_where_stored), encoder)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError
-from ..model.config import LINEAR_MAPS, ModelConfig
+from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
@@ -76,7 +76,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if not plain and boolean(values, "apply_layernorm", True) is not True:
         raise UnsupportedError("apply_layernorm = false is not supported; only true is")
     ffn_size = integer(values, "intermediate_size", 3072) if plain else _ffn_size(values, shape["hidden_size"], gated)
-    biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else LINEAR_MAPS[3:]
+    biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else ("output", *FEED_FORWARD_MAPS)
     return ModelConfig(
         family=str(values.get("model_type")),
         **shape,
@@ -93,10 +93,11 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return Part(read_config(values), NAMES, _fold_scales, partial(_read_stem, values))
+    return Part(read_config(values), NAMES, finish=_fold_scales, stem=partial(_read_stem, values))
 
 
 def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
+    """Return F of DINOv2, which with a gate is two thirds of that without one, rounded up to a multiple of 8."""
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
         raise WeightsError(f"mlp_ratio must be above 0 and at most 10,000, not {ratio}")

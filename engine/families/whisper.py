@@ -48,9 +48,8 @@ DECODER = replace(
     embeddings={name: ours for name, ours in bart.DECODER.embeddings.items() if ours != "embeddings.word"},
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "proj_out.weight")},
 )
-_BIASES = ("query", "value", "output", "up", "down")
-_HANDLED = ("forced_decoder_ids", "lang_to_id", "prev_sot_token_id", "return_timestamps",
-            "task_to_id")
+_BIASES = ("query", "value", "output", "up", "down")        # keys have none
+_HANDLED = ("forced_decoder_ids", "lang_to_id", "prev_sot_token_id", "return_timestamps", "task_to_id")
 """Keys of generation_config.json that say which tokens a decoder of speech begins with."""
 
 
@@ -81,7 +80,7 @@ def read_generator(values: Values) -> Parts:
         _config(values, "decoder"), position_table=True, max_positions=integer(values, "max_target_positions", 448),
         vocab_size=integer(values, "vocab_size", 51865), memory_size=encoder.config.hidden_size, logits="tied",
         pad_token_id=padding_id(values, 50256), attention_kinds=(AttentionKind(causal=True),))
-    return Parts(encoder, Part(decoder, DECODER), _HANDLED)
+    return Parts(Part(decoder, DECODER), encoder, handled=_HANDLED)
 
 
 def _encoder(values: Values) -> Part:

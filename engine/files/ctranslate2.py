@@ -32,6 +32,7 @@ _TYPES = (("float32", "<f4"), ("int8", "|i1"), ("int16", "<i2"), ("int32", "<i4"
 _BY_SIZE = {4: 0, 2: 2, 1: 1}
 """The type by the bytes of an element, in versions 2 and 3."""
 _ALIASES_FROM, _TYPES_FROM = 3, 4
+"""The first versions with aliases, and with the type and the bytes of each variable."""
 _INT16_SCALE = np.float32(1000)
 """The scale of int16 in old files, which do not state it."""
 _MAX_VARIABLES = 100_000
@@ -45,8 +46,10 @@ class _Variable:
     """Its own name, also under an alias."""
     type: str
     dtype: str
+    """The dtype in the file, one of `_TYPES` as the type is."""
     shape: tuple[int, ...]
     start: int
+    """The offset of its numbers."""
 
 
 class CTranslate2File:

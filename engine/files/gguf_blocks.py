@@ -16,7 +16,7 @@ import numpy as np
 from ..model.precision import FORMATS
 
 KEPT = ("Q8_0", "Q4_0", "Q4_1", "Q5_0")
-"""The types that `keep` takes."""
+"""The types that kernels can multiply as they are, or as q8_0; see `keep`."""
 _CHUNK = 2**18
 """Numbers that are converted at once, so that intermediate arrays stay in the cache."""
 
@@ -48,9 +48,10 @@ def dequantize(kind: BlockType, data: np.ndarray, shape: tuple[int, ...]) -> np.
 
 
 def keep(kind: BlockType, data: np.ndarray) -> np.ndarray:
-    """Return blocks as structs of `engine.model.precision`: a view of the bytes, or for Q5_0 a copy in q8_0.
+    """Return blocks of one of the types `KEPT` in the engine's own formats of blocks, which have the same bytes.
 
-    The numbers of Q5_0 are scale * integer, too, and their integers of 5 bits fit into the 8 bits of q8_0.
+    That is a view of the bytes, uint8 [n * nbytes], as the structs of `engine.model.precision`. Q5_0 becomes a copy in
+    q8_0: its numbers are scale * integer, too, and integers of 5 bits fit into 8.
     """
     if kind.name != "Q5_0":
         return data.view(FORMATS[kind.name.lower()].dtype)
@@ -75,27 +76,32 @@ def _bits(packed: np.ndarray) -> np.ndarray:
     return np.unpackbits(packed, axis=-1, bitorder="little")
 
 
-def _q8_0(blocks: np.ndarray) -> np.ndarray:
+# Each of these returns the float32 numbers [n, 32 or 256] of blocks, uint8 [n, nbytes]. Comments say which bytes hold
+# what: "s" is the scale and "m" the minimum in float16, "low" the lower 4 bits of the integers, "high" the bits above.
+
+
+def _q8_0(blocks: np.ndarray) -> np.ndarray:        # s 2, int8 32
     return _half(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
 
 
-def _q4_0(blocks: np.ndarray) -> np.ndarray:
+def _q4_0(blocks: np.ndarray) -> np.ndarray:        # s 2, low 16
     return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).view(np.int8) - 8)
 
 
-def _q4_1(blocks: np.ndarray) -> np.ndarray:
+def _q4_1(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, low 16
     return _half(blocks, 0) * _nibbles(blocks[:, 4:]) + _half(blocks, 2)
 
 
-def _q5_0(blocks: np.ndarray) -> np.ndarray:
+def _q5_0(blocks: np.ndarray) -> np.ndarray:        # s 2, high 4, low 16
     return _half(blocks, 0) * _integers_of_q5_0(blocks)
 
 
 def _integers_of_q5_0(blocks: np.ndarray) -> np.ndarray:
+    """Return the integers from -16 to 15 of blocks of Q5_0: int8 [n, 32]."""
     return (_nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << 4).view(np.int8) - np.int8(16)
 
 
-def _q5_1(blocks: np.ndarray) -> np.ndarray:
+def _q5_1(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, high 4, low 16
     numbers = _nibbles(blocks[:, 8:]) | _bits(blocks[:, 4:8]) << 4
     return _half(blocks, 0) * numbers + _half(blocks, 2)
 
@@ -112,13 +118,13 @@ def _sub_scales(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (_half(blocks, 0) * scale)[:, :, None], (_half(blocks, 2) * minimum)[:, :, None]
 
 
-def _q4_k(blocks: np.ndarray) -> np.ndarray:
+def _q4_k(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, sub-scales 12, low 128
     scale, minimum = _sub_scales(blocks)
     numbers = _nibbles(blocks[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
     return (scale * numbers - minimum).reshape(-1, 256)
 
 
-def _q5_k(blocks: np.ndarray) -> np.ndarray:
+def _q5_k(blocks: np.ndarray) -> np.ndarray:        # s 2, m 2, sub-scales 12, high 32, low 128
     scale, minimum = _sub_scales(blocks)
     # Bit j of byte i is the upper bit of number i of sub-block j.
     upper = _bits(blocks[:, 16:48]).reshape(-1, 32, 8).transpose(0, 2, 1)
@@ -126,7 +132,7 @@ def _q5_k(blocks: np.ndarray) -> np.ndarray:
     return (scale * numbers - minimum).reshape(-1, 256)
 
 
-def _q6_k(blocks: np.ndarray) -> np.ndarray:
+def _q6_k(blocks: np.ndarray) -> np.ndarray:        # low 128, high 64, int8 sub-scales 16 (of 16 numbers each), s 2
     lower = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
     # A byte holds the upper 2 bits of the numbers i, i + 32, i + 64 and i + 96 of its half of the block.
     upper = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3

@@ -28,8 +28,8 @@ ALIGNMENT = 64
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _ADVICE = "write it again with engine.save or numpy.savez, or copy it again from its source"
-_LOCAL_HEADER = 30
-_ZIP64_EXTRA = 20
+_LOCAL_HEADER, _EXTRA_HEADER, _ZIP64_EXTRA = 30, 4, 20
+"""Bytes in front of a member's data, beside its name: the fixed header, the head of an extra field, 64-bit sizes."""
 _ZIP64_FROM = 2**31 - 2**16
 """Arrays of at least this many bytes get 64-bit sizes, which zipfile must be told before it writes."""
 _PADDING_ID = 0xD935
@@ -72,7 +72,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
                 member = zipfile.ZipInfo(f"{name}.npy")
                 zip64 = array.nbytes >= _ZIP64_FROM
                 end_of_header = file.tell() + _LOCAL_HEADER + len(member.filename) + zip64 * _ZIP64_EXTRA
-                padding = -(end_of_header + 4) % ALIGNMENT
+                padding = -(end_of_header + _EXTRA_HEADER) % ALIGNMENT
                 member.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
                 with archive.open(member, "w", force_zip64=zip64) as stream:
                     # NumPy pads the .npy header to a multiple of 64 bytes, so that aligning the member aligns its

@@ -23,7 +23,6 @@ _MAX_DEPTH = 64
 """Limit on lists and objects inside each other; files of models have fewer than 10."""
 _JSON_ADVICE = "copy the model's folder again from its source"
 
-
 _LFS = b"version https://git-lfs.github.com/spec/"
 """How the small file begins that stands in a repository for a file in Git LFS."""
 

@@ -48,11 +48,11 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
     """Return the tensors of a file as read-only arrays, under the names that `rename` returns for them.
 
     A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors, and F16
-    tensors with keep_float16, are views of one memory map, or with memory="copy" of private
-    memory; a BF16 tensor is returned as its bits in uint16. F16 is otherwise converted to float32 exactly, and F64 is
-    rounded to float32. With keep_integers, tensors of integers keep their dtype, except U16, which is refused because
-    uint16 stands for BF16 here. Raises `WeightsError` for a file that breaks the format, for any other dtype, and for
-    two tensors with the same new name.
+    tensors with keep_float16, are views of one memory map, or with memory="copy" of private memory; a BF16 tensor is
+    returned as its bits in uint16. F16 is otherwise converted to float32 exactly, and F64 is rounded to float32. With
+    keep_integers, tensors of integers keep their dtype, except U16, which is refused because uint16 stands for BF16
+    here. Raises `WeightsError` for a file that breaks the format, for any other dtype, and for two tensors with the
+    same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):

@@ -186,45 +186,46 @@ class _Machine:
 
 _STOP = ord(".")
 _BY_LETTER: dict[str, Callable[[_Machine], None]] = {
-    "(": _Machine.mark,
-    "N": lambda m: m.push(None),
-    "J": lambda m: m.push(m.number(4, signed=True)),
-    "K": lambda m: m.push(m.number(1)),
-    "M": lambda m: m.push(m.number(2)),
-    "G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
-    "U": lambda m: m.push(m.text(m.number(1))),
-    "T": lambda m: m.push(m.text(m.number(4))),
-    "X": lambda m: m.push(m.text(m.number(4))),
-    ")": lambda m: m.push(()),
-    "t": lambda m: m.push(tuple(m.pop_to_mark())),
-    "]": lambda m: m.push([]),
-    "a": lambda m: _extend(m, [m.pop()]),
-    "e": lambda m: _extend(m, m.pop_to_mark()),
-    "}": lambda m: m.push({}),
-    "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
-    "u": lambda m: m.set_items(m.pop_to_mark()),
-    "q": lambda m: m.put(m.number(1)),
-    "r": lambda m: m.put(m.number(4)),
-    "h": lambda m: m.get(m.number(1)),
-    "j": lambda m: m.get(m.number(4)),
-    "c": lambda m: m.look_up(m.line(), m.line()),
-    "R": _Machine.call,
-    "Q": _Machine.resolve,
-    "b": _Machine.build,
-    "\x80": _Machine.check_version,
-    "\x85": lambda m: m.tuple_of(1),
-    "\x86": lambda m: m.tuple_of(2),
-    "\x87": lambda m: m.tuple_of(3),
-    "\x88": lambda m: m.push(True),
-    "\x89": lambda m: m.push(False),
-    "\x8a": _Machine.integer,
+    "(": _Machine.mark,                                                 # MARK
+    "N": lambda m: m.push(None),                                        # NONE
+    "J": lambda m: m.push(m.number(4, signed=True)),                    # BININT
+    "K": lambda m: m.push(m.number(1)),                                 # BININT1
+    "M": lambda m: m.push(m.number(2)),                                 # BININT2
+    "G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),           # BINFLOAT
+    "U": lambda m: m.push(m.text(m.number(1))),                         # SHORT_BINSTRING
+    "T": lambda m: m.push(m.text(m.number(4))),                         # BINSTRING
+    "X": lambda m: m.push(m.text(m.number(4))),                         # BINUNICODE
+    ")": lambda m: m.push(()),                                          # EMPTY_TUPLE
+    "t": lambda m: m.push(tuple(m.pop_to_mark())),                      # TUPLE
+    "]": lambda m: m.push([]),                                          # EMPTY_LIST
+    "a": lambda m: _extend(m, [m.pop()]),                               # APPEND
+    "e": lambda m: _extend(m, m.pop_to_mark()),                         # APPENDS
+    "}": lambda m: m.push({}),                                          # EMPTY_DICT
+    "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),               # SETITEM: a key, then its value
+    "u": lambda m: m.set_items(m.pop_to_mark()),                        # SETITEMS
+    "q": lambda m: m.put(m.number(1)),                                  # BINPUT
+    "r": lambda m: m.put(m.number(4)),                                  # LONG_BINPUT
+    "h": lambda m: m.get(m.number(1)),                                  # BINGET
+    "j": lambda m: m.get(m.number(4)),                                  # LONG_BINGET
+    "c": lambda m: m.look_up(m.line(), m.line()),                       # GLOBAL
+    "R": _Machine.call,                                                 # REDUCE
+    "Q": _Machine.resolve,                                              # BINPERSID
+    "b": _Machine.build,                                                # BUILD
+    "\x80": _Machine.check_version,                                     # PROTO
+    "\x85": lambda m: m.tuple_of(1),                                    # TUPLE1
+    "\x86": lambda m: m.tuple_of(2),                                    # TUPLE2
+    "\x87": lambda m: m.tuple_of(3),                                    # TUPLE3
+    "\x88": lambda m: m.push(True),                                     # NEWTRUE
+    "\x89": lambda m: m.push(False),                                    # NEWFALSE
+    "\x8a": _Machine.integer,                                           # LONG1
     # Version 4, for torch.save(..., pickle_protocol=4).
-    "\x8c": lambda m: m.push(m.text(m.number(1))),
-    "\x8d": lambda m: m.push(m.text(m.number(8))),
-    "\x93": lambda m: m.look_up(*[m.pop(), m.pop()][::-1]),
-    "\x94": lambda m: m.put(len(m.memo)),
-    "\x95": lambda m: _skip(m.number(8)),
+    "\x8c": lambda m: m.push(m.text(m.number(1))),                      # SHORT_BINUNICODE
+    "\x8d": lambda m: m.push(m.text(m.number(8))),                      # BINUNICODE8
+    "\x93": lambda m: m.look_up(*[m.pop(), m.pop()][::-1]),             # STACK_GLOBAL: a module, then a name
+    "\x94": lambda m: m.put(len(m.memo)),                               # MEMOIZE
+    "\x95": lambda m: _skip(m.number(8)),                               # FRAME
 }
+"""The instructions by their letters; comments give the names that `pickletools` has for them."""
 _INSTRUCTIONS = {ord(letter): instruction for letter, instruction in _BY_LETTER.items()}
 
 

@@ -29,9 +29,13 @@ _END = struct.Struct("<4s4H2LH")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")
 _ZIP64_END = struct.Struct("<4sQ2H2L4Q")
 _SATURATED = 0xFFFFFFFF
+"""Stands for a size or an offset that only the zip64 record, or the zip64 block of an extra field, states."""
 _END_LIMITS = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _SATURATED, _SATURATED)
-_STREAMED, _UTF8 = 0x0008, 0x0800
-_DEFLATE_OPTIONS = 0x0006
+"""What stands for each number of the end record that only the zip64 record states."""
+_STREAMED, _UTF8, _DEFLATE_OPTIONS = 0x0008, 0x0800, 0x0006
+"""Flags of a member: its sizes follow its data, its name is UTF-8, and how hard the writer compressed it."""
+_ZIP64_BLOCK = 1
+"""The identifier of the block with 64-bit sizes in an extra field."""
 _MAX_INFLATION = 100
 """Limit on the unpacked size of all members, in bytes per byte of the file; trained weights stay far below it."""
 _FREE_INFLATION = 2**26
@@ -47,7 +51,9 @@ class Member:
     crc: int
     compressed_size: int
     size: int
+    """The bytes when unpacked."""
     header: int
+    """The offset of the local header."""
     start: int
 
 
@@ -204,7 +210,7 @@ def _zip64_block(extra: bytes, name: str) -> bytes:
         identifier, length = struct.unpack_from("<HH", extra)
         if 4 + length > len(extra):
             raise FormatError(f"the extra field of member {name!r} is damaged")
-        if identifier == 1:
+        if identifier == _ZIP64_BLOCK:
             return extra[4:4 + length]
         extra = extra[4 + length:]
     return b""

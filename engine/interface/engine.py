@@ -16,7 +16,7 @@ from ..base.lazy import lazy
 from ..model.bits import FASTEST
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
-from ..weights.packed import PREFIX
+from ..weights.packed import PACKED_PREFIX
 from .reading_decoder import ReadingPlan
 from .similarity_methods import SimilarityMethods
 from .vector_methods import VectorMethods
@@ -73,7 +73,8 @@ class Engine(VectorMethods, SimilarityMethods):
         self._routes = {task: next(engine for encoder, engine in held if encoder is part)
                         for task, part in model.routes.items()}
         self._needs_task = model.encoder is None
-        release_pages(array for part in parts for name, array in part.weights.items() if not name.startswith(PREFIX))
+        release_pages(array for part in parts for name, array in part.weights.items()
+                      if not name.startswith(PACKED_PREFIX))
 
     @classmethod
     @renamed_arguments

@@ -86,7 +86,7 @@ def _control_tokens(value: Any) -> tuple[str, ...] | None:
 
 
 def read_gguf_chat(settings: Mapping[str, Any]) -> ChatConfig | None:
-    """Return the same from the settings of a GGUF file; raises `FormatError` and `WeightsError`."""
+    """Return what `read_chat` does, from the settings of a GGUF file; raises `FormatError` and `WeightsError`."""
     templates = {}
     for key, value in settings.items():
         if key == _GGUF_KEY or key.startswith(f"{_GGUF_KEY}."):

@@ -88,7 +88,7 @@ def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     words = values.get("skiplist_words")
     skiplist = {"skiplist_words": list(string.punctuation) if words is None else words}
     return Colbert(label, {name: text for name, text in prompts.items() if text is not None},
-                   tuple(prefixes.values()), lengths, skiplist)
+                   markers=tuple(prefixes.values()), settings=lengths, skiplist=skiplist)
 
 
 def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
@@ -115,9 +115,9 @@ def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
         ("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]")))
     length = _USUAL_LENGTH if values.get("query_maxlen") is None else values["query_maxlen"]
     lengths = {"document_length": values.get("doc_maxlen"),
-           "query_expansion": _expansion(length, values.get("attend_to_mask_tokens"), label)}
-    return Colbert(label, {"query": f"{markers[0]} ", "document": f"{markers[1]} "}, markers, lengths,
-                   {"skiplist_words": list(string.punctuation) if masks else []}, width or 0)
+               "query_expansion": _expansion(length, values.get("attend_to_mask_tokens"), label)}
+    return Colbert(label, {"query": f"{markers[0]} ", "document": f"{markers[1]} "}, markers, settings=lengths,
+                   skiplist={"skiplist_words": list(string.punctuation) if masks else []}, width=width or 0)
 
 
 def _text(values: dict[str, Any], key: str, usual: str, label: str) -> str:
@@ -165,4 +165,4 @@ def stanford_modules(colbert: Colbert, linear: np.ndarray | None, hidden_size: i
     if len(shape) != 2 or shape[1] != hidden_size or (colbert.width or shape[0]) != shape[0]:
         raise WeightsError(f"{LINEAR} must have the shape [{colbert.width or 'dim'}, {hidden_size}] of dim in "
                            f"{METADATA} and hidden_size in config.json, not {list(shape)}")
-    return (Dense(widened(linear), None, source=TOKENS, target=TOKENS), Normalize(TOKENS, TOKENS))
+    return (Dense(widened(linear), bias=None, source=TOKENS, target=TOKENS), Normalize(TOKENS, TOKENS))

@@ -110,6 +110,7 @@ _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.valu
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
+    """Return the names of one part, "encoder" or "decoder"; changes: other names than usual of single arrays."""
     embeddings = {
         f"{part}.embeddings.weight": "embeddings.word",
         f"{part}.embeddings_0.weight": "embeddings.word",
@@ -120,7 +121,8 @@ def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType(
         f"{part}.layer_norm.bias": "final_norm.bias",
     }
     logits = {f"{part}.projection.{kind}": f"logits.{kind}" for kind in ("weight", "bias")} if part == "decoder" else {}
-    return _Names("", embeddings | logits | dict(changes), f"{part}.layer_", _LAYER, (f"{other}.",), _JOINED)
+    return _Names(prefix="", embeddings=embeddings | logits | dict(changes), layers=f"{part}.layer_", layer=_LAYER,
+                  left_out=(f"{other}.",), joined=_JOINED)
 
 
 _STEM = {
@@ -170,12 +172,12 @@ class _File:
             if stated.get(key, expected) != expected:
                 raise UnsupportedError(f"{key} = {shown(stated[key])} is not supported; only {expected!r} is")
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
-        layers = {int(name.split("/")[1][6:]) for name in self.shapes
-                  if name.startswith(f"{part}/layer_") and name.split("/")[1][6:].isdecimal()}
+        start = f"{part}/layer_"
+        numbers = {name.removeprefix(start).split("/")[0] for name in self.shapes if name.startswith(start)}
         return ModelConfig(
             family=family,
             hidden_size=width,
-            num_layers=max(layers) + 1,
+            num_layers=max(int(number) for number in numbers if number.isdecimal()) + 1,
             num_heads=heads,
             head_width=head_width(width, heads),
             ffn_size=ffn,
@@ -205,16 +207,17 @@ def _transformer(file: _File) -> Parts:
     pre = {part: file.flag(f"{part}/pre_norm", 1) for part in ("encoder", "decoder")}
     encoder = file.words("encoder", file.config("encoder", "transformer", pre=pre["encoder"]))
     decoder = file.words("decoder", file.config("decoder", "transformer", pre=pre["decoder"]))
-    return Parts(Part(encoder, _names("encoder", "decoder")),
-                 Part(file.decoder(decoder, encoder.hidden_size), _names("decoder", "encoder"), _tied))
+    return Parts(Part(file.decoder(decoder, encoder.hidden_size), _names("decoder", "encoder"), _tied),
+                 encoder=Part(encoder, _names("encoder", "decoder")))
 
 
 def _whisper(file: _File) -> Parts:
     encoder = replace(file.config("encoder", "whisper", pre=True), activation="gelu", max_positions=0,
                       position_table=False)
     decoder = file.words("decoder", file.config("decoder", "whisper", pre=True))
-    return Parts(Part(encoder, _names("encoder", "decoder", _STEM), stem=partial(make_stem, {"kind": "frames"})),
-                 Part(file.decoder(decoder, encoder.hidden_size), _names("decoder", "encoder"), _tied))
+    stem = partial(make_stem, {"kind": "frames"})
+    return Parts(Part(file.decoder(decoder, encoder.hidden_size), _names("decoder", "encoder"), _tied),
+                 encoder=Part(encoder, _names("encoder", "decoder", _STEM), stem=stem))
 
 
 def _tied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

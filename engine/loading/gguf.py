@@ -38,7 +38,9 @@ _AGAIN = "convert the model again with llama.cpp"
 _MAPS = ("dense_2.weight", "dense_3.weight")
 """The maps of the pooled vector, as those of EmbeddingGemma, in order."""
 Finish = Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]]
+"""What a family does to the tensors of its Hugging Face files: `families.parts.Part.finish`."""
 _IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
+"""The tokens that a file states, and their names in generation_config.json."""
 
 
 class GgufSource(Source):
@@ -61,7 +63,7 @@ class GgufSource(Source):
         """Refuse as `Source.refuse_generator` a language model whose file names the pooling of an embedder."""
         name = str(self._file.settings.get("general.architecture"))
         if self.kind == "encode" and name in ARCHITECTURES and not ARCHITECTURES[name].encodes:
-            raise self.refuse_use(f"{name}.pooling_type makes it an embedding model", "encode", "encode")
+            raise self.refuse_use(f"{name}.pooling_type makes it an embedding model", kind="encode", command="encode")
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return as `Source.read`."""
@@ -92,10 +94,12 @@ class GgufSource(Source):
         return replace(self._kept(encoder), modules=tuple(Dense(weight) for weight in maps))
 
     def _arrays(self) -> dict[str, np.ndarray]:
+        """Return all tensors; types without a kernel become blocks of q8_0 if the model stays in blocks."""
         return self._file.read(keep_float16=True, blocks_of=_rounded if self._keeps_blocks else None)
 
     @property
     def _keeps_blocks(self) -> bool:
+        """Whether linear maps stay in the file's blocks, because the caller asked for no other precision."""
         return self.precision is None or self.precision in BLOCKS
 
     def _kept(self, part: Transformer) -> Transformer:
@@ -112,7 +116,7 @@ def _in_blocks(part: Transformer) -> Transformer:
         if name in weights and STORED.get(weights[name].dtype) in BLOCKS:
             if not _fits(parameter, weights[name]):
                 weights[name] = plain_numbers(weights[name])
-            elif parameter.kind == "table":
+            elif parameter.kind == "table":     # the other formats of blocks are for linear maps alone
                 weights[name] = to_q8_0(weights[name])
     if precision_of(config, weights) in BLOCKS:
         for name, parameter in parameters_of(config).items():
@@ -131,8 +135,10 @@ def _rounded(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
 
 def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
     """Return whether blocks [N, blocks of a row] end with each of the heads that the inputs come from."""
-    return parameter.kind != "small" and stored.shape == FORMATS[STORED[stored.dtype]].shape(
-        parameter.shape, parameter.heads) and parameter.shape[1] // parameter.heads % FORMATS["q8_0"].block == 0
+    form = FORMATS[STORED[stored.dtype]]
+    if parameter.kind == "small" or stored.shape != form.shape(parameter.shape, parameter.heads):
+        return False
+    return parameter.shape[1] // parameter.heads % FORMATS["q8_0"].block == 0       # the width of a head
 
 
 def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Parts:
@@ -146,10 +152,10 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         raise UnsupportedError(f"{shown(settings['general.architecture'])} is an encoder; load it with Engine")
     part = family.read_generator(values).decoder
     config = _with_biases(part.config, kind, shapes)
-    config = replace(config, logits="own" if "output.weight" in shapes else "tied",
-                     logits_bias="output.bias" in shapes)
+    config = replace(config, logits="own" if "output.weight" in shapes else "tied", logits_bias="output.bias" in shapes)
     if not any(name.startswith("rope_factors_") for name in shapes):
-        return Parts(None, _part(kind, part, config))
+        return Parts(_part(kind, part, config))
+    # LongRoPE: one table of factors up to the length of the training, and another one for longer sequences
     trained = stated.get("rope.scaling.original_context_length")
     if type(trained) is not int or not 2 <= trained <= config.max_positions:
         raise WeightsError("rope.scaling.original_context_length must be a number from 2 to the context_length, "
@@ -157,8 +163,8 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     [attention] = config.attention_kinds
     long = replace(config, attention_kinds=(
         replace(attention, rotary_factor=number(dict(stated), "rope.scaling.attn_factor", 1.0)),))
-    return Parts(None, _part(kind, part, replace(long, max_positions=trained), "short"),
-                 long_decoder=_part(kind, part, long, "long"))
+    return Parts(_part(kind, part, replace(long, max_positions=trained), table="short"),
+                 long_decoder=_part(kind, part, long, table="long"))
 
 
 def read_encoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Part:
@@ -185,7 +191,7 @@ def _with_biases(config: ModelConfig, kind: Architecture, shapes: Mapping[str, t
     """Return a configuration with biases of the linear maps for which layer 0 of a file has one."""
     biases: set[str] = set()
     for name, ours in kind.names.layer.items():
-        if f"blk.0.{name}.bias" in shapes:
+        if f"blk.0.{name}.bias" in shapes:      # ours: attention.query, or attention.qkv, which joins several maps
             biases |= {part.rpartition(".")[2] for part in kind.names.joined.get(ours, (ours,))}
     return replace(config, biases=tuple(name for name in LINEAR_MAPS if name in biases))
 
@@ -201,7 +207,8 @@ def _restored(neighbours: bool, table: str | None, finish: Finish | None, config
               weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the model with its scaled frequencies and the rows of queries and keys as in a Hugging Face file.
 
-    table: as in `_part`. finish: of the family, for plain numbers.
+    neighbours: whether rows 2i and 2i+1 of a head rotate together; in a Hugging Face file, rows i and i + d/2 do.
+    table: as in `_part`. finish: of the family; None where files hold its result already.
     """
     weights = dict(weights)
     divisors = {name: weights.pop(name) for name in list(weights) if name.startswith(DIVISORS)}

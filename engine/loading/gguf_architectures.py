@@ -74,7 +74,7 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}
-_OTHERS = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
+_SINGLE = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
            "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
            "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")
 """Further settings that are read; each has one value, and none for each layer."""
@@ -97,8 +97,7 @@ class Architecture:
     """Adds keys that need more than a name."""
     names: Names = _NAMES
     neighbours: bool = False
-    """Whether the rows of queries and keys lie in another order: those that a rotation turns together are neighbours,
-    and not half a head apart."""
+    """Whether rows of queries and keys that rotate together are neighbours, and not half a head apart."""
     partial: str | None = None
     """The key of the share of a head that rotates; None for a family that rotates all."""
     finishes: bool = True
@@ -108,6 +107,7 @@ class Architecture:
 
 
 def _layer(key: str) -> tuple[str, str]:
+    """Return the epsilon of a family with LayerNorm, which has this key in its config.json."""
     return _LAYER, key
 
 
@@ -183,55 +183,55 @@ def _mpt(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
 
 
 def _ratio(values: dict[str, Any]) -> int:
+    """Take the feed-forward width out of the values, and return how many times the hidden size it is."""
     width, inner = values["hidden_size"], values.pop("intermediate_size")
     if not (type(width) is type(inner) is int and width > 0 and inner % width == 0):
         raise WeightsError(f"feed_forward_length {shown(inner)} must be a multiple of embedding_length {shown(width)}")
     return inner // width
 
 
+_PARALLEL = {"use_parallel_residual": "use_parallel_residual"}
 _OF_GEMMA3 = {"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"}
 ARCHITECTURES: dict[str, Architecture] = {
-    "bert": Architecture("bert", _layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
-    "bloom": Architecture("bloom", _layer("layer_norm_epsilon")),
-    "cohere2": Architecture("cohere2", _layer("layer_norm_eps"), {
+    "bert": Architecture("bert", eps=_layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
+    "bloom": Architecture("bloom", eps=_layer("layer_norm_epsilon")),
+    "cohere2": Architecture("cohere2", eps=_layer("layer_norm_eps"), keys={
         "logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}, change=_windows),
     "ernie4_5": Architecture("ernie4_5"),
-    "falcon": Architecture("falcon", _layer("layer_norm_epsilon")),
+    "falcon": Architecture("falcon", eps=_layer("layer_norm_epsilon")),
     "gemma": Architecture("gemma"),
     "gemma-embedding": Architecture(
-        "gemma3_text", keys=_OF_GEMMA3,
-        values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
+        "gemma3_text", keys=_OF_GEMMA3, values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
     "gemma2": Architecture("gemma2", keys={
         "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
         "attention.sliding_window": "sliding_window"}, change=_gemma2),
     "gemma3": Architecture("gemma3_text", keys=_OF_GEMMA3 | {"final_logit_softcapping": "final_logit_softcapping"},
                            change=_gemma3),
-    "gpt2": Architecture("gpt2", _layer("layer_norm_epsilon"), finishes=False),
-    "gptneox": Architecture("gpt_neox", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
-                            partial="rotary_pct"),
+    "gpt2": Architecture("gpt2", eps=_layer("layer_norm_epsilon"), finishes=False),
+    "gptneox": Architecture("gpt_neox", eps=_layer("layer_norm_eps"), keys=_PARALLEL, partial="rotary_pct"),
     "granite": Architecture("granite", keys={
         "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
         "embedding_scale": "embedding_multiplier", "attention.scale": "attention_multiplier"},
         change=_granite, neighbours=True),
     "llama": Architecture("llama", neighbours=True),
-    "mpt": Architecture("mpt", _layer("layer_norm_epsilon"), change=_mpt),
-    "nomic-bert": Architecture("nomic_bert", _layer("layer_norm_eps"), change=_nomic, names=_POST_NORM, encodes=True),
-    "olmo": Architecture("olmo", None, {"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
+    "mpt": Architecture("mpt", eps=_layer("layer_norm_epsilon"), change=_mpt),
+    "nomic-bert": Architecture("nomic_bert", eps=_layer("layer_norm_eps"), change=_nomic, names=_POST_NORM,
+                               encodes=True),
+    "olmo": Architecture("olmo", eps=None, keys={"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
     "olmo2": Architecture("olmo2", change=_olmo2),
-    "phi2": Architecture("phi", _layer("layer_norm_eps"), partial="partial_rotary_factor"),
+    "phi2": Architecture("phi", eps=_layer("layer_norm_eps"), partial="partial_rotary_factor"),
     "phi3": Architecture("phi3", change=_phi3, names=_PHI3, partial="partial_rotary_factor"),
     "qwen2": Architecture("qwen2"),
     "qwen3": Architecture("qwen3"),
     "seed_oss": Architecture("seed_oss", names=replace(_NAMES, layer={
         **_NAMES.layer, "post_attention_norm": "ffn.norm"})),
     "smollm3": Architecture("smollm3", neighbours=True),
-    "stablelm": Architecture("stablelm", _layer("layer_norm_eps"), {"use_parallel_residual": "use_parallel_residual"},
+    "stablelm": Architecture("stablelm", eps=_layer("layer_norm_eps"), keys=_PARALLEL,
                              change=_stablelm, partial="partial_rotary_factor"),
-    "starcoder": Architecture("gpt_bigcode", _layer("layer_norm_epsilon")),
-    "starcoder2": Architecture("starcoder2", _layer("norm_epsilon")),
+    "starcoder": Architecture("gpt_bigcode", eps=_layer("layer_norm_epsilon")),
+    "starcoder2": Architecture("starcoder2", eps=_layer("norm_epsilon")),
 }
 """The supported values of general.architecture."""
-
 
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 """The poolings of llama.cpp by their numbers, under the names of sentence-transformers."""
@@ -267,7 +267,7 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
     kind = ARCHITECTURES[name]
     stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     eps = {} if kind.eps is None else dict([kind.eps])
-    if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_OTHERS, *kind.keys)]:
+    if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_SINGLE, *kind.keys)]:
         raise UnsupportedError(f"{name}.{lists[0]} = {shown(stated[lists[0]])} is not supported; only one value is")
     _refuse(name, kind, stated)
     if missing := [key for key in (*KEYS, *eps) if key not in stated]:
@@ -289,7 +289,10 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
 
 
 def _share(name: str, stated: Stated) -> float:
-    """Return a share of the columns of a head that gives the number of columns that rotate."""
+    """Return a share of the columns of a head that gives the number of columns that rotate.
+
+    Families compute int(width * share); a quarter of a column more keeps rounding from making it one less.
+    """
     width, columns = _width(stated), stated["rope.dimension_count"]
     if type(columns) is not int or width is None or not 0 < columns <= width:
         raise UnsupportedError(f"{name}.rope.dimension_count = {shown(columns)} is not supported; only a number of the "

@@ -127,8 +127,7 @@ class _ListedFolder(ModelFolder):
         return read_bytes(self._place(self._start + name), limit)
 
     def _inside(self, parts: tuple[str, ...]) -> ModelFolder:
-        return _ListedFolder(self.path.joinpath(*parts), self.files, self._place,
-                             f"{self._start}{'/'.join(parts)}/")
+        return _ListedFolder(self.path.joinpath(*parts), self.files, self._place, f"{self._start}{'/'.join(parts)}/")
 
 
 class _Client:
@@ -179,12 +178,13 @@ class _Client:
             _refuse_early(folder)
         snapshot = self._place(needed)
         if snapshot is None or snapshot.name != commit:
-            # The small files come first, so that whoever has the weights has all of the model.
-            for some in (needed[:-1], needed)[len(needed) == 1 :]:
-                names = [escape(file) for file in some]
-                snapshot = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
-                                          tqdm_class=self._bar()))
-                self._note(snapshot)
+            # The weights, the last file, come in a call of their own, so that whoever has them has all of the model.
+            for some in (needed[:-1], needed):
+                if some:        # nothing comes before the only file
+                    names = [escape(file) for file in some]
+                    snapshot = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
+                                              tqdm_class=self._bar()))
+                    self._note(snapshot)
         assert snapshot is not None
         if not all((snapshot / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")

@@ -18,10 +18,11 @@ from ..base.errors import HubError, shown
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _ETAG = re.compile(r"(?!.*\.\.)[\w+=-][\w.+=-]{0,254}", re.ASCII)
+"""A name of a file: hashes of the hub and its mirrors have these characters."""
 _REVISION = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]+")
 """The characters of a ref in git."""
 MOST_OF_UNKNOWN_SIZE = 2**28
-"""Limit on the bytes of a file of text whose size the hub does not state."""
+"""Limit on the bytes of a file of text, which has one of the ends in `_TEXTS`, if the hub does not state its size."""
 _TEXTS = (".json", ".txt", ".md", ".jinja", ".py", ".gitattributes")
 
 

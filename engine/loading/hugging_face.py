@@ -11,7 +11,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..base.lazy import lazy
 from ..families import get_family
-from ..families.heads import PREFIX, read_heads
+from ..families.heads import HEAD_PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
 from ..model.generation_config import GenerationConfig
@@ -172,35 +172,35 @@ class FolderSource(Source):
         home = modules.home
         if str(home) not in known:
             known[str(home)] = self._read_home(modules, task)
-        one = known[str(home)]
-        text, heads = self._text_and_heads(modules, one)
+        held = known[str(home)]
+        text, heads = self._text_and_heads(modules, held)
         if stated := sparse_settings(modules):
             with home.within():
                 heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
         if text is None:
-            return replace(one.encoder, heads=heads)
-        return replace(one.encoder, text=text, heads=heads,
-                       modules=one.dense + read_modules(modules.after, SENTENCE, self._memory),
-                       token_modules=self._token_modules(modules, one))
+            return replace(held.encoder, heads=heads)
+        return replace(held.encoder, text=text, heads=heads,
+                       modules=held.dense + read_modules(modules.after, SENTENCE, self._memory),
+                       token_modules=self._token_modules(modules, held))
 
-    def _text_and_heads(self, modules: Modules, one: _Read) -> tuple[TextConfig | None, tuple[Head, ...]]:
+    def _text_and_heads(self, modules: Modules, held: _Read) -> tuple[TextConfig | None, tuple[Head, ...]]:
         """Return the text settings and the heads of what the folder of the first module holds."""
-        home, encoder, part = modules.home, one.encoder, one.part
+        home, encoder, part = modules.home, held.encoder, held.part
         if part is None:
             return None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
-        text = read_text(modules, part.config, translates=one.translates)
+        text = read_text(modules, part.config, translates=held.translates)
         if text is not None and not isinstance(modules, Pooled) and part.text is not None:
             with home.within():
                 text = part.text(text, tokenizer_settings(home))
         with home.within():
-            values = one.values | stated_pair_function(self.folder)
-            heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
-        warn_of_head(home, one.values, tasks_of(heads), (*one.unread, *one.heads))
+            values = held.values | stated_pair_function(self.folder)
+            heads = with_tokens(read_heads(part.names.heads, values, encoder.config, held.heads), text, home)
+        warn_of_head(home, held.values, tasks_of(heads), (*held.unread, *held.heads))
         if text is not None and not isinstance(modules, Late | Splade):
             heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         return text, heads
 
-    def _token_modules(self, modules: Modules, one: _Read) -> tuple[Module, ...]:
+    def _token_modules(self, modules: Modules, held: _Read) -> tuple[Module, ...]:
         """Return the modules that change the vectors of tokens."""
         colbert = modules.colbert if isinstance(modules, Late) else None
         read = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
@@ -209,7 +209,7 @@ class FolderSource(Source):
         if colbert.width is None:       # PyLate scales the vectors of tokens itself
             return read if any(isinstance(module, Normalize) for module in read) else (*read, Normalize(TOKENS, TOKENS))
         with modules.home.within():
-            return stanford_modules(colbert, one.linear, one.encoder.config.hidden_size)
+            return stanford_modules(colbert, held.linear, held.encoder.config.hidden_size)
 
     def _read_home(self, modules: Modules, task: str | None) -> _Read:
         """Return what the folder of the first module holds; raises the errors of `_read_modules`."""
@@ -224,9 +224,8 @@ class FolderSource(Source):
         with home.within(CONFIG):
             part = family.read_encoder(values)
         check_code(modules, part.config)
-        renames: dict[str, str | None] = {}
-
         is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
+        renames: dict[str, str | None] = {}
 
         def rename(name: str) -> str | None:
             return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
@@ -234,13 +233,13 @@ class FolderSource(Source):
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
         linear = renamed.pop(LINEAR, None) if is_stanford else None
         with home.within():
-            heads = take_arrays(renamed, PREFIX)
+            heads = take_arrays(renamed, HEAD_PREFIX)
             config, weights = part.take(_merged(part, renamed, task))
             dense = _take_own_dense(weights)
             drop_extra(home, part.names, config, weights, renames)
             unread = tuple(name for name, canonical in renames.items() if canonical is None)
-            return _Read(_transformer(part, config, weights, None), part, values, heads, dense, family.translates,
-                         unread, linear)
+            return _Read(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
+                         translates=family.translates, unread=unread, linear=linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
         """Return a model whose head reads the vectors of its decoder; None for a folder of another one.
@@ -262,12 +261,13 @@ class FolderSource(Source):
 
         def of_head(name: str) -> str | None:
             renamed = encoder.names.rename(name)
-            return renamed if renamed is not None and renamed.startswith(PREFIX) else None
+            return renamed if renamed is not None and renamed.startswith(HEAD_PREFIX) else None
 
         renamed = _renamed(home, arrays, of_head)
-        tensors = {name.removeprefix(PREFIX): array for name, array in renamed.items()}
+        tensors = {name.removeprefix(HEAD_PREFIX): array for name, array in renamed.items()}
         others = {name: array for name, array in arrays.items() if of_head(name) is None}
-        model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id), None, None)
+        model = assemble(home, parts, others, GenerationConfig(decoder_start_token_id=parts.start_id),
+                         source=None, target=None)
         assert model.encoder is not None
         text = read_text(Modules(folder=home, home=home), encoder.config, translates=family.translates)
         with home.within():
@@ -366,7 +366,8 @@ def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], 
         raise type(error)(f"{folder}: {error}") from None
 
 
-def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray], text: TextConfig | None) -> Transformer:
+def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
+                 text: TextConfig | None = None) -> Transformer:
     arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
     return Transformer(config, weights, text, stem=stem).with_wide_vectors()

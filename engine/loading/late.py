@@ -26,6 +26,7 @@ _OTHER_MASKS = ("deberta", "deberta-v2")
 them: their vectors are then the same at all places."""
 _EXPANSION = ("strategy", "attend", "token", "length")
 _MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
+"""The settings of a query_expansion, and those of the module MultiVectorMask."""
 
 
 def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: tuple[Mapping[str, Any], str] | None,
@@ -38,7 +39,8 @@ def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: tuple[Mapp
     expansion = _expansion(folder, settings.get("query_expansion"), text)
     masks = {} if mask is None else _masks(*mask, text)
     with folder.within():
-        late = LateConfig(settings.get("query_length"), settings.get("document_length"), **expansion, **masks)
+        late = LateConfig(query_length=settings.get("query_length"), document_length=settings.get("document_length"),
+                          **expansion, **masks)
         longest = config.longest_sequence
         if longest is not None and (late.expansion_length or 0) > longest:
             raise WeightsError(f"queries are filled up to {late.expansion_length} tokens, and the model reads "

@@ -21,6 +21,7 @@ from .source import CLASS_OF_KIND, Fetched, Source
 _BARE = re.compile(r"[\w.-]+")
 _ADDRESS = re.compile(r"(?:https?://[^/]+/|hf://)([\w.-]+/[\w.-]+?)/*(?:/tree/([^/]+))?/*")
 _WITH_REVISION = re.compile(r"([\w.-]+/[\w.-]+)@(.+)")
+"""What callers write in place of org/name: a name alone, an address, and a name with its revision."""
 _EXAMPLES = "sentence-transformers/all-MiniLM-L6-v2, openai-community/gpt2"
 
 

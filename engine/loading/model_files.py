@@ -43,9 +43,10 @@ def files_read(folder: ModelFolder) -> list[str]:
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
-        index, *shards = part.weight_files() or [""]
-        read += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
-        weights += [f"{start}{name}" for name in shards or [index] if name]
+        files = part.weight_files()
+        index, files = (files[:1], files[1:]) if len(files) > 1 else ([], files)
+        read += [f"{start}{name}" for name in (*names, *index)]
+        weights += [f"{start}{name}" for name in files]
     read += chat_files(folder)     # which are read for a language model
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]

@@ -55,6 +55,7 @@ def is_last_normalize(entry: Entry) -> bool:
 
 
 def _names(folder: ModelFolder, usual: str = SENTENCE) -> tuple[str, str]:
+    """Return the names of the vectors that a module reads, and of those that it writes."""
     values = folder.read_object_or_empty(_CONFIG)
     source = usual if values.get("module_input_name") is None else values["module_input_name"]
     target = source if values.get("module_output_name") is None else values["module_output_name"]
@@ -79,8 +80,9 @@ def _dense(folder: ModelFolder, memory: str, usual: str) -> Dense:
     shapes = {"linear.weight": sizes, **({"linear.bias": sizes[:1]} if bias else {}),
               **({"residual.weight": sizes} if residual and sizes[0] != sizes[1] else {})}
     arrays = _arrays(folder, shapes, memory)
-    return Dense(arrays["linear.weight"], arrays.get("linear.bias"), _ACTIVATIONS[name], residual,
-                 arrays.get("residual.weight"), *_names(folder, usual))
+    source, target = _names(folder, usual)
+    return Dense(arrays["linear.weight"], arrays.get("linear.bias"), _ACTIVATIONS[name], use_residual=residual,
+                 residual=arrays.get("residual.weight"), source=source, target=target)
 
 
 def _layer_norm(folder: ModelFolder, memory: str) -> LayerNorm:

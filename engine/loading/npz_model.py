@@ -38,7 +38,7 @@ from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
-from ..weights.packed import PREFIX, PackedFormat
+from ..weights.packed import PACKED_PREFIX, PackedFormat
 from ..weights.parameters import check, expected_shapes, matrices, packed_arrays, take_arrays
 from .source import Source
 
@@ -75,10 +75,10 @@ class HoldsModel(Protocol):
 def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
     """Write a model, or that of an engine, as one `.npz`, which `load_model` reads back bit for bit.
 
-    The weights of an engine's model are those of the files that it was loaded from.
-    An existing file is replaced when the new one is complete. An array of the decoder that is equal to the encoder's of
-    the same name is written once. Raises `WeightsError` when the weights do not fit the configuration or the file
-    cannot be written, and `InputError` for anything but a `Model`.
+    The weights of an engine's model are those of the files that it was loaded from. An existing file is replaced when
+    the new one is complete. An array of the decoder that is equal to the encoder's of the same name is written once.
+    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written, and `InputError`
+    for anything but a `Model`.
     """
     if not isinstance(model, Model) and hasattr(type(model), "to_model"):
         model = model.to_model()
@@ -220,7 +220,7 @@ class NpzSource(Source):
         if path.suffix != ".npz" and not _is_zip(path):
             raise WeightsError(f"{path} is no model: expected an .npz or a .gguf file, or the folder that holds "
                                "config.json and the weights")
-        self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PREFIX)
+        self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PACKED_PREFIX)
         with naming(path, ADVICE), within(path):
             if "config" not in self._arrays:
                 raise FormatError(f"no array is called config; it holds {listed(sorted(self._arrays)) or 'nothing'}")
@@ -295,8 +295,8 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
     calibrations = _take_calibrations(arrays)
-    return Transformer(config, arrays, text, modules, token_modules, stem, layout, heads,
-                       calibrations).with_wide_vectors()
+    return Transformer(config, arrays, text=text, modules=modules, token_modules=token_modules, stem=stem,
+                       layout=layout, heads=heads, calibrations=calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:

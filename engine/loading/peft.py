@@ -11,8 +11,7 @@ CONFIG = "adapter_config.json"
 def refuse_adapter(folder: ModelFolder, loader: str) -> None:
     """Raise `UnsupportedError` if a folder holds an adapter of PEFT, whether or not it also holds a whole model.
 
-    loader: the class of transformers that loads the base model. The message names the adapter's kind, its rank and its
-    base model.
+    loader: the class of transformers that loads the base model, which the message names beside the kind and the rank.
     """
     if not folder.has(CONFIG):
         return

@@ -160,10 +160,10 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
 def max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelConfig) -> int | None:
     """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
     tokenizer = tokenizer_settings(folder)
-    overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
-    stated: list[Any] = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
+    overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args")
+    stated = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
               settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
-    limit = next((value for value in stated if value is not None), None)
+    limit: Any = next((value for value in stated if value is not None), None)
     if limit is None:
         return config.longest_sequence
     # A tokenizer without a limit of its own states 1e30, as an integer or as a float.

@@ -35,12 +35,14 @@ from ..weights.model import Transformer
 from .sentence_transformers import SPARSE_SIMILARITY, max_seq_length
 
 _SPARSE = "sparse_static"
+"""The family of a table with one number for each token."""
 MODEL2VEC = "model2vec"
 """The model_type of model2vec's folders."""
 _CONFIG = "config.json"
 _OWN_KEYS = {"embedding_dtype", "vocabulary_quantization"}
 """Keys of config.json in folders of model2vec from version 0.10 on, of which some have no model_type."""
 _NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
+"""The names here of the tensors of a static model, by those in its file."""
 _TOKENS = 512
 """The most tokens of a text in model2vec, where the folder does not say another number."""
 
@@ -106,8 +108,8 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
             raise WeightsError(f"{folder}: SparseStaticEmbedding has one vector called weight, not "
                                f"{listed(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
     with folder.within():
-        config = static_config(_SPARSE, 1, len(weight))
-        head = HeadConfig("encode_sparse", "all", (Scatter(len(weight)),))
+        config = static_config(_SPARSE, hidden_size=1, vocab_size=len(weight))
+        head = HeadConfig("encode_sparse", rows="all", steps=(Scatter(len(weight)),))
         text = replace(text, special_tokens=False, feeds_token_types=False, similarity=SPARSE_SIMILARITY,
                        max_seq_length=max_seq_length(folder, {}, config))
     return Transformer(config, {"embeddings.word": weight.reshape(-1, 1)}, text, heads=(Head(head),))

@@ -105,8 +105,9 @@ _SEQ2SEQ_CROSS = {
 _TABLES = {"tok_embedding.weight": "embeddings.word", "pos_embedding.weight": "embeddings.position"}
 _LOGITS = {"fc_out.weight": "logits.weight", "fc_out.bias": "logits.bias"}
 
-_SEQ2SEQ_ENCODER = Names("encoder.", _TABLES, "layers.", _SEQ2SEQ_LAYER, ("decoder.",))
-_SEQ2SEQ_DECODER = Names("decoder.", _TABLES | _LOGITS, "layers.", _SEQ2SEQ_LAYER | _SEQ2SEQ_CROSS, ("encoder.",))
+_SEQ2SEQ_ENCODER = Names("encoder.", embeddings=_TABLES, layers="layers.", layer=_SEQ2SEQ_LAYER, left_out=("decoder.",))
+_SEQ2SEQ_DECODER = Names("decoder.", embeddings=_TABLES | _LOGITS, layers="layers.",
+                         layer=_SEQ2SEQ_LAYER | _SEQ2SEQ_CROSS, left_out=("encoder.",))
 
 
 def read_pytorch_seq2seq(state: Mapping[str, np.ndarray], *, num_heads: int) -> Model:

@@ -24,7 +24,10 @@ NORM_PLACES = ("post", "pre", "sandwich", "reordered", "parallel")
 ATTENTION_BIASES = (None, "alibi", "buckets")
 """The biases of attention's scores by the distance from the query to the key."""
 
-LINEAR_MAPS = ("query", "key", "value", "output", "up", "gate", "down")
+QKV_MAPS = ("query", "key", "value")
+ATTENTION_MAPS = (*QKV_MAPS, "output")
+FEED_FORWARD_MAPS = ("up", "gate", "down")
+LINEAR_MAPS = (*ATTENTION_MAPS, *FEED_FORWARD_MAPS)
 """The linear maps of a layer; a model without a gate has no map of that name."""
 
 
@@ -88,8 +91,7 @@ class ModelConfig:
     head_norm: bool = False
     """Whether an RMSNorm of each head of queries and keys comes before their rotation."""
     joint_norm: bool = False
-    """Whether an RMSNorm of all heads of the queries of a token together comes before their rotation, and one of its
-    keys; not both this one and `head_norm`."""
+    """Whether an RMSNorm of all heads of a token together, of queries and of keys, comes in place of `head_norm`."""
     attention_scale: float | None = None
     """The factor of q k^T; None for 1/sqrt(d)."""
     attention_softcap: float = 0.0
@@ -106,8 +108,7 @@ class ModelConfig:
     relative: RelativePositions | None = None
     """The table of relative positions that changes the scores of all layers; None for none."""
     embedding_width: int = 0
-    """E: width of the tables of a model whose embeddings pass a linear map to D, after their norm; 0 for no map and
-    tables of width D."""
+    """E: width of the tables if a linear map takes the embeddings to D, after their norm; 0 for tables of width D."""
     embedding_scale: float = 1.0
     """The rows of the word table are multiplied by this number."""
     dropped_id: int | None = None
@@ -117,8 +118,7 @@ class ModelConfig:
     """The most tokens of a sequence whose sparse attention is attention to all tokens, as in BigBird; longer ones are
     refused. 0 for a model without sparse attention."""
     weight_sets: tuple[int, ...] = ()
-    """For each layer, the number of the set of weights that it shares with others, from 0 on without a gap; empty when
-    each layer has its own."""
+    """For each layer, the number of the set of weights that it has, from 0 on without a gap; empty: one set a layer."""
     bias_one_sided: bool = False
     """Whether all "buckets" are for keys at or before the query, as in the decoder of T5."""
     logits: str | None = None
@@ -310,6 +310,7 @@ NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "nor
                     "joint_norm", "attention_softcap", "logits_softcap")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
+
 def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
     """Return the configuration of a model without layers: the vector of a token is its row of a table [V, D]."""
     return ModelConfig(family, hidden_size, vocab_size=vocab_size, **_WITHOUT_LAYERS)
@@ -322,8 +323,7 @@ _OF_STATIC = ("family", "hidden_size", "vocab_size")
 _AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
-         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens",
-         "logits_size")
+         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size", "dense_tokens", "logits_size")
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,

@@ -47,8 +47,7 @@ class GenerationConfig:
     # The search.
     num_beams: int = 1
     length_penalty: float = 1.0
-    """The exponent p in score = sum(log probabilities) / new_tokens^p, from -100 to 100; above 0 it favours long
-    results."""
+    """p in score = sum(log probabilities) / new_tokens^p, from -100 to 100; above 0 it favours long results."""
     early_stopping: bool | Literal["never"] = False
     """When a beam search ends that has num_beams finished results. True: at once. False: when the best live beam,
     divided by its length now, is no better than the worst of them. "never": the same, with the length (of now or of

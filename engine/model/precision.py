@@ -34,10 +34,9 @@ class WeightFormat:
     scales: int = 0
     """The float32 numbers beside each row."""
     block: int = 1
-    """The weights of a row that are stored together. A row ends with a whole block, and so does each head of its
-    inputs."""
+    """The weights of a row that are stored together. A row, and each head of its inputs, ends with a whole block."""
     entries: int = 1
-    """The entries of a block."""
+    """The array entries that store a block, such as the 19 bytes of 32 weights in int4."""
     only_linear: bool = False
     """Whether only linear maps are stored in it, not the tables of the embeddings."""
     rounds_blocks: bool = False
@@ -122,7 +121,6 @@ STORED = {row.dtype: row.name for row in FORMATS.values() if not row.multiplies}
 """The name of the precision that each dtype stores."""
 
 _NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
-
 
 CACHED = ("float32", "bfloat16", "int8")
 """The precisions in which a decoder can keep keys and values, in the order of enum Storage; int8 has a scale for each

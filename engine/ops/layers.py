@@ -48,8 +48,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
 
     Vaswani et al. (2017), section 3.2.2. Raises `InputError`, and the errors that `attention` raises.
     """
-    _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS],
-                 [f"{name}.bias" for name in _PROJECTIONS])
+    _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS], [f"{name}.bias" for name in _PROJECTIONS])
     H = integer("num_heads", num_heads, least=1)
     G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
     arguments = Arguments()
@@ -70,7 +69,7 @@ def multi_head_attention(x: np.ndarray, weights: Mapping[str, np.ndarray], memor
     )
     heads = attention(q, k, v, backend=backend, threads=threads, bits=bits, **options).transpose(0, 2, 1, 3)
     joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])
-    return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
+    return apply_linear(ops, joined, w["output.weight"], w["output.bias"], residual=residual)
 
 
 def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads: int, num_kv_heads: int | None = None,
@@ -120,8 +119,7 @@ def encoder_layer(x: np.ndarray, weights: Mapping[str, np.ndarray], *, num_heads
         return attention(q, k, v, backend=backend, threads=threads, bits=bits, **options)
 
     ops = arguments.ops(backend, threads, bits)
-    execution = Execution(ops, {f"layers.0.{name}": array for name, array in w.items()},
-                          attend=attend)
+    execution = Execution(ops, {f"layers.0.{name}": array for name, array in w.items()}, attend=attend)
     buffers = {"x": x}
     execution.run(operations, buffers)
     return buffers["x"]

@@ -51,7 +51,7 @@ def ffn(x: np.ndarray, up: np.ndarray, down: np.ndarray, *, up_bias: np.ndarray 
     hidden = apply_linear(ops, x, up, up_bias, activation if gate is None else None)
     if gate is not None:
         hidden = ops.gate(activation, apply_linear(ops, x, gate, gate_bias), hidden)
-    return apply_linear(ops, hidden, down, down_bias, None, residual)
+    return apply_linear(ops, hidden, down, down_bias, residual=residual)
 
 
 def apply_linear(ops: Ops, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,

@@ -53,9 +53,10 @@ def cross_program(config: ModelConfig) -> Program | None:
     operations: list[Operation] = []
     heads, width = config.kv_heads, config.kv_heads * config.head_width
     for layer in range(config.num_layers):
-        parts = (part(config, layer, f"cross.{name}", name[0], width, heads) for name in ("key", "value"))
-        operations += [Linear("x", tuple(parts), layer=layer), Store("k", layer, 2 * layer),
-                       Store("v", layer, 2 * layer + 1)]
+        keys, values = (part(config, layer, f"cross.{name}", buffer, width, heads)
+                        for name, buffer in (("key", "k"), ("value", "v")))
+        operations += [Linear("x", (keys, values), layer=layer), Store("k", layer, array=2 * layer),
+                       Store("v", layer, array=2 * layer + 1)]
     return Program(tuple(operations), (("x", Buffer(config.memory_size)),))
 
 
@@ -86,7 +87,7 @@ def _with_cross(config: ModelConfig) -> Iterator[Operation]:
     for layer in range(config.num_layers):
         yield from layer_of(config, layer, _cross_attention)
     if config.ends_in_norm:
-        yield norm(config, "final_norm", "x", "x")
+        yield norm(config, "final_norm", "x", out="x")
     yield Store("x")
 
 

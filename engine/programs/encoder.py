@@ -37,7 +37,7 @@ def encoder(config: ModelConfig) -> Iterator[Operation]:
     for layer in range(config.num_layers):
         yield from layer_of(config, layer)
     if config.ends_in_norm:
-        yield norm(config, "final_norm", "x", "x")
+        yield norm(config, "final_norm", "x", out="x")
     yield Store("x")
 
 
@@ -48,11 +48,11 @@ def embeddings(config: ModelConfig) -> Iterator[Operation]:
     def table(name: str, rows: int) -> Table | None:
         return Table(f"embeddings.{name}", rows) if rows else None
 
-    yield Embed(out, config.table_width, table("word", config.vocab_size),
-                table("position", config.max_positions if config.position_table else 0),
-                table("token_type", config.token_types), scale=config.embedding_scale)
+    yield Embed(out, config.table_width, word=table("word", config.vocab_size),
+                position=table("position", config.max_positions if config.position_table else 0),
+                token_type=table("token_type", config.token_types), scale=config.embedding_scale)
     if config.embedding_norm:
-        yield norm(config, "embeddings.norm", out, out)
+        yield norm(config, "embeddings.norm", out, out=out)
     if config.embedding_width:
         name = "embeddings.projection"
         yield Linear("e", (LinearPart(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
@@ -71,12 +71,12 @@ def post_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None)
     cross: yields the attention over a source, which stands between the two.
     """
     yield from attention(config, layer, "x", residual="x", out="y")
-    yield norm(config, "attention.norm", "y", "x", layer)
+    yield norm(config, "attention.norm", "y", out="x", layer=layer)
     if cross is not None:
         yield from cross(config, layer, "x", "x", "y")
-        yield norm(config, "cross.norm", "y", "x", layer)
+        yield norm(config, "cross.norm", "y", out="x", layer=layer)
     yield from feed_forward(config, layer, "x", residual="x", out="y")
-    yield norm(config, "ffn.norm", "y", "x", layer)
+    yield norm(config, "ffn.norm", "y", out="x", layer=layer)
 
 
 def pre_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) -> Iterator[Operation]:
@@ -87,13 +87,13 @@ def pre_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) 
     before_ffn = "y"
     normed = layer > 0 or config.first_attention_norm
     if normed:
-        yield norm(config, "attention.norm", "x", "h", layer)
+        yield norm(config, "attention.norm", "x", out="h", layer=layer)
     yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
     if cross is not None:
-        yield norm(config, "cross.norm", "y", "h", layer)
+        yield norm(config, "cross.norm", "y", out="h", layer=layer)
         yield from cross(config, layer, "h", "y", "z")
         before_ffn = "z"
-    yield norm(config, "ffn.norm", before_ffn, "h", layer)
+    yield norm(config, "ffn.norm", before_ffn, out="h", layer=layer)
     yield from feed_forward(config, layer, "h", residual=before_ffn, out="x")
 
 
@@ -104,27 +104,27 @@ def sandwich_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
     """
     normed = layer > 0 or config.first_attention_norm
     if normed:
-        yield norm(config, "attention.norm", "x", "h", layer)
+        yield norm(config, "attention.norm", "x", out="h", layer=layer)
     yield from attention(config, layer, "h" if normed else "x", residual=None, out="y")
-    yield replace(norm(config, "attention.post_norm", "y", "y", layer), residual="x")
-    yield norm(config, "ffn.norm", "y", "h", layer)
+    yield replace(norm(config, "attention.post_norm", "y", out="y", layer=layer), residual="x")
+    yield norm(config, "ffn.norm", "y", out="h", layer=layer)
     yield from feed_forward(config, layer, "h", residual=None, out="x")
-    yield replace(norm(config, "ffn.post_norm", "x", "x", layer), residual="y")
+    yield replace(norm(config, "ffn.post_norm", "x", out="x", layer=layer), residual="y")
 
 
 def reordered_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
     """Yield y = x + norm(attention(x)), then x = y + norm(ffn(y)). OLMo Team (arXiv 2501.00656), section 3.2."""
     yield from attention(config, layer, "x", residual=None, out="y")
-    yield replace(norm(config, "attention.post_norm", "y", "y", layer), residual="x")
+    yield replace(norm(config, "attention.post_norm", "y", out="y", layer=layer), residual="x")
     yield from feed_forward(config, layer, "y", residual=None, out="x")
-    yield replace(norm(config, "ffn.post_norm", "x", "x", layer), residual="y")
+    yield replace(norm(config, "ffn.post_norm", "x", out="x", layer=layer), residual="y")
 
 
 def parallel_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
     """Yield x = x + attention(norm(x)) + ffn(norm(x)), with two norms. Black et al. (arXiv 2204.06745), section 2.1."""
-    yield norm(config, "attention.norm", "x", "h", layer)
+    yield norm(config, "attention.norm", "x", out="h", layer=layer)
     yield from attention(config, layer, "h", residual="x", out="y")
-    yield norm(config, "ffn.norm", "x", "h", layer)
+    yield norm(config, "ffn.norm", "x", out="h", layer=layer)
     yield from feed_forward(config, layer, "h", residual="y", out="x")
 
 
@@ -140,14 +140,14 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
                         kind.rotary_scale, kind.rotary_frequencies, kind.rotary_factor)
     if config.head_norm or config.joint_norm:
         norms = tuple(f"{prefix(config, layer)}.attention.{name}_norm.weight" for name in ("query", "key"))
-        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps, config.joint_norm)
+        yield Heads(("q", "k"), rotary, layer, norms, eps=config.norm_eps, joint=config.joint_norm)
     elif rotary is not None:
         yield Heads(("q", "k"), rotary, layer)
     keys = "cache" if config.decodes else "pass"
     window = (kind.window, 0 if kind.causal else kind.window)
     terms = len(config.relative.terms) if config.relative else 0
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
-    yield Attend("q", "k", "v", "c", scale, window, layer, distance_bias(config, layer),
+    yield Attend("q", "k", "v", "c", scale, window, layer, bias=distance_bias(config, layer),
                  relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
@@ -173,8 +173,9 @@ def relative(config: ModelConfig, layer: int) -> Relative | None:
         return Affine(f"{full}.weight", f"{full}.bias" if biased else None) if term in options.terms else None
 
     norm = Affine("embeddings.relative_norm.weight", "embeddings.relative_norm.bias") if options.norm else None
-    return Relative(Table("embeddings.relative", options.rows), config.hidden_size, of_table("key", "c2p"),
-                    of_table("query", "p2c"), norm, config.norm_eps, options.limit, options.buckets)
+    return Relative(Table("embeddings.relative", options.rows), config.hidden_size, key=of_table("key", "c2p"),
+                    query=of_table("query", "p2c"), norm=norm, eps=config.norm_eps, limit=options.limit,
+                    buckets=options.buckets)
 
 
 def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
@@ -204,4 +205,5 @@ def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = N
     """Return the norm of this name, in a layer or outside of them."""
     full = name if layer is None else f"{prefix(config, layer)}.{name}"
     biased = config.norm == "layer" and config.norm_bias
-    return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps, config.norm, layer)
+    return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps,
+                kind=config.norm, layer=layer)

@@ -60,7 +60,7 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
     for place, operation in enumerate(program.operations[:end]):
         operations.append(operation)
         if place in places:
-            operations.append(Store(writes(operation)[0], operation.layer, places[place]))
+            operations.append(Store(writes(operation)[0], operation.layer, array=places[place]))
     return Program(tuple(operations), program.inputs)
 
 

@@ -100,7 +100,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
                 heads = shapes[name].heads
                 require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
                         f"a head of {name} cannot be rotated in {width} columns")
-            require(len(operation.norms) in {len(operation.buffers), 0 if not operation.joint else -1},
+            require(len(operation.norms) == len(operation.buffers) or not (operation.norms or operation.joint),
                     "norms must be as many as buffers, or none unless they are joint")
             return {}
         case Attend():
@@ -127,8 +127,7 @@ def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None
     require(where in KEYS, f"no keys are called {where!r}")
     require(where == "pass" or (operation.layer is not None and operation.relative is None),
             "keys of a state need a layer, and no relative positions")
-    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
-            "keys of a source have no position")
+    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3, "keys of a source have no position")
     relative = operation.relative
     if relative is not None:
         require(relative.key is not None or relative.query is not None,
@@ -152,7 +151,7 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
         case Linear():
             x = shapes[operation.x]
             for part in operation.parts:
-                yield part.weight, Parameter((part.width, x.width), "linear", x.heads or 1)
+                yield part.weight, Parameter((part.width, x.width), "linear", heads=x.heads or 1)
                 if part.bias is not None:
                     yield part.bias, Parameter((part.width,), "small")
         case Heads():

@@ -69,8 +69,7 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
     """Time forward passes of each shape that the model's length limit allows, with random inputs.
 
     The machine's limits are measured again after each shape, and the highest values so far are used, because other
-    processes can only lower them. Raises `UnsupportedError` for an engine on a GPU, because the limits are those of the
-    CPU.
+    processes can only lower them. Raises `UnsupportedError` for an engine on a GPU: the limits are those of the CPU.
     """
     if engine.backend == "cuda":
         raise UnsupportedError("engine bench measures CPUs; for a GPU run python -m asv_bench.gpu in the repository")

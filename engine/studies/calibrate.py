@@ -167,7 +167,7 @@ class _Run:
             logits = _finite(text_logits(runner, checked, call))
         first, rest = halves(len(checked), self.seed)
         fitted = self._fit(logits[first], numbers[first], names)
-        before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
+        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
         right = np.arange(len(rest)), numbers[rest]
         arrays = _fitted_arrays(fitted) | {
             "lac": lac_scores(after)[right], "aps": aps_scores(after)[right],
@@ -192,7 +192,7 @@ class _Run:
         logits = _finite(logits)
         first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
         fitted = self._fit(logits[first], numbers[first], RELEVANCES)
-        before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
+        before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
         arrays = _fitted_arrays(fitted)
         gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
         if len(gaps):
@@ -220,11 +220,12 @@ class _Run:
                 rows.append(_finite(logits))
                 right.append(of_text[places])
         first, rest = halves(len(texts), self.seed)
-        (a, b), (y, z) = (([np.concatenate([part[i] for i in half]) for half in (first, rest)])
-                          for part in (rows, right))
-        fitted = self._fit(a, y, names)
-        before, after = (measure(probabilities(b, *how), z) for how in ((), fitted))
-        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(y), before, after)
+        logits_first, logits_rest = (np.concatenate([rows[i] for i in half]) for half in (first, rest))
+        right_first, right_rest = (np.concatenate([right[i] for i in half]) for half in (first, rest))
+        fitted = self._fit(logits_first, right_first, names)
+        before = measure(probabilities(logits_rest), right_rest)
+        after = measure(probabilities(logits_rest, *fitted), right_rest)
+        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_first), before, after)
 
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Keep 1 - the score of the right answer to each question."""
@@ -240,7 +241,7 @@ class _Run:
             losses = [loss_of(answers_of, label) for answers_of, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}
-        return CalibrationReport(Calibration("answer", arrays), 0, None, None)
+        return CalibrationReport(Calibration("answer", arrays), fitted=0, before=None, after=None)
 
     def _showing(self, texts: Sized) -> AbstractContextManager[Call]:
         return self.call.showing(len(texts), self.show_progress_bar, "Calibration")
@@ -294,8 +295,7 @@ def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     return float(np.float32(fit_scale(lambda temperature: log_loss(logits, ids, 1 / temperature))))
 
 
-def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop
-               ) -> CalibrationReport:
+def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop) -> CalibrationReport:
     """Calibrate the probabilities of next tokens."""
     requests, tokens = model.own_tokens(texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]

@@ -137,13 +137,13 @@ class _InputSquares:
             request = self._plan.open()
             assert request is not None
             try:
-                self._plan.step([Row(request, None, tokens)])
+                self._plan.step([Row(request, parent=None, tokens=tokens)])
             finally:
                 self._plan.close(request)
             return
         positions = np.arange(self._offset, self._offset + len(tokens), dtype=np.int32)
-        self._plan.forward(Batch(np.array([0, len(tokens)], np.int32), tokens.astype(np.int32), None, positions,
-                                 np.zeros_like(positions)))
+        self._plan.forward(Batch(np.array([0, len(tokens)], np.int32), tokens.astype(np.int32), inputs_embeds=None,
+                                 position_ids=positions, token_type_ids=np.zeros_like(positions)))
 
     def means(self) -> dict[str, np.ndarray]:
         """Return the mean squares, float64 [K], of the inputs of each weight, by its name."""

@@ -48,8 +48,7 @@ def parse_labelled(task: str, lines: Sequence[str], source: str) -> tuple[list[A
     return texts, labels
 
 
-def label_numbers(labels: Sequence[Any], names: Sequence[str], what: str = "text", first: int = 0
-                  ) -> NDArray[np.int64]:
+def label_numbers(labels: Sequence[Any], names: Sequence[str], what: str = "text", first: int = 0) -> NDArray[np.int64]:
     """Return the number of each label, which is a name or a number of a class; raises `InputError`.
 
     A text of digits, as a file has it, is a number unless the names are texts of digits, too. A table of relevances may

@@ -20,6 +20,7 @@ from .bfloat16 import widened
 
 BLOCK = FORMATS["q8_0"].block
 _RANGE = 127 * float(np.finfo(np.float16).max)
+"""The largest |w| of q8_0, whose scales are float16."""
 
 
 def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:

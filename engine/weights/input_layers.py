@@ -51,7 +51,7 @@ class Patches:
         positions = self._positions(rows, columns, image.shape)
         cut = image[:, : rows * p, : columns * p].reshape(C, rows, p, columns, p).transpose(1, 3, 0, 2, 4)
         patches = ops.linear(np.ascontiguousarray(cut).reshape(rows * columns, -1), self.weight.reshape(D, -1),
-                             self.bias, None, None)
+                             self.bias, activation=None, residual=None)
         registers = np.zeros((0, D), np.float32) if self.registers is None else self.registers
         return np.concatenate([self.first + positions[:1], registers, patches + positions[1:]])
 
@@ -62,7 +62,7 @@ class Patches:
         if self.resize == "none":
             raise InputError(f"an image must be [{shape[0]}, {n * p}, {n * p}] for this model, not {list(shape)}; "
                              "resize it before")
-        down, across = (resize_matrix(n, size, self.resize == "antialias") for size in (rows, columns))
+        down, across = (resize_matrix(n, size, antialias=self.resize == "antialias") for size in (rows, columns))
         grid = self.positions[1:].reshape(n, n, -1).astype(np.float64)
         patches = np.einsum("in,jm,nmd->ijd", down, across, grid).reshape(rows * columns, -1)
         return np.concatenate([self.positions[:1], patches.astype(np.float32)])
@@ -92,17 +92,17 @@ class Frames:
         C, P = self.weight.shape[1], len(self.positions)
         if frames.shape[0] != C or not 1 <= frames.shape[1] <= 2 * P:
             raise InputError(f"a spectrogram must be [{C}, T] with 1 to {2 * P} frames, not {list(frames.shape)}")
-        x = _convolution(frames, self.weight, self.bias, 1, ops)
-        x = _convolution(np.ascontiguousarray(x.T), self.weight2, self.bias2, 2, ops)
+        x = _convolution(frames, self.weight, self.bias, ops)
+        x = _convolution(np.ascontiguousarray(x.T), self.weight2, self.bias2, ops, stride=2)
         return x + self.positions[: len(x)]
 
 
-def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, ops: LinearOps) -> np.ndarray:
+def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, ops: LinearOps, stride: int = 1) -> np.ndarray:
     """Return gelu(convolution of x [C, T], padded by one zero on each side) as [T', D]."""
     padded = np.pad(x, ((0, 0), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 3, axis=1)[:, ::stride].transpose(1, 0, 2)
     rows = np.ascontiguousarray(windows).reshape(windows.shape[0], -1)
-    return ops.linear(rows, weight.reshape(len(weight), -1), bias, "gelu", None)
+    return ops.linear(rows, weight.reshape(len(weight), -1), bias, activation="gelu", residual=None)
 
 
 Stem: TypeAlias = Patches | Frames

@@ -36,8 +36,7 @@ _SLAB = 2**18
 """Weights that a thread takes at a time."""
 
 
-def quantize_int4(w: np.ndarray, heads: int = 1,
-                  importance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Quantize the weight [N, K] of a linear map: return uint8 [N, bytes of a row] and float32 scales [N, 2].
 
     heads: the number of heads that the K inputs come from, see `engine.weights.parameters.input_heads`. importance [K]:

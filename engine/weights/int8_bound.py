@@ -12,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 LIMIT = 128
-"""255 * 128 < 2^15"""
+"""The most that a product with activations of up to 255 may have: 255 * 128 < 2^15."""
 
-_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
+"""A mask for every other byte of eight."""
 
 
 def to_groups(w: np.ndarray, heads: int) -> np.ndarray:
-    """Reshape weights [n, K] to [n, G, 2, 2, 2]: eight inputs as halves, groups and neighbours.
+    """Reshape weights [n, K] to [n, K/8, 2, 2, 2]: eight inputs as halves, groups and neighbours.
 
     The inputs of each head are padded with zeros to a multiple of eight.
     """
@@ -36,7 +37,7 @@ def from_groups(groups: np.ndarray, K: int, heads: int) -> np.ndarray:
 
 
 def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums [n, G, 2] of the positive weights of each group, and of the negative ones without their sign."""
+    """Return the sums [n, K/8, 2] of the positive weights of each group, and of the negative ones without sign."""
     positive = np.maximum(groups, 0)
     up, whole = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1] for x in (positive, groups))
     return up, up - whole
@@ -47,6 +48,6 @@ def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sums = []
     for part in (np.maximum(groups, 0), -np.minimum(groups, 0)):
         eight = part.reshape(len(groups), -1).view("<u8")
-        pairs = (eight & _BYTES) + (eight >> np.uint64(8) & _BYTES)
+        pairs = (eight & _EVEN_BYTES) + (eight >> np.uint64(8) & _EVEN_BYTES)   # four sums of neighbours, 16 bits each
         sums.append((pairs + (pairs >> np.uint64(32))).view("<u2").reshape(*groups.shape[:2], 4)[:, :, :2])
     return sums[0], sums[1]

@@ -17,7 +17,7 @@ from .calibration import Calibration, check_calibrations, outputs_of
 from .head import Head, check_heads
 from .input_layers import Frames, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
-from .packed import PREFIX, PackedFormat
+from .packed import PACKED_PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
 
 
@@ -37,8 +37,7 @@ class Transformer:
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     layout: PackedFormat | None = None
-    """The layout of the linear maps if they are packed for some CPUs (`engine.weights.packed`); None if they are
-    not."""
+    """The layout of linear maps that are packed for some CPUs (`engine.weights.packed`); None if they are not."""
     heads: tuple[Head, ...] = ()
     """What stands after the encoder, such as a classifier; at most one of each task."""
     calibrations: tuple[Calibration, ...] = ()
@@ -129,7 +128,7 @@ class Transformer:
         """Return it with every half-precision parameter in float32, except the matrices, which plans widen."""
         kept = set(matrices(self.config))
         narrow = {name: array for name, array in self.weights.items()
-                  if name not in kept and not name.startswith(PREFIX) and array.dtype in (np.uint16, np.float16)}
+                  if name not in kept and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
         return replace(self, weights=dict(self.weights) | {name: widened(array) for name, array in narrow.items()})
 
 
@@ -165,8 +164,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the model: "encode" without a decoder that generates, "transcribe" for audio, otherwise
-        "generate"."""
+        """Return "encode" without a decoder that generates, "transcribe" for audio, otherwise "generate"."""
         if self.decoder is None or self.decoder.config.logits_size:
             return "encode"
         return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"

@@ -57,10 +57,12 @@ class Dense:
     def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
         """Return the images of vectors [n, in]: float32 [n, out]."""
         function = _FUNCTIONS.get(self.activation)
-        changed = ops.linear(vectors, self.weight, self.bias, None if function else self.activation, None)
+        changed = ops.linear(vectors, self.weight, self.bias, activation=None if function else self.activation,
+                             residual=None)
         changed = function(changed) if function else changed
         if self.use_residual:
-            changed += vectors if self.residual is None else ops.linear(vectors, self.residual, None, None, None)
+            changed += vectors if self.residual is None else ops.linear(vectors, self.residual, bias=None,
+                                                                        activation=None, residual=None)
         return changed
 
     @property
@@ -256,6 +258,5 @@ _ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, 
 _NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
-_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh,
-                                                             "sigmoid": sigmoid}
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh, "sigmoid": sigmoid}
 """The activations that NumPy computes here, because the linear map of a backend has only the others."""

@@ -17,7 +17,7 @@ from typing import Any
 from ..base.errors import WeightsError, shown
 from ..model.precision import COMPUTED
 
-PREFIX = "packed."
+PACKED_PREFIX = "packed."
 VERSION = 1
 """The version of the packed format; it grows when kernels read the same numbers in another form."""
 

@@ -24,7 +24,7 @@ from ..programs import programs_of
 from ..programs.operations import Linear, Parameter
 from .blocks import impossible_blocks
 from .int4 import impossible_int4
-from .packed import PREFIX, PackedFormat
+from .packed import PACKED_PREFIX, PackedFormat
 
 SLAB = 2**20
 """How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
@@ -121,7 +121,7 @@ def packed_arrays(config: ModelConfig, layout: PackedFormat) -> dict[str, str]:
     arrays = {}
     for operation in chain.from_iterable(program.operations for program in programs_of(config)):
         if isinstance(operation, Linear):
-            name = f"{PREFIX}{operation.parts[0].weight}"
+            name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
             arrays[name] = "uint8"
             arrays |= dict.fromkeys((name + suffix for suffix in layout.suffixes), "float32")
     return arrays
@@ -151,7 +151,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         array = weights[name]
         stored = [np.dtype(packed.get(name, "float32"))]
         if name in formats:
-            stored = [FORMATS[row].dtype for row in formats[name]]
+            stored = [FORMATS[form].dtype for form in formats[name]]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
@@ -188,7 +188,7 @@ def _all_finite(array: np.ndarray) -> bool:
     flat = array.reshape(-1)
     slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))
     if array.dtype == np.uint16:
-        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
+        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)     # not all bits of the exponent are set
     return all(bool(np.isfinite(slab).all()) for slab in slabs)
 
 

@@ -95,12 +95,13 @@ def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndar
     weight, scale = _empty(w)
     for rows in row_slabs(w):
         largest = _largest(w[rows])
+        # The least scale with which the unrounded sums of one sign, positive or negative, are at most LIMIT
         sums = group_sums(to_groups(w[rows] / np.float32(LIMIT), heads))
-        scale[rows] = _scale(largest, np.max([part.max(axis=(1, 2)) for part in sums], axis=0))
+        scale[rows] = _scale(largest, least=np.max([of_sign.max(axis=(1, 2)) for of_sign in sums], axis=0))
         ratio = w[rows] / scale[rows, None]
         groups, exact = to_groups(np.rint(ratio).astype(np.int8), heads), to_groups(ratio, heads)
-        row, group, part = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)
-        groups[row, group, :, part] = np.trunc(exact[row, group, :, part])
+        row, eight, part = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)       # rounding went beyond the bound
+        groups[row, eight, :, part] = np.trunc(exact[row, eight, :, part])
         weight[rows] = from_groups(groups, w.shape[1], heads)
     return weight, scale
 
@@ -125,6 +126,7 @@ def _largest(block: np.ndarray) -> np.ndarray:
 
 
 def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return the scale of each row, from its largest |w|: at least `least`, and 1 for a row of nearly zeros."""
     # The threshold keeps scales far from subnormal numbers, which have few digits. Without it, the largest ratio of a
     # row could be more than an ulp away from 127.
     return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.base.errors import UnsupportedError, WeightsError
 from engine.families import FAMILIES, REFUSED, REMOTE_CODE, get_family
-from engine.families.heads import PREFIX
+from engine.families.heads import HEAD_PREFIX
 from engine.model.config import ModelConfig
 from engine.weights.parameters import expected_shapes
 
@@ -54,9 +54,9 @@ def test_the_older_names_of_norms(family):
 def test_heads_and_buffers_are_no_part_of_the_encoder(case):
     for family, wrapper in product(case.types, WRAPPERS):
         found = [names_of(family).rename(wrapper + name) for name in case.left_out]
-        assert [name for name in found if name is not None and not name.startswith(PREFIX)] == []
+        assert [name for name in found if name is not None and not name.startswith(HEAD_PREFIX)] == []
         of_heads = {tensor for head in names_of(family).heads for layer in head.layers for tensor in layer.names}
-        assert {name.removeprefix(PREFIX) for name in found if name is not None} <= of_heads
+        assert {name.removeprefix(HEAD_PREFIX) for name in found if name is not None} <= of_heads
 
 
 @pytest.mark.parametrize("family", CONFIGS)

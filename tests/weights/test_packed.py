@@ -13,7 +13,7 @@ from engine.base.errors import UnsupportedError, WeightsError
 from engine.cli.main import main
 from engine.files.npz import read_npz, write_npz
 from engine.model.precision import ROUNDED, WAYS, stored_format
-from engine.weights.packed import PREFIX, PackedFormat
+from engine.weights.packed import PACKED_PREFIX, PackedFormat
 from engine.weights.quantize import is_bounded
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
@@ -56,9 +56,9 @@ def test_the_same_bits(model, precision, tmp_path):
 def test_panels_stay_in_the_file(precision, tmp_path):
     save_encoder(packed(random_model(), precision), tmp_path / "packed.npz")
     model = load_encoder(tmp_path / "packed.npz")
-    panels = {name for name in model.weights if name.startswith(PREFIX)}
+    panels = {name for name in model.weights if name.startswith(PACKED_PREFIX)}
     assert panels
-    assert not {f"{name.removeprefix(PREFIX)}" for name in panels} & model.weights.keys()
+    assert not {f"{name.removeprefix(PACKED_PREFIX)}" for name in panels} & model.weights.keys()
     assert not any(model.weights[name].flags.owndata or model.weights[name].flags.writeable for name in panels)
     save_encoder(model, tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "packed.npz").read_bytes()
@@ -140,7 +140,8 @@ def test_another_instruction_set(monkeypatch):
 
 def test_damaged_files(tmp_path):
     model = packed(random_model(), "int8")
-    name = next(name for name in model.weights if name.startswith(PREFIX) and model.weights[name].dtype == np.uint8)
+    name = next(name for name, array in model.weights.items()
+                if name.startswith(PACKED_PREFIX) and array.dtype == np.uint8)
     for change, message in (
         ({name: model.weights[name][:-1]}, "expected .* damaged"),
         ({f"{name}_scale": model.weights[f"{name}_scale"][1:]}, "expected .* damaged"),
@@ -182,7 +183,7 @@ def test_numbers_beside_the_panels_are_checked(precision, tmp_path):
     arrays = read_npz(tmp_path / "packed.npz")
     small = {name: array for name, array in arrays.items() if array.dtype == np.float32}
     assert any(name.endswith("norm.weight") for name in small)
-    assert any(name.startswith(PREFIX) for name in small) == (precision in ("int8", "int4"))
+    assert any(name.startswith(PACKED_PREFIX) for name in small) == (precision in ("int8", "int4"))
     for name, array in small.items():
         wrong = array.copy()
         wrong.flat[-1] = np.nan

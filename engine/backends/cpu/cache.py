@@ -49,7 +49,8 @@ class Cache:
     on in the parent's last cell; each other one copies it.
 
     A region is allocated when no cell is free. It is given back when none of its cells is taken, and more cells are
-    free than are taken. No cell ever moves.
+    free than are taken. No cell ever moves. A region is divided into segments, each with a run of cells: for each head
+    first the keys of all cells of the run, one after the other, then their values.
     """
 
     def __init__(self, cell_bytes: int, heads: int, most_tokens: int | None = None):
@@ -58,25 +59,26 @@ class Cache:
         cell_bytes: of the keys, or of the values, of one head. heads: key heads of all layers together.
         most_tokens: the most tokens that will be taken, if somebody sees to that; a region need not be larger.
         """
-        most = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
-        whole = 2 * heads * cell_bytes
-        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most))
+        most_cells = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
+        whole = 2 * heads * cell_bytes      # bytes of a cell: the keys and values of all heads
+        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most_cells))
         segments = max(1, REGION_BYTES // (run * whole))
         if most_tokens is not None:
-            segments = min(segments, -(-most // run))
+            segments = min(segments, -(-most_cells // run))
         self.run_bytes = run * cell_bytes
         """Bytes from the keys of a cell to its values, and from there to the keys of the next head."""
         self._region_cells, self._cell_bytes = segments * run, whole
         segment, place = np.divmod(np.arange(self._region_cells, dtype=np.uintp), np.uintp(run))
         self._places = segment * np.uintp(run * whole) + place * np.uintp(cell_bytes)
+        """The offset of each cell from the beginning of its region."""
         self._regions: list[np.ndarray | None] = []
         """The memory of each region; None for one that was given back, whose place another may take."""
         self.addresses = np.zeros(1, np.uintp)
         """The address of each cell; one zero while there is none."""
         self._free = np.zeros(0, np.int32)
         self._count = 0     # free cells are self._free[:count], the next one to be taken last
-        self._lists = np.zeros(0, np.int32)
-        """How many lists have each cell."""
+        self._holders = np.zeros(0, np.int32)
+        """How many `_CellList` have each cell; a cell that none has is free."""
 
     @property
     def cells(self) -> int:
@@ -104,7 +106,8 @@ class Cache:
             return CellTable(self._list(np.empty(0, np.int32), needed), length)
         shared, copied = parent.shared, None
         kept = shared.cells
-        if parent.length % CELL and not (shared.users == 1 and self._lists[kept[-1]] == 1):
+        if parent.length % CELL and not (shared.users == 1 and self._holders[kept[-1]] == 1):
+            # An earlier child goes on in the parent's last cell, which is not full.
             kept, copied = kept[:-1], int(kept[-1])
         elif needed == len(kept):
             shared.users += 1
@@ -117,8 +120,8 @@ class Cache:
             shared = table.shared
             shared.users -= 1
             if not shared.users:
-                self._lists[shared.cells] -= 1
-                free = shared.cells[self._lists[shared.cells] == 0]
+                self._holders[shared.cells] -= 1
+                free = shared.cells[self._holders[shared.cells] == 0]
                 self._free[self._count : self._count + len(free)] = free[::-1]
                 self._count += len(free)
 
@@ -128,11 +131,11 @@ class Cache:
         for shared in (table.shared for table in tables):
             shared.users = shared.users + 1 if id(shared) in lists else 1
             lists[id(shared)] = shared
-        self._lists = np.zeros(len(self._regions) * self._region_cells, np.int32)
+        self._holders = np.zeros(len(self._regions) * self._region_cells, np.int32)
         for shared in lists.values():
-            self._lists[shared.cells] += 1
+            self._holders[shared.cells] += 1
         there = np.array([region is not None for region in self._regions], bool)
-        free = np.repeat(there, self._region_cells) & (self._lists == 0)
+        free = np.repeat(there, self._region_cells) & (self._holders == 0)
         self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
 
     def shrink(self) -> None:
@@ -155,7 +158,7 @@ class Cache:
             self._grow(fresh - self._count)
         self._count -= fresh
         cells = np.concatenate([kept, self._free[self._count : self._count + fresh][::-1]])
-        self._lists[cells] += 1
+        self._holders[cells] += 1
         return _CellList(cells)
 
     def _grow(self, cells: int) -> None:
@@ -169,12 +172,12 @@ class Cache:
         self._hold(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
 
     def _hold(self, free: NDArray[np.int32]) -> None:
-        """Hold these free cells, the next one to be taken last, and the addresses of the regions."""
+        """Hold these free cells, of which the last is the next to be taken, and the addresses of the regions."""
         self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
                                          else memory.ctypes.data + self._places
                                          for memory in self._regions] or [np.zeros(1, np.uintp)])
-        fresh = len(self._regions) * self._region_cells - len(self._lists)
-        self._lists = np.concatenate([self._lists, np.zeros(fresh, np.int32)])
+        fresh = len(self._regions) * self._region_cells - len(self._holders)
+        self._holders = np.concatenate([self._holders, np.zeros(fresh, np.int32)])
         self._free = np.empty(self.cells, np.int32)
         self._free[: len(free)] = free
         self._count = len(free)

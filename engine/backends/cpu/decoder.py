@@ -67,7 +67,7 @@ class _Memory:
     length: int
     """The tokens of the source."""
     run_bytes: int
-    """Bytes from the keys of a cell to its values."""
+    """Bytes from the keys of a head, in all cells, to its values, and from there to the keys of the next head."""
 
 
 class CpuDecoder(Requests[CellTable]):
@@ -97,7 +97,9 @@ class CpuDecoder(Requests[CellTable]):
         self._program = program_of(config)
         self._scales = {operation.layer: operation.scale for operation in self._program.operations
                         if isinstance(operation, Attend) and operation.keys == "cross"}
+        """The factor of the scores of cross-attention, by layer."""
         self._querying: tuple[tuple[int, ...], Executor] | None = None
+        """The last layers whose queries `attention_weights` asked for, and the program that computes them."""
         self._single: dict[int, _SingleTokens] = {}
         packer.release()
 
@@ -110,32 +112,34 @@ class CpuDecoder(Requests[CellTable]):
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
-        describes."""
+        """Compute the keys and values of each request's source; see `interfaces.Decoder`."""
         check_vectors(vectors, self._config.memory_size)
         self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                        stop: Stop) -> None:
-        """Let the program write keys and values of each source to rows [layers, 2, heads, S, width], and keep cells."""
+        """Let the program write the keys and values of each source, and keep them in cells."""
         assert self._cross is not None
-        keys, groups, sequences = [], [], []
+        sources, groups, sequences = [], [], []     # each sequence is a group of its own, as `Schedule` describes
         token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._head_width
         for request, (first, last) in zip(requests, pairwise(cu_seqlens.tolist()), strict=True):
             self._forest.check(request)
             if first == last:
                 raise InputError(f"the source of request {request} has no vectors; a source needs one at least")
-            keys.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
+            sources.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
             groups.append((1, last - first))
             sequences.append((first, last - first, 0))
-        addresses = np.array([rows.ctypes.data for _, rows, _ in keys], np.uintp)
+        addresses = np.array([rows.ctypes.data for _, rows, _ in sources], np.uintp)
         vectors = np.ascontiguousarray(vectors, np.float32)
-        self._cross.forward(np.array(sequences), np.array(groups), False, None, vectors, None, None, [], stop=stop,
-                            results=addresses)
-        self._sources |= {request: self._memory(rows, length) for request, rows, length in keys}
+        self._cross.forward(np.array(sequences), np.array(groups), bundles=False, ids=None, embeds=vectors,
+                            position_ids=None, type_ids=None, arrays=[], stop=stop, results=addresses)
+        self._sources |= {request: self._memory(rows, length) for request, rows, length in sources}
 
     def _memory(self, rows: np.ndarray, length: int) -> _Memory:
-        """Return keys and values in cells, which lie one after the other in each head."""
+        """Return a source's keys and values, written as [layers, keys and values, heads, S, width], in cells.
+
+        The cells of one head lie one after the other, from an address that is a multiple of 64 bytes.
+        """
         rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._head_width)
         count = -(-length // CELL)
         run = count * self._cell_bytes
@@ -154,8 +158,9 @@ class CpuDecoder(Requests[CellTable]):
         check_wanted(rows, self.vocab_size)
         if self._config.logits_softcap:
             return self._step_capped(rows, new, stop)
-        written = sum(row.scored for row in rows if row.best is None)
-        chosen, k = sum(row.scored for row in rows) - written, max(row.best or 0 for row in rows)
+        written = sum(row.scored for row in rows if row.best is None)       # lines of all logits
+        chosen = sum(row.scored for row in rows if row.best is not None)    # lines of the best logits alone
+        k = max(row.best or 0 for row in rows)
         logits = np.empty((written, self._vocab_width), np.float32)
         best = np.empty((chosen, k), np.float32), np.empty((chosen, k), np.int32), np.empty(chosen, np.float32)
         self._pass(self._executor, new, [logits] if written else [], stop, _places(rows, written),
@@ -181,7 +186,7 @@ class CpuDecoder(Requests[CellTable]):
         The plan keeps the instructions and the workspace of the last layers that were asked for.
         """
         check_attention_heads(heads, None if self._cross is None else self._config)
-        row = Row(request, None, tokens)
+        row = Row(request, parent=None, tokens=tokens)
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
@@ -191,34 +196,39 @@ class CpuDecoder(Requests[CellTable]):
         source = self._sources[row.request]
         weights = np.empty((len(heads), len(row.tokens), source.length), np.float32)
         keys = np.zeros((source.length, self._head_width), np.float32)
-        groups = self._config.kv_heads
-        for layer, queries in zip(layers, self._queries(row, layers, stop), strict=True):
-            for out, (_, head) in ((weights[i], asked) for i, asked in enumerate(heads) if asked[0] == layer):
-                scaled = queries[:, head] * np.float32(self._scales[layer])
-                group = layer * groups + head // (self._config.num_heads // groups)
-                read_keys(self._storage, source.cells, source.run_bytes, group, keys[:, : self._config.head_width])
-                out[:] = self._ops.softmax(self._ops.linear(scaled, keys, None, None, None))
+        key_heads = self._config.kv_heads
+        queries = dict(zip(layers, self._queries(row, layers, stop), strict=True))
+        for out, (layer, head) in zip(weights, heads, strict=True):
+            scaled = queries[layer][:, head] * np.float32(self._scales[layer])
+            key_head = layer * key_heads + head // (self._config.num_heads // key_heads)    # counted over all layers
+            read_keys(self._storage, source.cells, source.run_bytes, key_head, keys[:, : self._config.head_width])
+            scores = self._ops.linear(scaled, keys, bias=None, activation=None, residual=None)
+            out[:] = self._ops.softmax(scores)
         return weights
 
     def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop) -> list[np.ndarray]:
-        """Return the queries [n,H,width] of cross-attention of each of the layers, for the tokens of a row."""
+        """Return the queries [n,H,width] of cross-attention of each of the layers, for the tokens of a row.
+
+        Passes of up to `_OBSERVED` tokens compute them; the cells of these tokens are freed at the end.
+        """
         if self._querying is None or self._querying[0] != layers:
             self._querying = None       # frees the workspace of the other layers first
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads, self._storage)
-        table, columns = None, []
+        table, passes = None, []
         size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._head_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
             longer = self._cache.extend(table, len(tokens))
-            self._cache.free([table] if table else [])
+            self._cache.free([table] if table else [])      # the longer table keeps the cells that both have
             table = longer
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
-            new = _NewRows([Row(row.request, None, tokens)], [None], [table], np.array([0, len(tokens)], np.int32))
+            part = Row(row.request, parent=None, tokens=tokens)
+            new = _NewRows([part], parents=[None], tables=[table], cu_seqlens=np.array([0, len(tokens)], np.int32))
             self._pass(self._querying[1], new, arrays, stop)
-            columns.append(arrays)
+            passes.append(arrays)
         self._cache.free([table] if table else [])
-        return [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+        return [np.concatenate(of_layer) for of_layer in zip(*passes, strict=True)]
 
     def _free_rows(self, rows: list[CellTable]) -> None:
         self._cache.free(rows)
@@ -273,8 +283,9 @@ class CpuDecoder(Requests[CellTable]):
         picked = np.array([places[i] for i in members], np.int64) if places else None
         ids, positions, types = self._inputs(rows, past, single is not None)
         self._packer.fill_angles(positions)
-        executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions, types, arrays,
-                         stop=stop, state=state, picked=picked, best=best)
+        executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, embeds=None,
+                         position_ids=positions, type_ids=types, arrays=arrays, stop=stop, state=state, picked=picked,
+                         best=best)
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -298,8 +309,8 @@ class CpuDecoder(Requests[CellTable]):
         """Return what passes of one token for each of this number of rows have in common; it is made once."""
         if count not in self._single:
             places, ones = np.arange(count), np.ones(count, np.int64)
-            schedule = Schedule(self._run.threads == 1, np.column_stack([places, ones, places]),
-                                np.array([[count, count]]))
+            schedule = Schedule(bundles=self._run.threads == 1, sequences=np.column_stack([places, ones, places]),
+                                groups=np.array([[count, count]]))
             self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
         return self._single[count]
 

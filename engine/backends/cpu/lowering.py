@@ -33,16 +33,15 @@ from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of
 def lower(program: Program, product: Product, packer: Packer, threads: int, storage: int = 0) -> Executor:
     """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads.
 
-    storage: of the cells of a decoder's cache, the index of a precision.
+    storage: the precision of the keys and values in a decoder's cache, by its index in `model.precision.CACHED`.
     """
     steps = fuse(program)
     placed = place(program, product, packer)
     floats = {where: sum(p.floats for p in placed.values() if p.where == where) for where in PLACES}
-    executor = Executor(
-        product, [(p.in_pass, p.offset, p.stride, p.heads, p.bfloat16, p.operands) for p in placed.values()],
-        3 * len(steps) * most_parts(steps, product),
-        token_floats=floats["pass"], block_floats=floats["block"], picked_floats=floats["picked"], threads=threads,
-        allocate=allocate)
+    buffers = [(p.in_pass, p.offset, p.stride, p.heads, p.bfloat16, p.operands) for p in placed.values()]
+    most_instructions = 3 * len(steps) * most_parts(steps, product)     # a product has three: scale, convert, multiply
+    executor = Executor(product, buffers, most_instructions, token_floats=floats["pass"], block_floats=floats["block"],
+                        picked_floats=floats["picked"], threads=threads, allocate=allocate)
     emitter = _Emitter(executor, packer, product, placed, storage)
     for name, buffer in given_rows(program):
         emitter.give(name, buffer)
@@ -61,9 +60,9 @@ def fuse(program: Program) -> list[Step]:
     So are a Norm and the last Store of its result.
     """
     stored = stored_products(program)
-    done = {i + j for i, stores in stored.items() for j in range(1, 1 + len(stores))}
+    fused = {i + j for i, stores in stored.items() for j in range(1, 1 + len(stores))}     # the Stores after products
     steps: list[Step] = [(operation, dict(shapes), stored.get(i, ()))
-                         for i, (operation, shapes) in enumerate(program.steps()) if i not in done]
+                         for i, (operation, shapes) in enumerate(program.steps()) if i not in fused]
     if len(steps) > 1:
         (norm, shapes, _), (store, _, _) = steps[-2:]
         if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x and norm.residual is None:
@@ -72,7 +71,10 @@ def fuse(program: Program) -> list[Step]:
 
 
 def most_parts(steps: list[Step], product: Product) -> int:
-    """Return the largest number of parts in which any columns go from one product to the next."""
+    """Return the largest number of parts in which the result of a product goes to the next product.
+
+    A part has up to `hidden_columns` columns, so that it stays in the L2 cache; 0 of these means that all go at once.
+    """
     widest = max((buffer.width for _, shapes, stores in steps if not stores for buffer in shapes.values()), default=1)
     return -(-widest // product.hidden_columns) if product.hidden_columns else 1
 
@@ -96,7 +98,9 @@ class _Meetings:
     """
 
     written: dict[str, str] = field(default_factory=dict)
+    """How each buffer that was written since the last meeting was split between the threads."""
     read: dict[str, set[str]] = field(default_factory=dict)
+    """How each buffer that was read since the last meeting was split, in all ways."""
 
     def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
         """Return whether threads meet before an instruction that splits its inputs and results in these ways."""
@@ -131,7 +135,7 @@ class _Emitter:
 
     def give(self, name: str, buffer: Buffer) -> None:
         """Append the instruction that takes rows of the caller."""
-        self._executor.embed(self._placed[name].index, buffer.width, None, None, None,
+        self._executor.embed(self._placed[name].index, buffer.width, word=None, position=None, token_type=None,
                              needs_barrier=self._meetings.before({}, {name: "rows"}))
 
     def emit(self, steps: list[Step]) -> None:
@@ -156,10 +160,10 @@ class _Emitter:
 
     def _parts(self, operation: Operation, shapes: dict[str, Buffer],
                following: list[Operation]) -> list[tuple[int, int]]:
-        """Return the columns (first, last) of each part in which a product hands its columns to the next product.
+        """Return the columns first <= column < last of each part in which a product hands its result to the next one.
 
-        None if there is no such pair: the buffer between the two must be in private memory, which holds at most
-        `hidden_columns` of its columns at a time, and nothing else may read it.
+        No parts if there is no such pair: the buffer between the two must be in the thread's own memory, which holds at
+        most `hidden_columns` of its columns at a time, and nothing else may read it.
         """
         most_columns = self._product.hidden_columns
         if not (most_columns and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
@@ -171,7 +175,7 @@ class _Emitter:
         count, panels = -(-width // most_columns), -(-width // NR)      # a panel has NR columns
         if count == 1 or not all(name in self._placed for name in writes(following[0])):
             return []
-        if self._product.fresh_depth:   # the second product adds so many columns at a time, which are one part
+        if self._product.fresh_depth:   # the second product begins new sums after each most_columns of its depth
             ends = [min(width, i * most_columns) for i in range(count + 1)]
         else:       # parts of about equal width, of whole panels
             ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
@@ -190,20 +194,21 @@ class _Emitter:
                 arguments["needs_barrier"] = False      # by columns, only the first part computes
 
     def _emit_head(self, steps: list[Step], at: dict[str, int]) -> None:
-        """Append the instructions for picked rows, before which all threads meet."""
+        """Append the instructions for picked rows, before which all threads meet; they can compute logits alone."""
         self._meetings = _Meetings()
-        fits = [(operation, shapes) for operation, shapes, stores in steps
-                if isinstance(operation, Linear) and not operation.activation and stores and stores[0].top]
-        if not len(fits) == len(steps) == 1:
+        logits = [(operation, shapes) for operation, shapes, stores in steps
+                  if isinstance(operation, Linear) and not operation.activation and stores and stores[0].top]
+        if not len(logits) == len(steps) == 1:
             raise ValueError(f"{[step[0] for step in steps]}: picked rows have one product without an activation, of "
                              "which the best numbers are stored")
-        operation, shapes = fits[0]
+        operation, shapes = logits[0]
         source = self._operands(operation, shapes[operation.x], at)
         self._executor.logits(at[source], self._packer.linear(operation, shapes[operation.x]), operation.parts[0].width,
                               needs_barrier=self._meetings.before({source: "all"}, {}))
 
     def _emit(self, operation: Operation, shapes: dict[str, Buffer], stores: tuple[Store, ...],
               following: list[Operation], at: dict[str, int]) -> None:
+        # needs_barrier(reads, writes): how threads split each buffer, by name; an index of -1 stands for no buffer.
         needs_barrier, stored = self._meetings.before, bool(stores)
         if not isinstance(operation, Linear):
             self._converted -= set(writes(operation))
@@ -258,11 +263,11 @@ class _Emitter:
         for name, weight in zip_longest(operation.buffers, operation.norms):
             width = shapes[name].width // (shapes[name].heads or 1)
             of_norm = shapes[name].width if operation.joint else width
-            norm = None if weight is None else self._packer.norm(weight, None, operation.eps, of_norm)
-            if norm is not None and operation.joint:
+            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=of_norm)
+            if norm is not None and operation.joint:        # the norm of all heads of a row is the norm of the row
                 self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))
-                norm = None
+                norm = None     # only the rotation is left for the instruction of heads
             if norm is not None or rotary is not None:
                 self._executor.heads(at[name], norm, cos, sin, width, rotary is not None and rotary.interleaved,
                                      needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))

@@ -113,15 +113,15 @@ class NativeOps:
     def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
         """Return activation(x) for x of any shape."""
         out = np.empty(x.shape, np.float32)
-        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1), None,
-                        self._threads)
+        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1),
+                        gate=None, threads=self._threads)
         return out
 
     def gate(self, activation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return activation(x) * y, where x and y have the same shape."""
         out = np.empty(x.shape, np.float32)
         native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1),
-                        _contiguous(y).reshape(-1), self._threads)
+                        gate=_contiguous(y).reshape(-1), threads=self._threads)
         return out
 
     def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:

@@ -21,7 +21,7 @@ from ...programs.operations import Attend, Buffer, DistanceBias, Linear, LinearP
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
-from ...weights.packed import PREFIX, PackedFormat
+from ...weights.packed import PACKED_PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
@@ -77,9 +77,9 @@ def no_portable_bits(kernels: Kernels) -> str:
 
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
-    kernels, row = product.kernels, FORMATS[product.precision]
-    return PackedFormat(row.stored, row.dtype.itemsize, kernels.NR, product.depth_step,
-                        product.lanes, product.needs_bound)
+    form = FORMATS[product.precision]
+    return PackedFormat(form.stored, weight_bytes=form.dtype.itemsize, columns=product.kernels.NR,
+                        depth_step=product.depth_step, lanes=product.lanes, bounded=product.needs_bound)
 
 
 Made = TypeVar("Made")
@@ -181,7 +181,7 @@ class Packer:
         Raises `InputError` if the biases of the model would need more memory than `MOST_BIAS_BYTES`.
         """
         if bias not in self._biases:
-            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)
+            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)    # of this one and of all so far
             if size > MOST_BIAS_BYTES:
                 raise InputError(f"the biases of attention would take more than {MOST_BIAS_BYTES:,} bytes for sequences"
                                  f" of {self._longest:,} tokens; load the model with a smaller max_batch_tokens")
@@ -203,9 +203,8 @@ class Packer:
         columns = sum(len(self._weights[affine.weight]) for affine in maps)
         self._reserve("vectors of relative positions", 8 * relative.table.rows * columns, "the relative positions")
         weights = dict(self._weights)
-        for affine in (relative.key, relative.query):
-            if affine is not None:
-                weights[affine.weight] = self._as_computed(affine.weight, weights[relative.table.name].shape[1])
+        for affine in maps:     # rounded as the plan's other maps are
+            weights[affine.weight] = self._as_computed(affine.weight, relative.width)
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
@@ -216,7 +215,7 @@ class Packer:
     def _as_computed(self, name: str, K: int) -> np.ndarray:
         """Return a weight [N,K], as the plan's precision rounds it, in float64."""
         parameter = Parameter((len(self._weights[name]), K), "linear")
-        weight, scales = self._rounded(name, parameter, None)
+        weight, scales = self._rounded(name, parameter)
         match STORED[weight.dtype]:
             case "int4":
                 weight = widen_int4(weight, np.stack(scales, axis=1).astype(np.float64), K)
@@ -251,14 +250,14 @@ class Packer:
         product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
-        activation = ACTIVATIONS[operation.activation] if operation.activation else 0
+        activation = ACTIVATIONS[operation.activation] if operation.activation else 0       # 0: none
         runs = list(_runs(operation, widths, product.kernels.NR))
         bias = np.zeros(N, np.float32)
         for part, column, rows in runs:
             if part.bias is not None:
                 bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
-        name = f"{PREFIX}{operation.parts[0].weight}"
-        if name in self._weights:
+        name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
+        if name in self._weights:       # the model was packed when it was converted
             return self._filled(name, N, K, bias, activation)
         parts = {part.weight: self._rows(part.weight, x) for part in operation.parts}
         formats = {STORED[weight.dtype] for weight, _ in parts.values()}
@@ -269,9 +268,8 @@ class Packer:
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
         scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
-        scale, offset_scale = (*scales, None, None)[:2]
-        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale,
-                              format=own_format)
+        scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
+        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
         for part, of_part in groupby(runs, key=itemgetter(0)):
             weight, part_scales = parts[part.weight]
             for _, column, rows in of_part:
@@ -281,16 +279,16 @@ class Packer:
         return packed
 
     def _filled(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
-        """Return a map of N columns whose panels are in the weights."""
+        """Return a map of N columns whose panels are in the weights; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
         formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]
-        sizes = {product.packed_bytes(N, K, row): row for row in formats}
+        sizes = {product.packed_bytes(N, K, form): form for form in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
-            raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and "
-                               f"{listed([f'{len(array):,}' for array in others.values()])} entries, expected "
-                               f"{' or '.join(f'{size:,}' for size in sizes)} and {N:,}: the packed file is damaged; "
-                               "convert the original model again")
+            lengths = listed([f"{len(array):,}" for array in others.values()])
+            expected = " or ".join(f"{size:,}" for size in sizes)
+            raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and {lengths} entries, expected "
+                               f"{expected} and {N:,}: the packed file is damaged; convert the original model again")
         own_format = sizes[len(panels)]
         if own_format == "int8":
             others.pop("_offset_scale", None)
@@ -298,7 +296,10 @@ class Packer:
                             others.get("_offset_scale"), own_format)
 
     def _rows(self, name: str, x: Buffer, precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight [N,K] in a format of the plan's precision, padded as x is, and the scales of its rows."""
+        """Return a weight [N,K] in a format of the plan's precision, and the scales of its rows.
+
+        Its inputs are padded with zeros as the heads of the buffer x are.
+        """
         heads = x.heads or 1
         weight, scales = self._rounded(name, Parameter((len(self._weights[name]), x.width), "linear", heads), precision)
         if x.heads and FORMATS[STORED[weight.dtype]].block == 1:      # otherwise heads end with whole blocks
@@ -308,24 +309,26 @@ class Packer:
             weight = padded.reshape(len(weight), -1)
         return weight, scales
 
-    def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
+    def _rounded(self, name: str, parameter: Parameter,
+                 precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
         stored, form = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
-        if form.name in BLOCKS:
+        if form.name in BLOCKS:     # blocks hold their own scales
             return self._blocks(name, parameter, (precision,) if precision else (form.name, *form.beside)), []
         precision = precision or (form.finer if name in self._finer else form.name)
         if precision in INTEGERS:
             return self._integers(name, parameter, precision)
         if precision == "float32":
             stored = widen(self._weights, name, parameter)
-        elif stored.dtype != np.uint16:
+        elif stored.dtype != np.uint16:     # the dtype of bfloat16 numbers
             stored = to_bfloat16(widen(self._weights, name, parameter))
         return stored, []
 
     def _integers(self, name: str, parameter: Parameter, precision: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight in int8 or int4 and the scales of its rows, in coarser steps if the product needs the bound.
+        """Return a weight in int8 or int4 and the scales of its rows; an int8 weight stays one, also in int4 models.
 
-        An int8 weight stays one, also in a model in int4.
+        A product that adds in 16 bits (AVX2's) needs int8 weights within the bound of `weights.int8_bound`; weights
+        outside it are quantized again, in coarser steps.
         """
         stored, bounded = self._weights[name], self._product.needs_bound
         if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, parameter.heads)):
@@ -350,7 +353,8 @@ class Packer:
 def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[LinearPart, int, slice]]:
     """Yield (part, first column, rows of its weight) for all runs of columns that are filled together.
 
-    widths: the columns of each part, with its padding.
+    Parts lie one after another, and those of a gate in turn: a panel has NR columns, the gate's in its first half and
+    the other part's in its second. widths: the columns of each part, with its padding.
     """
     for index, part in enumerate(operation.parts):
         if operation.gate:
@@ -368,9 +372,12 @@ def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[t
 
 
 def _halves_of_panels(width: int, N: int, NR: int, second: bool) -> Iterator[tuple[int, slice]]:
-    """Yield (first column, rows of the weight) for one of the two parts of a gate, which fills half of each panel."""
+    """Yield (first column, rows of the weight) for one of the two parts of a gate, which fills half of each panel.
+
+    width: of the part, whose padding has no rows. N: the columns of both parts. second: whether it is the second part.
+    """
     for panel in range(0, N, NR):
-        half = min(N - panel, NR) // 2
+        half = min(N - panel, NR) // 2      # the last panel may be narrower
         first = panel // 2
         yield panel + half * second, slice(first, min(first + half, width))
 
@@ -391,13 +398,13 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
                                    "positions are computed from linear maps at load; convert it without --packed")
         if isinstance(operation, Linear):
             panels, scale, sums, offset_scale = packer.linear(operation, shapes[operation.x]).arrays
-            name = PREFIX + operation.parts[0].weight
+            name = PACKED_PREFIX + operation.parts[0].weight
             arrays[name] = panels
             beside = {"_scale": scale, "_sums": sums, "_offset_scale": offset_scale}
             arrays |= {name + suffix: array for suffix, array in beside.items()
                        if array is not None and suffix in layout.suffixes}
             if "_offset_scale" in layout.suffixes and offset_scale is None and scale is not None:
-                arrays[f"{name}_offset_scale"] = np.ones_like(scale)
+                arrays[f"{name}_offset_scale"] = np.ones_like(scale)    # an int8 map among int4 ones, which reads none
     linear = {name for name, parameter in parameters_of(model.config).items() if parameter.kind == "linear"}
     kept = {name: array for name, array in model.weights.items() if name.removesuffix("_scale") not in linear}
     return replace(model, weights=kept | arrays, layout=layout)

@@ -1,8 +1,9 @@
 """Where the buffers of a program lie, and in which form: floats, operands of products, or heads in bfloat16.
 
-A buffer whose rows are needed after an Attend is kept for all tokens of a pass, and a buffer behind a Pick for all
-picked rows. Any other buffer holds one block of rows for each thread. Heads that an Attend reads lie head by head;
-everything else lies in rows. Heads that a product stores for the caller are kept as arrays of the caller.
+A product is the GEMM of a `Linear`, and its operands are the rows of its input in the form that its kernel multiplies,
+such as int8 codes. A buffer whose rows are needed after an Attend is kept for all tokens of a pass, and a buffer behind
+a Pick for all picked rows. Any other buffer holds one block of rows for each thread. Heads that an Attend reads lie
+head by head; everything else lies in rows. Heads that a product stores for the caller are kept as arrays of the caller.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ PLACES = ("pass", "picked", "block")
 
 @dataclass
 class Placed:
-    """Where a buffer lies, in floats; see `Buffer` in machine.pxi."""
+    """Where a buffer lies; see `Buffer` in machine.pxi."""
 
     index: int
+    """Its place in the executor's list of buffers, by which instructions name it."""
     where: str
     """One of `PLACES`."""
     stride: int
+    """Numbers from one row to the next."""
     heads: int
-    """0 if it lies in rows."""
+    """How many heads lie one after another, each in rows of its own; 0 if the buffer lies in whole rows."""
     offset: int = 0
+    """Floats a row of all buffers of the same place that lie in front of it."""
     bfloat16: bool = False
     """Whether its numbers are bfloat16."""
     operands: int = 0
@@ -50,7 +54,8 @@ class Placed:
 def place(program: Program, product: Product, packer: Packer) -> dict[str, Placed]:
     """Decide for each buffer where it lies, in the order in which they are first written, then for their operands.
 
-    A buffer that only products write and read exists as operands alone, if the product can write these.
+    A buffer that only products write and read exists as operands alone, if the product can write these: a kernel can
+    for a depth (columns of its input) of up to `operands_depth`.
     """
     by_head = {name for op in program.operations if isinstance(op, Attend) for name in (op.q, op.k, op.v)}
     shapes, stored = shapes_of(program, packer), arrays_of(program)
@@ -70,37 +75,41 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
         stride, place = width // heads if heads else padded_stride(width), where.get(name, "block")
-        placed[name] = Placed(len(placed), place, stride, heads, ends[place], name in bfloat16,
+        placed[name] = Placed(len(placed), place, stride, heads, offset=ends[place], bfloat16=name in bfloat16,
                               only_converted=name in only)
         ends[place] += placed[name].floats
     for name, width in inputs.items():
         operands = product.operands_stride(width)
-        floats = operands * product.operand_bytes // 4 + 2      # and a RowRange
+        floats = operands * product.operand_bytes // 4 + 2      # and a RowRange: the offset and step of int8 codes
         place = "picked" if where.get(name) == "picked" else "block"
         if place == "picked":
-            floats = -(-floats // 16) * 16      # the next buffer begins at a line, whatever the number of rows
-        placed[operands_of(name)] = Placed(len(placed), place, floats, 0, ends[place], operands=operands)
+            floats = -(-floats // 16) * 16      # the next buffer begins at a cache line, whatever the number of rows
+        placed[operands_of(name)] = Placed(len(placed), place, stride=floats, heads=0, offset=ends[place],
+                                           operands=operands)
         ends[place] += floats
     return placed
 
 
 def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
-    """Return the shapes of each buffer at each place where it is written, in the order of the first of them."""
-    forms = {name: [buffer] for name, buffer in given_rows(program)}
+    """Return the shapes that each buffer has where it is written, one for each time; the first written buffer first.
+
+    Beside the program's own buffers, there are scaled inputs of products, and arrays of the caller that hold heads.
+    """
+    written = {name: [buffer] for name, buffer in given_rows(program)}
     stored = stored_products(program)
     for i, (operation, shapes) in enumerate(program.steps()):
         if isinstance(operation, Linear) and operation.scale != 1.0:
-            forms[input_of(operation)] = [Buffer(packer.depth(shapes[operation.x]))]
-        if i in stored:
-            forms |= {array_of(store): [shapes[store.x]] for store in stored[i] if shapes[store.x].heads}
+            written[input_of(operation)] = [Buffer(packer.depth(shapes[operation.x]))]
+        if i in stored:     # the product writes to the caller's memory, so its own buffers need no place
+            written |= {array_of(store): [shapes[store.x]] for store in stored[i] if shapes[store.x].heads}
         else:
             for name in writes(operation):
-                forms.setdefault(name, []).append(shapes[name])
-    return forms
+                written.setdefault(name, []).append(shapes[name])
+    return written
 
 
 def given_rows(program: Program) -> list[tuple[str, Buffer]]:
-    """Return the inputs of a program that are rows of the caller."""
+    """Return the inputs that the caller fills with rows; the others, with heads, are keys and values of a source."""
     return [(name, buffer) for name, buffer in program.inputs if buffer.heads is None]
 
 
@@ -113,11 +122,12 @@ def stored_products(program: Program) -> dict[int, tuple[Store, ...]]:
     operations = program.operations
     for i, operation in enumerate(operations):
         if isinstance(operation, Linear):
-            end = i + 1 + len(writes(operation))
+            results = writes(operation)
+            end = i + 1 + len(results)
             stores = tuple(each for each in operations[i + 1 : end] if isinstance(each, Store))
-            if (tuple(store.x for store in stores) == writes(operation)
-                    and all(store.top or part.heads for store, part in zip(stores, operation.parts, strict=True))
-                    and not any(is_read(name, operations[end:]) for name in writes(operation))):
+            stores_all = tuple(store.x for store in stores) == results      # they follow at once, in the same order
+            if (stores_all and all(store.top or part.heads for store, part in zip(stores, operation.parts, strict=True))
+                    and not any(is_read(name, operations[end:]) for name in results)):
                 products[i] = stores
     return products
 
@@ -138,21 +148,28 @@ def array_of(store: Store) -> str:
 
 
 def arrays_of(program: Program) -> set[str]:
-    """Return the arrays of the caller that products write head by head; raises `ValueError` unless these are all."""
-    products = {i: stores for i, stores in stored_products(program).items() if not stores[0].top}
-    stores = [store for group in products.values() for store in group]
+    """Return the buffers of the caller's arrays that products write head by head.
+
+    Raises `ValueError` unless these are all results of the program, in the order of their arrays 0, 1, ...
+    """
+    stores = [store for group in stored_products(program).values() for store in group if not group[0].top]
+    by_head = [store.array for store in stores]
     every = [operation.array for operation in program.operations if isinstance(operation, Store)]
-    if stores and ([store.array for store in stores] != every or every != [*range(len(every))]):
-        raise ValueError(f"heads in the arrays {[store.array for store in stores]} of {every} are not all results")
+    if stores and (by_head != every or every != [*range(len(every))]):
+        raise ValueError(f"heads in the arrays {by_head} of {every} are not all results")
     return set(map(array_of, stores))
 
 
 def picked_buffers(program: Program) -> set[str]:
-    """Return the buffers of picked rows."""
-    places = [i for i, operation in enumerate(program.operations) if isinstance(operation, Pick)]
+    """Return the buffers of picked rows: what the first Pick and the operations after it write."""
     picked: set[str] = set()
-    for operation in program.operations[places[0] :] if places else ():
-        picked |= {*writes(operation), *({input_of(operation)} if isinstance(operation, Linear) else ())}
+    after_pick = False
+    for operation in program.operations:
+        after_pick |= isinstance(operation, Pick)
+        if after_pick:
+            picked |= {*writes(operation)}
+            if isinstance(operation, Linear):
+                picked.add(input_of(operation))     # its scaled input is written for it alone
     return picked
 
 
@@ -167,7 +184,7 @@ def operands_of(name: str) -> str:
 
 
 def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
-    """Return the buffers that products read, and the largest width of each."""
+    """Return the buffers that products read, and the largest width of each: K of the product, its padding included."""
     widths: dict[str, int] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Linear):
@@ -177,7 +194,10 @@ def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
 
 
 def bfloat16_heads(program: Program) -> set[str]:
-    """Return the heads that products write and only attention without options reads; they can be bfloat16."""
+    """Return the heads that products write and only attention without options reads; they can be bfloat16.
+
+    The attention kernel that reads bfloat16 rows has no options, and needs heads of a multiple of 32 columns.
+    """
     rounded: set[str] = set()
     others: set[str] = set()
     for operation, shapes in program.steps():
@@ -190,23 +210,27 @@ def bfloat16_heads(program: Program) -> set[str]:
             (rounded if plain else others).update((operation.q, operation.k, operation.v))
             others |= {operation.out}
         elif isinstance(operation, Linear):
-            others |= set(reads(operation)) | (set() if operation.residual is None else set(writes(operation)))
+            others |= {*reads(operation)}
+            if operation.residual is not None:
+                others |= {*writes(operation)}
         else:
             others |= {*reads(operation), *writes(operation)}
-    # q, k and v of an Attend have one form.
-    for operation in program.operations:
+    for operation in program.operations:        # q, k and v of an Attend have one form: all bfloat16, or none
         if isinstance(operation, Attend) and {operation.q, operation.k, operation.v} & others:
             others |= {operation.q, operation.k, operation.v}
     return rounded - others
 
 
 def operands_only(program: Program) -> set[str]:
-    """Return the buffers that products alone write, without a residual, and read as input in the same segment."""
+    """Return the buffers that products alone write, without a residual, and read as input before the next Attend.
+
+    A product of several results writes floats, and a residual is added in floats.
+    """
     products: set[str] = set()
     others = kept_buffers(program)
     for operation in program.operations:
         if isinstance(operation, Linear) and operation.residual is None and len(writes(operation)) == 1:
-            products |= set(writes(operation))
+            products |= {*writes(operation)}
         else:
             inputs = {operation.x} if isinstance(operation, Linear) else set()
             others |= {*reads(operation), *writes(operation)} - inputs
@@ -223,7 +247,7 @@ def kept_buffers(program: Program) -> set[str]:
     """Return the buffers that an Attend reads or writes, or that are written before an Attend and read after it."""
     kept: set[str] = set()
     written: dict[str, int] = {}
-    segment, inputs = 0, dict(program.inputs)
+    segment, inputs = 0, dict(program.inputs)       # a segment is the operations between two Attends
     for operation in program.operations:
         read = [name for name in reads(operation) if name not in inputs]
         if isinstance(operation, Attend):

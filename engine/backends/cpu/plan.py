@@ -49,16 +49,16 @@ class CpuPlan:
 
         stop: is looked at between any two instructions, but at most every 50 ms.
         """
-        return self._compute(batch, None, stop)[0]
+        return self._compute(batch, stop)[0]
 
     def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the token vectors, then the arrays of `observed`; raises as `forward` does.
 
         The plan keeps the instructions and the workspace for the last value of `observed`; they share the weights.
         """
-        return self._compute(batch, observed, stop)
+        return self._compute(batch, stop, observed)
 
-    def _compute(self, batch: Batch, observed: Observed | None, stop: Stop) -> list[np.ndarray]:
+    def _compute(self, batch: Batch, stop: Stop, observed: Observed | None = None) -> list[np.ndarray]:
         """Return the arrays that the program writes, with those of `observed` unless it is None."""
         assert observed is None or batch.keys is None
         arrays = [np.empty((batch.tokens, self._width), np.float32)]
@@ -80,8 +80,8 @@ class CpuPlan:
             executor = self._executor if observed is None else self._observing_executor(observed)
             self._packer.fill_angles(batch.position_ids)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
-                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets,
-                             stop, keys=keys)
+                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays,
+                             weight_offsets=offsets, stop=stop, keys=keys)
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:

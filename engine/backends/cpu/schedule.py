@@ -42,8 +42,8 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     """
     lengths = np.diff(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
-    sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()
-    bundles = _deal(sizes, threads, bundle)
+    sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()        # in descending order, without empty sequences
+    bundles = _deal(sizes, threads, bundle)     # the largest one first
     split = _worth_splitting(bundles, threads) and threads * bundles[0].tokens <= max_tokens
     groups = bundles if split else _fill(sizes, bundle if threads == 1 else max_tokens)
     members = order[np.concatenate([group.members for group in groups])]
@@ -57,25 +57,28 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
 
 @dataclass
 class _Group:
+    """Whole sequences that go through the layers together; groups are ordered by their tokens, for the heap."""
+
     tokens: int
     members: list[int]
+    """Indexes in the list of sizes."""
 
     def __lt__(self, other: _Group) -> bool:
         return self.tokens < other.tokens
 
 
 def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
-    """Distribute sizes, in descending order, over bundles of similar size.
+    """Distribute sizes, in descending order, over bundles of similar size: about `bundle` tokens, or less.
 
     Each size goes to the smallest bundle so far. The number of bundles is a multiple of `threads`.
     """
     count = threads * -(-sum(sizes) // (threads * bundle))
-    bundles = [_Group(0, []) for _ in range(count)]
+    bundles = [_Group(0, []) for _ in range(count)]     # a heap: the smallest is bundles[0]
     for i, size in enumerate(sizes):
-        lightest = bundles[0]
-        lightest.tokens += size
-        lightest.members.append(i)
-        heapq.heapreplace(bundles, lightest)
+        smallest = bundles[0]
+        smallest.tokens += size
+        smallest.members.append(i)
+        heapq.heapreplace(bundles, smallest)
     return sorted((bundle for bundle in bundles if bundle.members), reverse=True)
 
 
@@ -92,7 +95,7 @@ def _fill(sizes: list[int], budget: int) -> list[_Group]:
 
 def _worth_splitting(bundles: list[_Group], threads: int) -> bool:
     """Return True if a queue of these bundles keeps all threads busy to the end, with enough tokens for each."""
-    loads = [0] * threads
+    loads = [0] * threads       # tokens of each thread, a heap: the next bundle goes to the thread with the fewest
     for bundle in bundles:
         heapq.heapreplace(loads, loads[0] + bundle.tokens)
     return min(loads) >= MIN_BUNDLE and max(loads) * threads <= IMBALANCE * sum(loads)

@@ -83,15 +83,20 @@ class Shape:
         Their shapes are [tokens] three times, [tiles + 2] and [tiles, 2]. The array is int32 with at least `size`
         elements, on the host or on the device.
         """
-        parts = (self.tokens, self.tokens, self.tokens, self.tiles + 2, 2 * self.tiles)
-        ends = list(accumulate(parts))
-        ids, positions, types, cu_seqlens, tiles = (array[end - n : end] for n, end in zip(parts, ends, strict=True))
+        sizes = self._sizes
+        ends = list(accumulate(sizes))
+        ids, positions, types, cu_seqlens, tiles = (array[end - n : end] for n, end in zip(sizes, ends, strict=True))
         return ids, positions, types, cu_seqlens, tiles.reshape(self.tiles, 2)
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        # cu_seqlens is a 0, the end of each sequence, of which there are at most `tiles`, and that of an empty one.
+        return self.tokens, self.tokens, self.tokens, self.tiles + 2, 2 * self.tiles
 
     @property
     def size(self) -> int:
         """Return the number of elements of the array with all integers."""
-        return 3 * self.tokens + 3 * self.tiles + 2
+        return sum(self._sizes)
 
 
 def largest_shape(max_tokens: int) -> Shape:
@@ -119,7 +124,7 @@ def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Sh
     own_seqlens[:] = N
     own_seqlens[: len(cu_seqlens)] = cu_seqlens
     order = np.argsort(-lengths, kind="stable")
-    tiles[:] = shape.tiles, 0
+    tiles[:] = shape.tiles, 0       # added entries name the last sequence of cu_seqlens, which has no tokens
     tiles[:n, 0] = np.repeat(order, counts[order])
     before = np.cumsum(counts[order]) - counts[order]
     tiles[:n, 1] = (np.arange(n) - np.repeat(before, counts[order])) * tile_rows

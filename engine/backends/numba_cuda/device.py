@@ -68,7 +68,8 @@ def upload(device: Device, array: np.ndarray) -> Any:
     array = np.ascontiguousarray(array)
     copy = device.allocate(array.shape, array.dtype)
     device.copy(copy, array)
-    device.mark()()
+    wait_for_copy = device.mark()
+    wait_for_copy()
     return copy
 
 
@@ -121,7 +122,8 @@ class Gpu:
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
-        self.mark()()
+        wait = self.mark()
+        wait()
         builder = self._stream.create_graph_builder().begin_building()
         try:
             work()

@@ -40,8 +40,7 @@ _embedding_kernel, _norm_kernel, _pooling_kernel = (
 
 
 class CudaPlan:
-    """See `engine.backends.interfaces.PoolingPlan`. Any thread may call the plan; the plans of one device take
-    turns."""
+    """See `interfaces.PoolingPlan`. Any thread may call the plan; the plans of one device take turns."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, Program, str], Products] = choose_products):
@@ -115,7 +114,8 @@ class CudaPlan:
                                         starts[: len(members) + 1], sequence_skips, pooled[m])
                 host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
-                self._device.mark()()
+                wait_for_copy = self._device.mark()
+                wait_for_copy()
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 

@@ -78,7 +78,10 @@ class BFloat16Products:
 
 
 class HopperProducts(BFloat16Products):
-    """Computes the same with wgmma and TMA, on compute capability 9.0; other head widths still use mma.sync."""
+    """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
+
+    Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, as in the base class.
+    """
 
     def __init__(self, device: Device, tile: linear_hopper.Tile | None = None):
         super().__init__(device)
@@ -90,11 +93,11 @@ class HopperProducts(BFloat16Products):
     def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
         (N, M), processors = out.shape, self._device.multiprocessors
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
-        x_map = self._device.tensor_map(x, tile.rows)
+        x_map = self._device.tensor_map(x, tile.rows)       # TMA copies so many rows at a time
         w_map = self._device.tensor_map(weights.weight, tile.columns)
         addend = self._dummy if residual is None else residual
         kernel = _hopper_linear(activation or "identity", residual is not None, tile)
-        grid = (min(processors, _tiles(N, M, tile)),)
+        grid = (min(processors, _tiles(N, M, tile)),)       # a block computes several tiles, one after the other
         self._device.launch(kernel, grid, x_map, w_map, weights.bias, addend, out, np.int32(x.shape[1]))
 
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,

@@ -42,8 +42,7 @@ device_function = cuda.jit(device=True, inline="always")
 def ptx(kernel: Kernel, arch: Arch) -> str:
     """Return the kernel's PTX for an architecture such as (8, 0) or (9, 0, "a"), without a device.
 
-    It is compiled without fast-math, because masked scores are infinite. Approximate operations are explicit in the
-    PTX.
+    It is compiled without fast-math, because masked scores are infinite. The PTX says which operations are approximate.
     """
     return _compile(kernel, arch, "ptx")
 

@@ -50,7 +50,7 @@ def upload_weights(
 
     buffers = buffers_of(program)
     dummy = np.zeros(1, np.float32)
-    uploaded = Weights({}, {None: affine(dummy, dummy)}, {None: upload(device, dummy[None])})
+    uploaded = Weights(linears={}, norms={None: affine(dummy, dummy)}, tables={None: upload(device, dummy[None])})
     for operation in program.operations:
         match operation:
             case Embed():

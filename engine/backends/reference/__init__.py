@@ -22,8 +22,7 @@ from .plan import ReferencePlan
 
 
 class ReferenceBackend:
-    """Runs models with NumPy; see `engine.backends.interfaces.Backend`. In float64 it shows the errors of the other
-    backends.
+    """Runs models with NumPy; see `interfaces.Backend`. In float64 it shows the errors of the other backends.
 
     NumPy decides how many threads it uses. `max_tokens` has no effect, because sequences are computed one at a time.
     """

@@ -68,7 +68,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
-        self._offset, self._dtype, self._ops, self._kept = config.position_offset, dtype, ops, cache
+        self._offset, self._dtype, self._ops, self._cache_precision = config.position_offset, dtype, ops, cache
         self._config, self._width = config, config.memory_size
         self.weights = {name: np.asarray(widen(weights, name, parameter), dtype)
                         for name, parameter in parameters_of(config).items()}
@@ -85,8 +85,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
-        describes."""
+        """Compute the keys and values of each request's source; see `interfaces.Decoder`."""
         check_vectors(vectors, self._width)
         self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
@@ -97,7 +96,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
             arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers, stop)
-            self._sources[request] = {name: cached(arrays[j], self._kept)
+            self._sources[request] = {name: cached(arrays[j], self._cache_precision)
                                       for j, (name, _) in enumerate(self._program.inputs)}
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
@@ -133,13 +132,14 @@ class ReferenceDecoder(Requests[list[Heads]]):
                                     stop: Stop = NEVER) -> np.ndarray:
         """Return the result of `attention_weights` in the decoder's own dtype."""
         check_attention_heads(heads, self._config if self._cross is not None else None)
-        return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads, stop))
+        row = Row(request, parent=None, tokens=tokens)
+        return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
-        state = _Pass([], [], tuple(heads))
-        self._tokens(self._vectors, row, 0, state, stop)
+        state = _Pass(before=[], added=[], heads=tuple(heads))
+        self._tokens(self._vectors, row, past=0, state=state, stop=stop)
         return np.stack([state.weights[head] for head in heads])
 
     def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
@@ -160,12 +160,12 @@ class ReferenceDecoder(Requests[list[Heads]]):
         q, k, v = heads
         if operation.keys == "cache":
             layer = len(state.added)
-            state.added.append((cached(k, self._kept), cached(v, self._kept)))
+            state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
                     for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)
         if operation.keys == "cross":
-            state.weights |= {head: attention_weights(call, 0, head[1]) for head in state.heads
+            state.weights |= {head: attention_weights(call, b=0, h=head[1]) for head in state.heads
                               if head[0] == operation.layer}
         return self._ops.attention(call)
 

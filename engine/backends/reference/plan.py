@@ -22,8 +22,7 @@ from .formulas import entropy
 
 
 class ReferencePlan:
-    """A plan as `engine.backends.interfaces.Plan` describes it. All arithmetic is done in the given dtype, float32 or
-    float64."""
+    """A plan whose arithmetic is all in the given dtype, float32 or float64; see `interfaces.Plan`."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
         self.program = program_of(config)
@@ -47,8 +46,7 @@ class ReferencePlan:
         return self._run(self.program, batch, [], stop)
 
     def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
-        """Return the token vectors [N, D], then the arrays of `observed`, as `engine.backends.interfaces.ObservingPlan`
-        describes."""
+        """Return the token vectors [N, D], then the arrays of `observed`; see `interfaces.ObservingPlan`."""
         return [array.astype(np.float32) for array in self.observe_unrounded(batch, observed, stop)]
 
     def observe_unrounded(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
@@ -85,7 +83,7 @@ class ReferencePlan:
                 q, k, v = heads_of(operation, buffers)
                 call = execution.attention_call(q, k, v, operation)
                 for each in operation.observed:
-                    weights = attention_weights(call, 0, each.head)
+                    weights = attention_weights(call, b=0, h=each.head)
                     if each.weights is not None:
                         arrays[each.weights][places] = weights.ravel()
                     if each.entropy is not None:

@@ -60,7 +60,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
-    m_tiles, pitch, keys = rows // 64, 2 * d, 64
+    m_tiles, pitch, keys = rows // 64, 2 * d, 64        # tiles of 16 queries of a warp; bytes of a row; keys of a step
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)
@@ -86,10 +86,10 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         q_copy = types.uint32(shared + row * pitch + (piece ^ swizzle(row, pitch)) * 16)
         k_copy = types.uint32(q_copy + rows * pitch)
         v_copy = types.uint32(k_copy + 2 * keys * pitch)
-        stride = qkv.shape[1] * 2
+        stride = qkv.shape[1] * 2       # bytes of a token
         q_source = address(qkv) + (types.int64(begin) + row) * stride + types.int64(piece * 16)
         k_source = q_source + key * stride + (heads + head // (heads // key_heads)) * pitch
-        room, jump = types.int32(length - key - row), step * stride
+        room, jump = types.int32(length - key - row), step * stride     # room: rows from this thread's to the end
         fetch(q_copy, q_source + top * stride + head * pitch, jump, rows, types.int32(length - top - row))
         fetch(k_copy, k_source, jump, keys, room)
         copy_commit()
@@ -107,7 +107,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         q_row, k_row, v_row, low_chunk, key_chunk = places(shared, thread, lane)
         query = types.int32(top + thread // 32 * (rows // 4) + lane // 4)
         factor = scale * types.float32(LOG2_E)
-        current = types.uint32(0)
+        current = types.uint32(0)       # offset of the buffer of this step's keys, and of its values: 0 or keys * pitch
         while key < length:
             following, other = types.int32(key + keys), types.uint32(keys * pitch - current)
             room = types.int32(room - keys)
@@ -159,7 +159,8 @@ def _fetch(d: int) -> tuple[int, int, Any]:
 def _places(rows: int, keys: int, pitch: int) -> Any:
     """Make a device function (shared, thread, lane) -> addresses that `warp_product` needs.
 
-    They are the lane's rows of queries, keys and values, and its chunks.
+    They are the lane's rows of queries, keys and values, and its chunks. Shared memory holds `rows` rows of queries,
+    two buffers of `keys` rows of keys, and two of values.
     """
 
     @device_function

@@ -62,6 +62,13 @@ KEY, VALUE, QUERY = 0, 1, 2
 CHUNK = 8
 """Number of tiles whose heads are computed together: neighbours in memory, and queries that share keys."""
 
+# Variables of the device functions. An item is a tile of one head. `number` counts the uses of a ring's slots, or the
+# items of the grid; `turn` the steps (KEYS keys each) and `made` the items that this block had before the present item.
+# `bars` is the address of the mbarriers, 8 bytes each: the "full" ones of all slots of the three rings, then the
+# "empty" ones. `begin` is the first token of a sequence, `top` the item's first query in it. The products of the next
+# scores run while the softmax of the present ones does, one step apart. One thread of a warpgroup, the elected one,
+# releases slots for all.
+
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
     """Make the kernel for heads of width d, with `rows` (64 or 128) queries per item.
@@ -82,7 +89,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     make_barriers = ring_barriers(slots, consumers, others=0)
     item, produce, consume, store = _item(), _producer(d), _consumer(d), _store(d)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
-    sums_shape = (1, d // 8, 4)
+    sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
     def body(qkv_map: Any, out: Any, cu_seqlens: Any, tiles: Any, key_heads: Any, scale: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
@@ -179,7 +186,8 @@ def _producer(d: int) -> Any:
     @device_function
     def request(qkv_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
         to, full = place(ring, number), types.uint32(bars + 8 * (ring * stages + number % stages))
-        barrier_wait(types.uint32(full + 24 * stages), (number // stages + 1) % 2)
+        empty = types.uint32(full + 8 * 3 * stages)
+        barrier_wait(empty, (number // stages + 1) % 2)
         barrier_expect(full, panels * PANEL)
         for panel in range(panels):
             copy_box(types.uint32(to + panel * PANEL), address(qkv_map), column + 64 * panel, row, full)
@@ -319,6 +327,7 @@ def _clear_rest(d: int) -> Any:
 
 
 def _write(target: np.ndarray, left: np.ndarray, *values: np.ndarray, offset: int, row: int) -> None:
+    """Do in Python what `_write_quad` does for the lanes of a warp: each argument has 32 values."""
     block = emulate.current().block
     quads = np.stack(values, axis=1).view(np.uint8)
     for lane in np.flatnonzero(left > row):
@@ -358,7 +367,7 @@ def _store(d: int) -> Any:
             for distance in (1, 2):
                 (total,) = writer(ADD, total, *writer(SHUFFLE_XOR, total, writer.constant(i32, distance)))
             (share,) = writer(RECIPROCAL, total)
-            for j in range(0, d // 8, 4):
+            for j in range(0, d // 8, 4):       # 32 columns, of which the lane has a pair of each 8
                 values = []
                 for i in range(4 * j + 2 * h, 4 * j + 16, 4):
                     pair = [writer(MULTIPLY, sums[i + e], share)[0] for e in range(2)]

@@ -68,8 +68,7 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
     "relu": relu,
     "silu": silu,
 }
-"""The device function of each name in `engine.model.config.ACTIVATIONS`, and of silu; None leaves a number
-unchanged."""
+"""The device function of each of `engine.model.config.ACTIVATIONS`; None leaves a number unchanged."""
 
 
 def linear_kernel(activation: str | None = None, residual: bool = False) -> Kernel:

@@ -51,8 +51,11 @@ class Tile:
         return (self.rows + self.columns) * LINE
 
 
-LARGE = Tile(128, 128, 4, registers=200)
-SMALL = Tile(32, 32, 6, registers=64, blocks_per_sm=4, unrolled=3)
+LARGE = Tile(rows=128, columns=128, stages=4, registers=200)
+SMALL = Tile(rows=32, columns=32, stages=6, registers=64, blocks_per_sm=4, unrolled=3)
+
+# Variables of the kernel: `top` is the first token of the tile, `first` its first channel; `upper` and `left` are those
+# of the warp's quarter in the tile.
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
@@ -65,13 +68,13 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
-    ahead = (tile.stages - 1) * DEPTH
-    size = 4 if residual else 2
-    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4  # fragments of a warp
+    ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are
+    size = 4 if residual else 2     # bytes of an element of `out`
+    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4       # a warp's tiles of 16 x 8, 4 sums a lane
     fetch = _fetch(tile)
     multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
-    finish = epilogue(row_tiles, 16, column_tiles, activation, residual)
-    wait = copy_wait[tile.stages - 2]
+    finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual)
+    wait = copy_wait[tile.stages - 2]       # until the slot that is multiplied next is full
 
     def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
@@ -91,7 +94,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
             for j in range(column_tiles):
                 for e in range(4):
                     sums[i, j, e] = types.float32(0)
-        reading, writing = types.uint32(0), types.uint32(0)
+        reading, writing = types.uint32(0), types.uint32(0)     # offsets of the slots that are read and written next
         for k in range(-ahead, K, DEPTH):
             if k >= 0:
                 wait()
@@ -131,6 +134,7 @@ def _fetch(tile: Tile) -> Any:
         to = types.uint32(slot + line * LINE + (chunk ^ swizzle(line, LINE)) * 16)
         depth = k + types.int64(chunk * 8)
         row = top + types.int64(line)
+        # Channel PERMUTED[line % 16] of ptx/epilogue.py, written as arithmetic
         column = first + types.int64(line // 16 * 16 + line % 8 // 2 * 4 + line // 8 % 2 * 2 + line % 2)
         inside, pitch = depth < x.shape[1], x.shape[1] * 2
         x_from, w_from = address(x) + row * pitch + depth * 2, address(w) + column * pitch + depth * 2

@@ -79,15 +79,20 @@ class Tile:
         return self.consumers if self.alternate else 1
 
 
-LARGE = Tile(128, 256, 4)
-ALTERNATE = Tile(128, 128, 6, unrolled=3, alternate=True)
-SMALL = Tile(64, 64, 8, consumers=1)
+LARGE = Tile(rows=128, columns=256, stages=4)
+ALTERNATE = Tile(rows=128, columns=128, stages=6, unrolled=3, alternate=True)
+SMALL = Tile(rows=64, columns=64, stages=8, consumers=1)
 
 
 def lay_out(w: np.ndarray) -> np.ndarray:
     """Return weights in the kernel's layout: [M rounded up to 16, K], rows permuted within 16, zeros below."""
     padded = np.concatenate([w, np.zeros((-len(w) % 16, w.shape[1]), w.dtype)])
     return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
+
+# Variables of the kernel: `turn` counts the slots that were used before the present tile, `made` the tiles that this
+# consumer has made. Shared memory ends with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then the one
+# of each team's turn. `row` and `column` are the lane's first ones: a warp has 16 rows of each 64, a lane one of these
+# and the one 8 below.
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
@@ -102,11 +107,11 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
     row_tiles, consumers = tile.row_tiles, tile.consumers
-    shape = row_tiles, columns // 8, 4
-    size = 4 if residual else 2
+    shape = row_tiles, columns // 8, 4      # the sums of a lane
+    size = 4 if residual else 2     # bytes of an element of `out`
     make_barriers = ring_barriers(stages, consumers // teams, others=teams)
     produce, consume = _producer(tile), _consumer(tile)
-    finish = epilogue(row_tiles, 64, columns // 8, activation, residual)
+    finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
 
     def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
@@ -138,7 +143,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
             sums = cuda.local.array(shape, types.float32)
             turn, made = types.uint32(team * steps), types.uint32(0)
             for number in range(cuda.blockIdx.x + team * cuda.gridDim.x, tiles, teams * cuda.gridDim.x):
-                if teams > 1:
+                if teams > 1:       # until the other consumer has waited for its last slot; team 0 begins at once
                     barrier_wait(order + 8 * team, (made + 1 - team) % 2)
                 consume(sums, own_row, steps, turn, full, empty, order + 8 * (1 - team), thread % 128 == 0)
                 turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
@@ -163,7 +168,7 @@ def _producer(tile: Tile) -> Any:
 
     turn: number of the first slot, counted over all tiles
     """
-    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE
+    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE       # half: where w's box begins in a slot
 
     @device_function
     def produce(x_map: Any, w_map: Any, row: Any, column: Any, steps: Any, turn: Any, full: Any, empty: Any) -> None:
@@ -200,7 +205,7 @@ def _consumer(tile: Tile) -> Any:
             barrier_wait(full + 8 * at, number // stages % 2)
             begin = types.uint32(shared_base() + at * slot)
             x, w = types.int64((begin + own_row * LINE) // 16) | BY_ROWS, types.int64((begin + half) // 16) | BY_ROWS
-            multiply(sums, x, w, step)
+            multiply(sums, x, w, step)      # step 0 begins new sums
             wait_for_older(sums)
             if elected and step > 0:
                 barrier_arrive(empty + 8 * before)

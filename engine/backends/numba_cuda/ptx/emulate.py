@@ -36,8 +36,8 @@ class EmulationError(AssertionError):
 def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
     """Run a kernel on scalars and NumPy arrays, which it may change.
 
-    grid: number of blocks along x, or (x, y, z) late: True if asynchronous copies finish when they are waited for,
-    False if they finish at once
+    grid: number of blocks along x, or (x, y, z). late: True if asynchronous copies finish when they are waited for,
+    False if they finish at once.
     """
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     body = as_python(kernel.body)
@@ -106,7 +106,7 @@ class Block:
         self.kernel, self.body, self.arguments, self.late = kernel, body, arguments, late
         self.grid, self.index = grid, index
         self.shared = np.full(kernel.shared, 0xFF, np.uint8)
-        """Dynamic shared memory, initialised with NaN."""
+        """Dynamic shared memory, initialised with NaN, so that a read before a write shows in the result."""
         self.arrays: dict[Any, np.ndarray] = {}
         """Static shared memory, by the source line that allocates it."""
         self.spans = [_bytes(array) for array in arguments if isinstance(array, np.ndarray)]
@@ -114,9 +114,11 @@ class Block:
         self.unfinished = set(self.threads)
         self.ready = deque(self.threads)
         self.polling: list[tuple[Thread, Callable[[], bool]]] = []
+        """The threads in `wait_until`, each with its condition."""
         self.meetings: dict[Any, list[tuple[Thread, Any]]] = {}
+        """The threads that have come to each meeting so far, each with its argument."""
         self.failure: BaseException | None = None
-        self.over = threading.Semaphore(0)
+        self.over = threading.Semaphore(0)      # released when no thread is left to run
 
     def run(self) -> None:
         """Run all threads to their ends; raises the error of the first thread that fails."""
@@ -132,9 +134,9 @@ class Block:
     def hand_on(self) -> None:
         """Let the next thread run."""
         if not self.ready:
-            for waiting in [w for w in self.polling if w[1]()]:
-                self.polling.remove(waiting)
-                self.ready.append(waiting[0])
+            for thread, condition in [waiting for waiting in self.polling if waiting[1]()]:
+                self.polling.remove((thread, condition))
+                self.ready.append(thread)
         if not self.ready and self.unfinished:
             self.fail(EmulationError(f"{self.kernel.name}: {self._deadlock()}"))
         if self.ready:
@@ -262,7 +264,7 @@ class _Cuda:
     @staticmethod
     def syncthreads() -> None:
         block = current().block
-        block.meet("syncthreads", block.kernel.threads, None, lambda present: present)
+        block.meet("syncthreads", block.kernel.threads, argument=None, action=lambda present: present)
 
     class local:  # noqa: N801
         """Arrays of a thread."""

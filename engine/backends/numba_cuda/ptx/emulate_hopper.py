@@ -29,9 +29,12 @@ class Barrier:
     """An mbarrier: its phase ends after `pending` more arrivals and when all announced bytes have been copied."""
 
     arrivals: int
+    """How many threads arrive in each phase."""
     pending: int
     bytes: int = 0
+    """Announced bytes that have not been copied yet."""
     phase: int = 0
+    """The parity of the present phase: 0 or 1."""
     flying: list[Callable[[], None]] = field(default_factory=list)
     """Copies that are not finished."""
 
@@ -126,6 +129,7 @@ def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> N
 
 
 def _swizzle(address: np.ndarray) -> np.ndarray:
+    """Return where TMA puts bytes: row r of 128 bytes has its 16-byte columns in the order c ^ (r % 8)."""
     return address ^ ((address >> 7 & 7) << 4)
 
 
@@ -134,6 +138,8 @@ def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
 
     transposed: True if rows run along the lines of memory
     """
+    # The descriptor has three numbers of bytes, each as 14 bits in units of 16. Bits 62 and 63 are the kind of swizzle,
+    # 1 for 128 bytes, and bits 49 to 51 the offset of a pattern that does not begin at a multiple of 1024 bytes.
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     if descriptor >> 62 & 3 != 1 or descriptor >> 49 & 7:
         raise EmulationError("a matrix descriptor asks for other than the 128-byte swizzle at 1024-byte atoms: "
@@ -150,6 +156,7 @@ def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
 
 
 _LANE = np.arange(WARPGROUP)
+# The first row and the first column of a tile of 16 rows by 8 columns of which each thread holds numbers.
 _ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
 
 
@@ -157,7 +164,7 @@ def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
     """Return the matrix [64, 16] of a step, whose bfloat16 pairs lie in four registers per thread."""
     matrix = np.empty((64, 16), np.float32)
     quads = np.stack([array.ravel()[4 * step:4 * step + 4] for array in registers])
-    for i in range(4):
+    for i in range(4):      # register i: row +8 if i is odd, column +8 from i = 2 on; two columns in its halves
         for odd in range(2):
             halves = quads[:, i] >> np.uint32(16 * odd) & np.uint32(0xFFFF)
             matrix[_ROW + 8 * (i % 2), _PAIR + 8 * (i // 2) + odd] = bf16_of_bits(halves)
@@ -166,7 +173,7 @@ def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
 
 def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: bool) -> None:
     """Add a product [64, n] to the threads' registers from `first` on."""
-    register = np.arange(product.shape[1] // 2)
+    register = np.arange(product.shape[1] // 2)     # four for each 8 columns: two of a row, two of the row 8 below
     mine = product[_ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2]
     for array, values in zip(sums, mine, strict=True):
         registers = array.reshape(-1)[first:first + len(register)]
@@ -197,7 +204,7 @@ def multiply(arguments: list[Any], row_tiles: int, n: int, steps: int, advance: 
             right = operand(int(rights[0]) + step * advance[1], n, transposed)
             for tile in range(row_tiles):
                 left = (_left(lefts, step) if rows_in_registers
-                        else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, False))
+                        else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, transposed=False))
                 _accumulate(sums, tile * n // 2, left @ right.T, bool(keeps[0]) or step > 0)
 
     if current().block.late:

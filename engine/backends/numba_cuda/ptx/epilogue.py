@@ -29,9 +29,10 @@ def _hex(x: float) -> str:
 
 # Coefficients of log2(Phi(-a)), 0 <= a <= 5.5: the polynomial of degree 6 with the smallest maximum error of a Phi(-a).
 _LOG2_PHI = (-1.0000052, -1.1510798, -0.45904842, -0.053178005, 0.0080011738, -0.00076105498, 3.3456985e-5)
-_A = 5.5
+_A = 5.5        # beyond it, a Phi(-a) is less than the error
 
 
+# The first function of each pair below is for the emulator; `ACTIVATIONS` has the PTX that computes the same.
 def _gelu(x: np.ndarray) -> np.ndarray:
     a = np.minimum(np.abs(x), np.float32(_A))
     p = np.float32(_LOG2_PHI[-1])
@@ -41,9 +42,11 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _swish(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return x / (1 + 2^y)."""
     return x * (1 / (1 + np.exp2(y)))
 
 
+# The end of a PTX block: $0 = $1 / (1 + 2^y), for its register y; 0f3F800000 is 1.0.
 _SWISH = "ex2.approx.ftz.f32 y, y; add.rn.f32 y, y, 0f3F800000; rcp.approx.ftz.f32 y, y; mul.rn.f32 $0, $1, y; }"
 
 ACTIVATIONS = {
@@ -53,11 +56,12 @@ ACTIVATIONS = {
         + "".join(f"fma.rn.f32 p, p, a, {_hex(c)}; " for c in _LOG2_PHI[-2::-1])
         + "ex2.approx.ftz.f32 p, p; neg.f32 a, a; max.NaN.f32 $0, $1, 0f00000000; fma.rn.f32 $0, a, p, $0; }",
         (f32,), (f32,), _gelu),
-    "gelu_tanh": Statement(
+    "gelu_tanh": Statement(     # -2.3022082 is -2 sqrt(2/pi) log2(e)
         f"{{ .reg .f32 y; mul.rn.f32 y, $1, $1; mul.rn.f32 y, y, $1; fma.rn.f32 y, y, {_hex(0.044715)}, $1; "
         f"mul.rn.f32 y, y, {_hex(-2.3022082)}; " + _SWISH,
         (f32,), (f32,), lambda x: _swish(x, (x * x * x * np.float32(0.044715) + x) * np.float32(-2.3022082))),
     "relu": Statement("max.NaN.f32 $0, $1, 0f00000000;", (f32,), (f32,), lambda x: np.maximum(x, np.float32(0))),
+    # -1.442695 is -log2(e)
     "silu": Statement(f"{{ .reg .f32 y; mul.rn.f32 y, $1, {_hex(-1.442695)}; " + _SWISH,
                       (f32,), (f32,), lambda x: _swish(x, x * np.float32(-1.442695))),
 }
@@ -68,11 +72,13 @@ gelu is x Phi(x) = max(x, 0) - a Phi(-a), a = |x|. Its error is at most 6.3e-7, 
 x^3).
 """
 
+# Addresses: base + offset, and number * pitch + base
 _SHIFT = Statement("add.s64 $0, $1, $2;", (i64,), (i64, i64), np.add)
 _LINE = Statement("mad.lo.s64 $0, $1, $2, $3;", (i64,), (i64, i64, i64), lambda x, y, z: x * y + z)
 
 
 def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, column: int) -> tuple[np.ndarray, ...]:
+    """Do in Python what `_load_quad` does for the lanes of a warp, whose addresses, rows and columns are [32]."""
     block = emulate.current().block
     quads = np.zeros((emulate.WARP, 4), np.float32)
     for lane in np.flatnonzero((rows > row) & (columns > column)):
@@ -129,8 +135,10 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
     if residual and activation != "identity":
         raise ValueError(f"a residual needs activation 'identity'; got activation {activation!r}")
     act = ACTIVATIONS[activation]
-    size = 4 if residual else 2
+    size = 4 if residual else 2     # bytes of an element of `out`
 
+    # Quad j is the lane's four consecutive channels of the 16 that two column tiles hold. Of each tile of 8 channels a
+    # lane holds four sums: two channels of one row, then the same two channels of the row 8 below (half 0 and 1).
     def body(write: Writer, sums: list[Any], bias: Any, res: Any, out: Any, pitch: Any, rows: Any,
              columns: Any) -> None:
         def address(base: Any, row: int, j: int) -> Any:
@@ -147,7 +155,7 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
                        for _, row, j in spots] if residual else [None] * len(spots)
                 for (half, row, j), before in zip(spots, old, strict=True):
                     first = 4 * (tile * column_tiles + 2 * j) + 2 * half
-                    values = [sums[first], sums[first + 1], sums[first + 4], sums[first + 5]]
+                    values = [sums[first], sums[first + 1], sums[first + 4], sums[first + 5]]   # of both tiles
                     values = [write(ADD, x, y)[0] for x, y in zip(values, biases[j], strict=True)]
                     if act:
                         values = [write(act, x)[0] for x in values]

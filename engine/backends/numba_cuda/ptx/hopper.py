@@ -133,13 +133,16 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
     - keep: int32, 0 to start new sums. With `fresh` this argument is missing, and the sums are new; they may be
         uninitialised
     """
+    # count: registers of sums; quads: registers of the left operand; advance: what a step adds to each descriptor.
+    # Operands of the asm text, by number: new sums, old sums unless fresh, the left one from left_at on, right, keep.
     count, quads = row_tiles * n // 2, 4 * steps if left_in_registers else 0
     advance = (2, 128 if transposed else 2)
     left_at = count if fresh else 2 * count
     right_at = left_at + (quads or 1)
     lines = ["{ .reg .pred p; .reg .b64 a, b; wgmma.fence.sync.aligned;"]
     for step in range(steps):
-        lines.append(f"setp.ne.b32 p, {1 if step else 0 if fresh else f'${right_at + 1}'}, 0;")
+        keep = 1 if step else 0 if fresh else f"${right_at + 1}"        # later steps always add to the first one's sums
+        lines.append(f"setp.ne.b32 p, {keep}, 0;")
         lines.append(f"add.s64 b, ${right_at}, {step * advance[1]};")
         for tile in range(row_tiles):
             sums = ",".join(f"${i}" for i in range(tile * n // 2, (tile + 1) * n // 2))
@@ -163,7 +166,8 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
 
     def python(sums: Any, left: Any, right: Any, keep: Any = 0) -> None:
         emulate_hopper.warpgroup(text, (sums, left, right, keep), lambda arguments: emulate_hopper.multiply(
-            arguments, row_tiles, n, steps, advance, 512, transposed, left_in_registers))
+            arguments, row_tiles, n, steps, advance, left_tile=512, transposed=transposed,
+            rows_in_registers=left_in_registers))
 
     kinds = (types.Array, types.Array if left_in_registers else i64, i64, *[i32] * (not fresh))
     return make(types.void, kinds, generate, python)
@@ -184,5 +188,3 @@ def wgmma_wait(count: int, pending: int) -> Any:
         emulate_hopper.warpgroup(text, (), lambda _: emulate_hopper.settle_products(pending))
 
     return make(types.void, (types.Array,), generate, python)
-
-

@@ -71,7 +71,10 @@ def pack(m_tiles: int, keys: int, d: int) -> Any:
 
 def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
            factor: Any, minus: Any) -> Any:
-    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums."""
+    """Convert the scores of a line to weights, add them to its total, and return the factor of its sums.
+
+    The four lanes that share the line find its maximum together. minus: -factor, so that shift is -factor * maximum.
+    """
     mine = _line(*divmod(line, 2), keys)
     top = maxima[line]
     for i in mine:
@@ -94,6 +97,7 @@ def _pack(writer: Writer, line: int, keys: int, scores: list[Any], weights: list
     mine = _line(m, h, keys)
     for pair in range(keys // 8):
         (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
+        # A fragment has 16 keys, two pairs of each line, in the order of A's registers in mma.py.
         weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
 
 
