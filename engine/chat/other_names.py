@@ -1,6 +1,7 @@
 """What other libraries call the arguments of a chat.
 
-Values behind an advice, such as the False of `instead(LACKS, False)`, ask for what happens anyway, and are accepted.
+`same` names our argument, with pairs of their value and ours. `instead` says what to do; it accepts None and the
+values behind its text, such as False, because they ask for what happens anyway.
 """
 
 from __future__ import annotations

@@ -207,6 +207,7 @@ class _Process:
         return kind, text
 
     def _send(self, data: memoryview, until: float, stop: Stop) -> None:
+        """Write all bytes to the process. until: the `time.monotonic()` at which it has to be done."""
         while data:
             self._wait(self._to, select.POLLOUT, until, stop)
             try:
@@ -240,7 +241,7 @@ class _Process:
                 raise _closed() from None
             if part == b"":
                 raise self._death()
-            data += part or b""
+            data += part or b""     # None where the pipe does not block and has nothing
         return bytes(data)
 
     def _wait(self, pipe: Any, event: int, until: float, stop: Stop) -> None:

@@ -64,7 +64,7 @@ def vectors_of(name: str, given: Any) -> list[np.ndarray]:
     whole = given if hasattr(given, "shape") else None
     rows = [_floats(what, each) for each in ([whole] if whole is not None and len(whole.shape) == 2 else given)]
     if whole is not None and len(whole.shape) == 3:
-        rows = [row[row.any(axis=1)] for row in rows]
+        rows = [row[row.any(axis=1)] for row in rows]       # vectors of zeros are padding
     return rows
 
 
@@ -82,6 +82,7 @@ def are_of_tokens(given: Any) -> bool:
 
 
 def _floats(what: str, given: Any) -> np.ndarray:
+    """Return float32 [T,D]; raises `InputError` that begins with `what`, which says what was expected."""
     try:
         array = np.asarray(given, np.float32)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,8 @@
-"""What other libraries call the arguments of `encode`."""
+"""What other libraries call the arguments of `encode`.
+
+`same` names our argument, with pairs of their value and ours. `instead` says what to do; it accepts None and the
+values behind its text, such as False, because they ask for what happens anyway.
+"""
 
 from __future__ import annotations
 

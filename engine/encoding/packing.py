@@ -192,7 +192,7 @@ def _refuse_long(
 ) -> None:
     """Raise `InputError` for a sequence that has certainly too many tokens; `_positions` finds the other ones."""
     most = config.max_positions - config.position_offset
-    counted = is_ids and config.position_offset > 0
+    counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
     if form.shape is None and attention_mask is not None:
         return  # the mask of a list is a list; `_positions` looks at it
     mask = None if attention_mask is None else _as_array("attention_mask", attention_mask, _MASK)
@@ -200,19 +200,20 @@ def _refuse_long(
         return  # `_with_mask` refuses it
     if form.shape is not None and form.shape[1] <= most:
         return
+    # A position table that is read by column has no row for column `most`, so no real token may stand there or later.
+    # Otherwise the real tokens are counted, and there may be `most` of them anywhere.
+    by_column = config.position_table and not counted
     for b, row in enumerate(rows):
-        # A position table has no row for column `most`; otherwise only tokens that are real, or not padding, count.
-        by_column = config.position_table and not counted
-        left = 0 if by_column else most
+        allowed = 0 if by_column else most      # how many more tokens there may be
         for start in range(most if by_column else 0, len(row), _SLAB):
             columns = slice(start, start + _SLAB)
             real = np.ones(len(row[columns]), bool) if mask is None else mask[b, columns] != 0
             if counted:
                 real &= row[columns] != config.pad_token_id
             places = np.flatnonzero(real)
-            if len(places) > left:
-                raise _too_long(config, b, start + int(places[left]))
-            left -= len(places)
+            if len(places) > allowed:
+                raise _too_long(config, b, start + int(places[allowed]))
+            allowed -= len(places)
 
 
 def _too_long(config: ModelConfig, sequence: int, token: int) -> InputError:

@@ -318,7 +318,7 @@ def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tupl
     for unit, rows, computed, last in chunks:
         parts.append(computed)
         if last:
-            yield unit, rows, joined(parts, [TEXTS_AT_ONCE] * len(parts))
+            yield unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts))
             parts = []
 
 
@@ -331,7 +331,8 @@ def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allo
     description = {"engine": version, **settings.description}
     if _sets_to_record(folder, description, isa, allow_mixed_isa) is None:
         return
-    while (give_up := folder.claim(JOB)) is None:       # or two jobs that begin at once would both see none
+    # Two jobs that begin at once would both see no record, so only the one that has the claim looks and writes.
+    while (give_up := folder.claim(JOB)) is None:
         time.sleep(0.01)
     try:
         sets = _sets_to_record(folder, description, isa, allow_mixed_isa)

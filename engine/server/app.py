@@ -42,6 +42,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 NO_KEY = "this server needs a key that it knows, in the header authorization: Bearer KEY"
 _ID = re.compile(rb"[\w.:-]{1,64}")
+"""The ids of requests, in the header x-request-id, that are taken over; other ones are replaced."""
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
@@ -63,7 +64,7 @@ class Held:
 
 
 class Room:
-    """What one request holds of them until its block ends."""
+    """The bytes that one request holds in memory, for a `with` block, at the end of which they are given back."""
 
     __slots__ = ("_held", "_own")
 
@@ -77,7 +78,7 @@ class Room:
         self._held.bytes -= self._own
 
     def take(self, size: int) -> None:
-        """Hold a number of bytes more; raises `Refusal` if there is no room."""
+        """Hold `size` more bytes; raises `Refusal` if all requests would hold more than `MAX_HELD`."""
         held = self._held
         if held.bytes + size > MAX_HELD:
             raise Refusal("overloaded", f"requests and answers with {held.bytes:,} bytes are in memory, and at most "

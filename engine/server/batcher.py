@@ -40,8 +40,9 @@ class Pending:
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
     tokenize: float = 0.0
+    """Seconds, as those of `queue` and `compute`: what `Times` of its answer say."""
     waited: float = 0.0
-    """When it began to wait for a batch."""
+    """The time.monotonic() at which it began to wait for a batch."""
     queue: float = 0.0
     compute: float = 0.0
 

@@ -105,7 +105,7 @@ class Service:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, .
+        """The tasks that the model serves, of these.
 
             embed     a vector for each text: `Engine.encode`
             tokens    the vectors of all tokens that are pooled: `Engine.encode(..., output_value="token_embeddings")`
@@ -143,7 +143,8 @@ class Service:
         computation of this request alone raises.
         """
         future: Future[Answer] = Future()
-        request = Pending(task, inputs, dict(options or {}), key, math.inf if deadline is None else deadline, future, 0)
+        until = math.inf if deadline is None else deadline
+        request = Pending(task, inputs, dict(options or {}), key, until, future, bytes=0)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -197,15 +198,15 @@ class Service:
             with self._lock:
                 if request.settled:
                     return
-                size = work.bytes
-                self._admission.reserve(size, request.bytes)
-                request.bytes = size
+                self._admission.reserve(work.bytes, request.bytes)
+                request.bytes = work.bytes
                 if work.lengths:
-                    turns, key, flying = self._turns, request.key, self._batcher.in_flight
-                    self._admission.check_wait(flying + turns.before(key, work.lengths[0]))
-                    total = sum(work.lengths)
-                    self._admission.check_end(lambda: flying + turns.beside(key, total), flying + turns.tokens, total,
-                                              request.deadline - time.monotonic())
+                    turns, key, total = self._turns, request.key, sum(work.lengths)
+                    computing = self._batcher.in_flight     # the tokens of the batches that the model computes now
+                    self._admission.check_wait(computing + turns.before(key, work.lengths[0]))
+                    self._admission.check_end(beside=lambda: computing + turns.beside(key, total),
+                                              waiting=computing + turns.tokens, size=total,
+                                              left=request.deadline - time.monotonic())
                     self._turns.add(request)
                     self._batcher.added()
         except (InputError, Overloaded) as error:

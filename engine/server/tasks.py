@@ -177,6 +177,7 @@ def _options(task: str, given: Mapping[str, Any], **known: Any) -> dict[str, Any
 
 _PROMPT: dict[str, Any] = {"prompt": None, "prompt_name": None}
 _CUT: dict[str, Any] = {"truncation": True}
+"""The options of several tasks, with their defaults."""
 
 
 def _reader(engine: Engine, options: Mapping[str, Any]) -> tuple[Engine, str]:
@@ -209,10 +210,10 @@ def _cut_tokens(texts: Sequence[Any], tokenize: Callable[[Sequence[Any]], Tokens
         parts = [tokenize(texts[part.start : part.stop]) for part in slices(add_prompt(prompt, texts))]
     if len(parts) == 1:
         return parts[0], marks
-    ids = [one for part in parts for one in part.input_ids]
-    types = [one for part in parts for one in part.token_type_ids]
-    skips = [one for part in parts for one in part.skips or ()]
-    reads = [one for part in parts for one in part.reads or ()]
+    ids = [each for part in parts for each in part.input_ids]
+    types = [each for part in parts for each in part.token_type_ids]
+    skips = [each for part in parts for each in part.skips or ()]
+    reads = [each for part in parts for each in part.reads or ()]
     return Tokens(ids, types, skips or None, reads or None), marks
 
 

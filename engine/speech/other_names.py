@@ -1,4 +1,9 @@
-"""What other libraries call the arguments of a transcription."""
+"""What other libraries call the arguments of a transcription.
+
+`same` names our argument, with pairs of their value and ours. `instead` says what to do; it accepts None and the
+values behind its text, such as False, because they ask for what happens anyway. `nothing` is `instead`
+of an argument for which there is nothing else.
+"""
 
 from __future__ import annotations
 

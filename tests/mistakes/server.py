@@ -83,7 +83,7 @@ MISTAKES = (
         name="time-of-a-key-stands",
         what="New requests get the time of the first one, so that short ones without end keep a list waiting.",
         file="engine/server/turns.py",
-        right="        key.now += size / key.waiting\n",
+        right="        key.start += size / key.waiting\n",
         wrong="",
         tests="tests/server/test_turns.py",
         caught_by=("tests/server/test_turns.py::test_single_texts_without_end_leave_a_list_its_share",),

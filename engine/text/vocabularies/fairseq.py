@@ -74,8 +74,10 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         tokens = _TOKENS | _language(settings, {token.strip("_"): token for token in languages}, "en")
         added = [added_token(token) for token in dict.fromkeys([*special, *languages])]
         components = mapped_components(pieces, ids, unknown, added, tokens, *_BEFORE)
+        # The text of each special token that the template names.
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
         made = document(components, added, roles, FILES[0])
+    # Pieces that vocab.json lacks have got ids behind its own, which the model does not know: they become <unk>.
     missing_pieces = len(components.ids) > len(ids)
     return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing_pieces else 0,
                       unknown_id=ids[unknown] if missing_pieces else 0)
@@ -83,6 +85,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
 
 def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, languages: Sequence[str], usual: str,
                 template: tuple[str, str]) -> Components:
+    """Return components whose ids are fairseq's: special tokens, pieces, languages, <mask>. usual: a language."""
     pieces = _pieces(folder, name)
     tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]
     ids = {token: i for i, token in enumerate(tokens)}
