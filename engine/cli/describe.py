@@ -39,6 +39,7 @@ def _numbers(layers: list[int]) -> str:
 
 
 def _shared(layers: int, sets: int) -> str:
+    """Return what to say of layers that share their weights, as ALBERT's do; "" where each has its own."""
     return "" if sets == layers else f"; {layers} layers share {sets} set{'s' * (sets > 1)} of weights"
 
 

@@ -116,13 +116,9 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
     positions = _positions(config, form, ids, position_ids)
     if config.dense_tokens:
         _refuse_sparse(config.dense_tokens, form)
-    return Batch(
-        cu_seqlens=form.cu_seqlens,
-        input_ids=None if ids is None else form.pack(ids),
-        inputs_embeds=None if embeds is None else form.pack(embeds, np.float32),
-        position_ids=form.pack(positions),
-        token_type_ids=form.pack(types),
-    ), form
+    return Batch(cu_seqlens=form.cu_seqlens, input_ids=None if ids is None else form.pack(ids),
+                 inputs_embeds=None if embeds is None else form.pack(embeds, np.float32),
+                 position_ids=form.pack(positions), token_type_ids=form.pack(types)), form
 
 
 def _read_tokens(
@@ -152,7 +148,7 @@ def _read(
         rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
-        form = InputShape(starts, None)
+        form = InputShape(starts, shape=None)
         _refuse_many(name, form)
         if check:
             check(form, rows)
@@ -350,10 +346,11 @@ def _real_bounds(form: InputShape) -> tuple[np.ndarray, np.ndarray]:
     """
     if form.real is None:
         return form.starts[:-1], form.starts[1:]
-    before, tokens = _before(form.real)[form.starts], np.append(np.flatnonzero(form.real), 0)
-    some = before[1:] > before[:-1]
-    return (np.where(some, tokens[before[:-1]], form.starts[:-1]),
-            np.where(some, tokens[before[1:] - 1] + 1, form.starts[:-1]))
+    before = _before(form.real)[form.starts]        # [B+1]: the real tokens before each sequence, then all of them
+    places = np.append(np.flatnonzero(form.real), 0)        # of real tokens; the 0 stands behind them for an empty end
+    has_real = before[1:] > before[:-1]
+    return (np.where(has_real, places[before[:-1]], form.starts[:-1]),
+            np.where(has_real, places[before[1:] - 1] + 1, form.starts[:-1]))
 
 
 def _refuse_holes(form: InputShape) -> None:

@@ -91,10 +91,7 @@ def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return packed vectors as uint8 [n, D/8]; raises `InputError` for numbers that are no bytes of the precision.
-
-    "binary" has bytes from -128, which are those of "ubinary" minus 128.
-    """
+    """Return packed vectors as "ubinary" has them, uint8 [n, D/8]: those of "binary" plus 128; raises `InputError`."""
     low, arrays = (-128 if precision == "binary" else 0), []
     for array in _rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
@@ -114,7 +111,9 @@ def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
     if name == "dot":
-        return a @ b.T if ops is None or not a.size or not b.size else ops.linear(a, b, None, None, None)
+        if ops is None or not a.size or not b.size:
+            return a @ b.T
+        return ops.linear(a, b, bias=None, activation=None, residual=None)
     return np.array([_PAIRWISE[name](row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 

@@ -27,12 +27,10 @@ class SingleGroup(PathGroup):
         self.draws, self.slots = like.draws, Slots()
 
     def enter(self, work: Work) -> None:
-        """Let a request enter."""
         super().enter(work)
         self.slots.enter(work, cast(Generation, work).config)
 
     def leave(self, work: Work) -> None:
-        """Forget a request."""
         if work in self.works:
             self.slots.leave(work)
         super().leave(work)

@@ -53,8 +53,8 @@ class Path(Sequence):
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
-        return Path(self.work, self.ids.copy(), self.length, self.first_scored, self.best, self.read, self.hypothesis,
-                    self.sample, self.total)
+        return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, best=self.best,
+                    read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total)
 
 
 class Generation(Work):
@@ -107,7 +107,6 @@ class Generation(Work):
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses."""
         return max(self.beams, self.samples)
 
     @property
@@ -116,7 +115,6 @@ class Generation(Work):
         return self.beams, self.draws, self.width, self.candidates if self.beams > 1 else 0, self.needs_logits
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group of this search."""
         return self._make(self, vocab_size)
 
     def begin(self) -> list[Sequence]:
@@ -202,19 +200,17 @@ class PathGroup(Group):
         self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
 
     def enter(self, work: Work) -> None:
-        """Let a request enter."""
         self._count(work, 1)
         super().enter(work)
 
     def leave(self, work: Work) -> None:
-        """Forget a request."""
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
     def _count(self, work: Work, change: int) -> None:
-        generation = cast(Generation, work)
         """Add a change, 1 or -1, to the counts of the kinds of requests that this one belongs to."""
+        generation = cast(Generation, work)
         self._ruled += change * bool(generation.rules)
         self._forced += change * bool(generation.forced_ends)
 

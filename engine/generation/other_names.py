@@ -1,8 +1,6 @@
 """What other libraries call the arguments of a search, and of scores.
 
-`same` names our argument, with pairs of their value and ours. `instead` says what to do; it accepts None and the
-values behind its text, such as False, because they ask for what happens anyway. `nothing` is `instead`
-of an argument for which there is nothing else.
+`same` names our argument, with pairs (theirs, ours). `instead` and `nothing` have advice, then accepted values.
 """
 
 from __future__ import annotations

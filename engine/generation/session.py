@@ -309,7 +309,7 @@ class Session:
     def _parts(self, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what the step reads: one token of each live sequence, and these parts of others."""
         whole: dict[Any, list[tuple[Sequence, int]]] = {}
-        silent = _Part(None, [], [])
+        silent = _Part(group=None, sequences=[], rows=[])
         for sequence, n in chosen:
             gives_scores = sequence.read + n > sequence.first_scored
             if gives_scores or n == sequence.unread:

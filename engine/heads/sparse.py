@@ -152,7 +152,7 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], call: Call, mos
         for i, row in sparse_rows(runner, tokens, call):
             rows[part[i]] = _largest(*row, most)
             call.advance(1)
-    return sparse_vectors(runner, rows, None)
+    return sparse_vectors(runner, rows, most=None)
 
 
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:

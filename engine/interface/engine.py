@@ -147,8 +147,7 @@ class Engine(VectorMethods, SimilarityMethods):
         changes: fields of `TextConfig`, such as max_seq_length, similarity or prompts. The routes get the same changes.
 
         Raises `InputError` for a field that there is not or a value that is impossible, such as a max_seq_length above
-        the positions of the model, and `UnsupportedError` for a
-        model without a tokenizer.
+        the positions of the model, and `UnsupportedError` for a model without a tokenizer.
         """
         known = [one.name for one in fields(TextConfig)]
         if unknown := [name for name in changes if name not in known]:

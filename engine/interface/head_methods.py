@@ -202,7 +202,7 @@ class HeadMethods(EngineBase):
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
-        with calling(inputs, batch_size, show_progress_bar, None, timeout) as call:
+        with calling(inputs, batch_size, show_progress_bar, timeout=timeout) as call:
             results: list[Any] = list(answer(runner, inputs, answering, call))
         if limit is not None:
             results = [answer_or_abstain(answers, limit) for answers in results]

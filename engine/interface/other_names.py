@@ -1,7 +1,6 @@
 """What other libraries call the arguments of `load`, and the methods and attributes of its objects.
 
-`same` names our argument, with pairs of their value and ours. `instead` says what to do; it accepts None and the
-values behind its text, such as False, because they ask for what happens anyway.
+`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values behind it.
 """
 
 from __future__ import annotations

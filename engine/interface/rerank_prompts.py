@@ -14,12 +14,10 @@ from ..base.errors import InputError, shown
 
 PLACES = ("{instruction}", "{query}", "{document}")
 
-QWEN3 = (
-    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+QWEN3 = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+         "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+         "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 """The template that Qwen3-Reranker was trained with."""
 
 

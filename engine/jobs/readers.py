@@ -86,9 +86,10 @@ class Rows:
 
     def select(self, places: list[int]) -> Rows:
         """Return some of the rows, which have texts."""
-        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
-                    {name: [column[i] for i in places] if isinstance(column, list)
-                     else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}, self.types)
+        columns = {name: [column[i] for i in places] if isinstance(column, list)
+                   else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}
+        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
+                    types=self.types)
 
     def add_text(self, position: int, text: str | Unreadable) -> None:
         """Add the text of a row, or the reason why there is none."""
@@ -133,15 +134,14 @@ class Format(Protocol):
 
 
 class _Strings:
-    """A format whose fields are strings."""
+    """A `Format` whose fields are strings."""
 
     def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
-        """See `Format`."""
         return {name: require_files("pyarrow").string() for name in columns.kept}
 
 
 class Lines(_Strings):
-    """A format with one row on each line."""
+    """A `Format` with one row on each line."""
 
     def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], most: int, size: int):
         """Take a function that returns the text and the copied columns of a line.
@@ -151,7 +151,6 @@ class Lines(_Strings):
         self._parse, self._most, self._size = parse, most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`."""
         if self._parse is parse_text and columns.kept:
             raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
@@ -160,7 +159,6 @@ class Lines(_Strings):
         return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, line in lines(file, part):
             check_count(file, part, len(rows.texts), self._most)
@@ -209,7 +207,7 @@ def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
         position = part.first
         if position:        # a line that begins before the range belongs to the range before; skip the rest of it
             stream.seek(position - 1)
-            position += _skip_line(stream, part.last - position + 1) - 1
+            position += _skip_line(stream, part.last - position + 1) - 1    # only a line end where a line begins here
         while position < part.last and (line := stream.readline(MOST_LINE)):
             size = len(line)
             if size == MOST_LINE and not line.endswith(b"\n"):
@@ -282,7 +280,7 @@ def _objects(files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
 
 
 class Csv(_Strings):
-    """CSV with a header, whose quoted fields may hold line ends: a reader of CSV finds where rows begin."""
+    """The `Format` CSV with a header. Quoted fields may hold line ends, so a reader of CSV finds where rows begin."""
 
     def __init__(self, most: int, size: int):
         """most, size: the most rows and the bytes of a range."""
@@ -313,7 +311,6 @@ class Csv(_Strings):
         return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
         rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, row, fault in self._rows(file, part):
@@ -363,7 +360,7 @@ class Csv(_Strings):
 
 
 class Parquet:
-    """Parquet, by pyarrow: a range is a row group, or a part of a large one."""
+    """The `Format` Parquet, by pyarrow: a range is a row group, or a part of a large one."""
 
     def __init__(self, size: int):
         """size: the most rows of a range."""
@@ -404,12 +401,10 @@ class Parquet:
         return max(1, min(self._size, MOST_UNPACKED * group.num_rows // max(1, total)))
 
     def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
-        """See `Format`."""
         with self._parquet(file) as parquet:
             return {name: without_views(parquet.schema_arrow.field(name).type) for name in columns.kept}
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         table = self._read(file, part, columns)
         types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
         rows = Rows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
@@ -478,14 +473,13 @@ def _checked(value: Any) -> str | Unreadable:
 
 
 class BatchRequests(_Strings):
-    """Batches of requests to /v1/embeddings, one on each line; the texts of one request stand in adjacent rows."""
+    """The `Format` of batches of requests to /v1/embeddings, one on each line; its texts stand in adjacent rows."""
 
     def __init__(self, most: int, size: int):
         """most, size: the most lines and the bytes of a range; a line may have several texts, so rows are counted."""
         self._lines, self._most = Lines(parse_text, most, size), most
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`."""
         return self._lines.ranges(file, columns)
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:

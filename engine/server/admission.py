@@ -38,7 +38,6 @@ class Admission:
             self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
 
     def forget(self) -> None:
-        """Forget what was measured."""
         self._tokens = self._seconds = 0.0
 
     def check_wait(self, before: int) -> None:

@@ -158,10 +158,7 @@ class Turns:
         return list(taken.items())
 
     def _charge(self, name: str, key: _Key, job: Job, entry: _Entry, size: int, first: int) -> None:
-        """Add `size` taken tokens to the times of a request and of its key, and remove what was taken whole.
-
-        first: the tokens of the first sequence of the request, if it is among the taken ones; otherwise 0.
-        """
+        """Add `size` taken tokens to the times of a request and of its key. first: those of its first one, or 0."""
         self._start += size / len(self._keys)
         key.start += size / key.waiting
         key.time += size

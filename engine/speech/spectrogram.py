@@ -29,8 +29,8 @@ _FLOOR = 1e-10
 _RANGE = 8.0
 """The dynamic range in powers of ten below the loudest place; everything quieter is raised to its lower end."""
 _PART = 500
-"""Columns that are computed together, so that temporary arrays stay small. They begin at multiples of this number
-wherever they are read."""
+"""Columns that are computed together, so that temporary arrays stay small: column i is computed with the columns from
+i // _PART * _PART on, whichever columns are asked for, so that it always has the same bits."""
 _TOGETHER = 50
 """Windows whose portable transforms are computed together, so that their arrays stay in the cache."""
 _KEPT = 2**26

@@ -80,7 +80,8 @@ class Transcription:
 
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
-        recording = Recording(0, Spectrogram(recording_samples(item), self._channels, portable=self._portable), None)
+        features = Spectrogram(recording_samples(item), self._channels, portable=self._portable)
+        recording = Recording(number=0, features=features, language=None)
         languages: list[tuple[str, float]] = []
 
         def hear(stepper: AudioStepper) -> Task:
@@ -167,23 +168,23 @@ class Transcription:
                 no_speech = self._no_speech(logits)
                 if order.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
-            results = yield self._work(window, spoken, order, False, config, stepper)
+            results = yield self._work(window, spoken, order, config, stepper, timestamps=False)
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
                     # The text without timestamps of a silent recording may be probable, so that with them counts, too.
                     timed = self._timed(config).changed(num_return_sequences=1)
-                    [again] = yield self._work(window, spoken, order, True, timed, stepper)
+                    [again] = yield self._work(window, spoken, order, timed, stepper, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
             stepper.forget(window)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _work(self, window: int, language: str | None, order: Order, timestamps: bool, config: GenerationConfig,
-              stepper: AudioStepper) -> Work:
-        """Return the request for the text of a window, with timestamps or without."""
-        prompt = self._tokens.prompt(language, order.task, timestamps)
+    def _work(self, window: int, language: str | None, order: Order, config: GenerationConfig, stepper: AudioStepper,
+              *, timestamps: bool) -> Work:
+        """Return the request for the text of a window of 30 s, by the number that the stepper gave it."""
+        prompt = self._tokens.prompt(language, order.task, times=timestamps)
         return self._model.checked(Request([window], prompt, config), stepper)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
@@ -213,12 +214,12 @@ class Transcription:
                 window = stepper.add(recording.window)
                 [logits] = yield stepper.first_logits(window, self._tokens.start)
                 recording.language = recording.language or self._language_of(logits)[0]
-                [result] = yield self._work(window, recording.language, order, True, config, stepper)
+                [result] = yield self._work(window, recording.language, order, config, stepper, timestamps=True)
                 silent = is_silent(self._no_speech(logits), result, config.length_penalty)
                 before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
                 cuts = recording.take(result, silent, first_time, decode)
                 if order.by_word and cuts:
-                    tokens = self._tokens.prompt(recording.language, order.task, False)
+                    tokens = self._tokens.prompt(recording.language, order.task, times=False)
                     times = stepper.times(window, tokens, cuts, config, positions)
                     spaced = recording.language not in UNSPACED
                     recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)

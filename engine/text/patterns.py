@@ -13,7 +13,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from .growth import steps
 
 MAX_ADDED_BESIDE_PATTERN = 256
-"""The most characters of an added token that is normalized by a pattern which may go back; it is, as the file loads."""
+"""The most characters of an added token, where a pattern that may backtrack normalizes it while the file is loaded."""
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,7 +45,7 @@ _PLAIN = re.compile(r"\^?(?:[^()\[\]{}*+?\\^$]\??)*(?:[^()\[\]{}*+?\\^$](?:[*+]|
 """Characters, then one that is repeated: where the characters match, so does the whole, and the search goes on."""
 
 
-def may_go_back(pattern: str) -> bool:
+def may_backtrack(pattern: str) -> bool:
     """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
     if pattern in _PUBLISHED:
         return False
@@ -53,14 +53,14 @@ def may_go_back(pattern: str) -> bool:
 
 
 def check_patterns(document: dict[str, Any]) -> bool:
-    """Return whether a tokenizer.json has a pattern that may go back, and so has to run beside a call that waits.
+    """Return whether a tokenizer.json has a pattern that may backtrack, and so has to run beside a call that waits.
 
     Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: there
     nothing can wait for it.
     """
     keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
     patterns = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
-                      and may_go_back(pattern)] for key, inner in keys.items()}
+                      and may_backtrack(pattern)] for key, inner in keys.items()}
     if patterns["decoder"]:
         raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
                                f"{shown(patterns['decoder'][0])}, which may take minutes for one text; a plain text, "

@@ -35,7 +35,6 @@ class Frame:
 
     @property
     def special(self) -> int:
-        """The number of special tokens."""
         return sum(text is None for text, _, _ in self.places)
 
     def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool) -> PairEncoding:

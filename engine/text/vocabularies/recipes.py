@@ -260,11 +260,11 @@ def _plain_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict
 def _albert_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
-    return [*quotes, *accents, *_lowercase(settings, True), *precompiled(pieces), replace(" {2,}", " ")]
+    return [*quotes, *accents, *_lowercase(settings, default=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _deberta_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
-    return [*_lowercase(settings, False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
+    return [*_lowercase(settings, default=False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _lines(folder: ModelFolder, name: str) -> list[str]:

@@ -82,8 +82,8 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
         raise FormatError(f"the SentencePiece model has {types.count(UNKNOWN)} unknown pieces; expected one")
     if len(set(texts)) != len(texts):
         raise FormatError("two pieces of the SentencePiece model are equal")
-    return Pieces(texts, scores, types, charsmap, bool(flags[_DUMMY_PREFIX]), bool(flags[_EXTRA_WHITESPACES]),
-                  kind)
+    return Pieces(texts, scores, types, charsmap, adds_space=bool(flags[_DUMMY_PREFIX]),
+                  removes_spaces=bool(flags[_EXTRA_WHITESPACES]), kind=kind)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
