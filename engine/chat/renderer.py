@@ -265,7 +265,7 @@ class _Process:
             return _closed()
         if code == -signal.SIGPROF:
             return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
-        if self._number == 0:
+        if self._number == 0:       # it had no request yet, so that no template ended it
             return _EndedError()
         if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE, -signal.SIGSYS):
             return InputError("the chat template lets the process that renders it crash "

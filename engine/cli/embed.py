@@ -258,7 +258,6 @@ class _Progress:
         return time.monotonic() - self._start
 
     def show(self, unit: Unit, part: JobPart) -> None:
-        """Show that a part is written."""
         self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
         rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
         if self._json:

@@ -76,8 +76,8 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
     layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
     return Asked({layer: _counted(layer, L + 1) for layer in layers},
-                 read_attention_heads("output_attentions", attentions, L, H),
-                 read_attention_heads("output_entropies", entropies, L, H), L)
+                 weights=read_attention_heads("output_attentions", attentions, L, H),
+                 entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 
 
 def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[AttentionHead, AttentionHead]:

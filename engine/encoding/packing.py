@@ -145,7 +145,7 @@ def _read(
     to have 2^40 tokens.
     """
     if isinstance(value, (list, tuple)):
-        rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
+        rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
         form = InputShape(starts, shape=None)
@@ -155,7 +155,7 @@ def _read(
         empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
         with _refusing_overflow(name):
             return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
-    array = _array(name, value, 2, width)
+    array = _array(name, value, rank=2, width=width)
     B, T = array.shape[:2]
     form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
     _refuse_many(name, form)

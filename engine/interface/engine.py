@@ -161,7 +161,7 @@ class Engine(VectorMethods, SimilarityMethods):
         other._routes = {task: made[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
-            if reload.func is _reload_with_text:    # a chain of calls is one call
+            if reload.func is _reload_with_text:    # changes of an engine that has some: one reload with all of them
                 reload, before = reload.args
             other._reload = partial(_reload_with_text, reload, before | changes)
         return other
@@ -177,6 +177,7 @@ class Engine(VectorMethods, SimilarityMethods):
             raise InputError(f"max_seq_length={asked} is above the {most} positions of the model, which reads no more "
                              f"tokens; give at most {most}")
         other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
+        # Lazy attributes, such as the tokenizer, are left out, so that they are made from the new settings.
         vars(other).update({name: value for name, value in vars(self).items()
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
         return other

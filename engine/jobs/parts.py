@@ -96,7 +96,7 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
     """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
     requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
-    for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):
+    for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):  # the rows of a request share it
         members = list(group)
         request, reason = requests[members[0]], next((reasons[i] for i in members if i in reasons), None)
         width = vectors.shape[1] if vectors.ndim == 2 else 0

@@ -45,7 +45,6 @@ class Joined:
         self._transport.close()
 
     def write_eof(self) -> None:
-        """Say to the client that nothing more comes."""
         self._flush()
         self._transport.write_eof()
 

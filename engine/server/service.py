@@ -71,10 +71,11 @@ class Service:
         self._workers = Workers(threads)
         self._admission = Admission(max_wait, max_waiting_bytes, self.max_batch_tokens)
         self._turns = Turns(self.max_batch_tokens)
-        self._batcher = Batcher(self._turns, self._admission, self._computed, self._settle, self._expire)
+        self._batcher = Batcher(self._turns, self._admission, done=self._computed, failed=self._settle,
+                                expired=self._expire)
         self._lock = self._batcher.lock
-        self._empty = threading.Condition(self._lock)
-        self._open: set[Pending] = set()
+        self._empty = threading.Condition(self._lock)       # notified when no request is open any more
+        self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._warm()

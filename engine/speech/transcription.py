@@ -63,9 +63,9 @@ class Transcription:
         results: dict[int, Any] = {}
         following = 0
         with growing_progress(bar, "Audio", " s") as (advance, expect):
-            heard, hoped = _whole(advance), _whole(expect)
-            hoped(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
-            for in_windows, batch in self._batches(items, order, max_seconds, hoped):
+            heard, expected = _whole(advance), _whole(expect)
+            expected(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
+            for in_windows, batch in self._batches(items, order, max_seconds, expected):
                 if in_windows:
                     results |= self._windows(batch, order, heard)
                 else:
@@ -112,18 +112,19 @@ class Transcription:
                                    f"transcribe recordings of up to {SECONDS} s without timestamps")
 
     def _batches(self, items: list[Any], order: Order, max_seconds: float,
-                 hoped: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
+                 expected: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
-        A batch is as large as the budgets of rows and bytes allow, which changes no result. hoped: is called with the
-        seconds of each recording that is read from a file. If one cannot be read, the batches before it come first, and
-        then the error.
+        A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
+        of each recording that is read from a file. If one cannot be read, the batches before it come first, and then
+        the error.
         """
         c = self._model.config
+        # A float32 key and a float32 value for each position of a window, in each layer.
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
         rows = self._model.budget.rows // max(order.config.num_beams, order.config.num_return_sequences)
         size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
-        waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}
+        waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
         wrong = None
         for number, item in enumerate(items):
             order.stop.check()
@@ -136,10 +137,10 @@ class Transcription:
                 wrong = error
                 break
             if is_source(item):
-                hoped(len(samples) / RATE)
+                expected(len(samples) / RATE)
             batch = waiting[in_windows]
             batch[number] = samples
-            del samples
+            del samples     # so that the batch alone holds them, and frees them
             if len(batch) == size or sum(map(len, batch.values())) >= HELD_SAMPLES:
                 yield in_windows, batch
                 batch.clear()

@@ -1,6 +1,6 @@
-"""Say which regular expressions of a tokenizer.json certainly read a text once, and which may go back for minutes.
+"""Say which regular expressions of a tokenizer.json certainly read a text once, and which may backtrack for minutes.
 
-`tokenizers` searches with Oniguruma, which goes back: `a+a+b` takes the third power of the number of letters. Nothing
+`tokenizers` searches with Oniguruma, which backtracks: `a+a+b` takes the third power of the number of letters. Nothing
 ends such a search, so that the tokenizer runs it beside the call, which looks at its timeout meanwhile.
 """
 
@@ -16,7 +16,7 @@ MAX_ADDED_BESIDE_PATTERN = 256
 """The most characters of an added token, where a pattern that may backtrack normalizes it while the file is loaded."""
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"       # the alternatives for white space
 
 
 def words_pattern(digits: str) -> str:
@@ -30,7 +30,7 @@ GPT_4O = (
     r"[^\r\n\p{L}\p{N}]?" + _UPPER + "*" + _LOWER + "+" + _ENDINGS
     + r"[^\r\n\p{L}\p{N}]?" + _UPPER + "+" + _LOWER + "*" + _ENDINGS
     + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END)
-BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"       # this and `GPT_4O`: how the models of these names split a text
 _PUBLISHED = frozenset({
     words_pattern(r"\p{N}{1,3}"), words_pattern(r"\p{N}"),
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",                       # GPT-2

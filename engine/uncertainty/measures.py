@@ -82,7 +82,7 @@ def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) ->
     """
     n = len(confidences)
     ordered = np.sort(confidences)
-    edges = ordered[[n * i // bins for i in range(1, bins)]]
+    edges = ordered[[n * i // bins for i in range(1, bins)]]        # the least confidence of each bin but the first
     places = np.searchsorted(edges, confidences, side="right")
     table = []
     for i in range(bins):

@@ -232,9 +232,9 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     angle = 45 if cell >= 20 else 65        # of the column labels: steep ones have room in narrow columns
     longest = max(_width(label, size) for label in columns)
     rise, run = longest * math.sin(math.radians(angle)), longest * math.cos(math.radians(angle))
-    above = rise + size + 26 + 22 * bool(title)
+    above = rise + size + 26 + 22 * bool(title)     # over the table, with the labels and the caption of the columns
     width = side + S * cell + max(run + 12, 16)
-    height = above + T * cell + 44
+    height = above + T * cell + 44      # with the legend below the table
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
@@ -245,9 +245,9 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, "", anchor="end")
               for t, label in enumerate(rows)]
     parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
-              f"{_text(label, 0, 0, size, '')}</g>" for s, label in enumerate(columns)]
+              f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]
     parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
-                 f'{_text(captions[0], 0, 0, 11, "soft", anchor="middle")}</g>')
+                 f'{_text(captions[0], x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
     parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
     parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell,
                     numbered=S <= 12)
