@@ -82,6 +82,7 @@ class Plain:
         return plain
 
     def _text(self, text: str, where: str) -> str:
+        """Count the characters of a text, and return it as a plain str, of whichever subclass it is."""
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             raise InputError(f"{where}: the texts of one conversation have more than {MAX_CHARACTERS:,} characters")

@@ -28,7 +28,6 @@ class Reply:
     """The answer as a message, with role and content, which you can append to the conversation. Where the last message
     was continued, this is the whole of it."""
     text: str
-    """The new text."""
     ids: list[int]
     """The new tokens, without the end token."""
     ended: bool
@@ -89,12 +88,10 @@ class ChatMethods:
         return prompts[0] if single else prompts
 
     @renamed_arguments
-    def chat(
-        self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
-        continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
-        trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
-        timeout: float | None = None, **settings: Any
-    ) -> Any:  # fmt: skip
+    def chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
+             continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
+             trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
+             timeout: float | None = None, **settings: Any) -> Any:
         """Return the answer of the model to a conversation: a `Reply` with message, text, ids and ended.
 
         messages: one conversation, or a list of conversations, which are computed in one batch and give a list.
@@ -118,12 +115,10 @@ class ChatMethods:
         return replies[0] if single else replies
 
     @renamed_arguments
-    def stream_chat(
-        self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
-        continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
-        trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
-        timeout: float | None = None, **settings: Any
-    ) -> Any:  # fmt: skip
+    def stream_chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
+                    continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
+                    trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
+                    timeout: float | None = None, **settings: Any) -> Any:
         """Yield the answer to one conversation piece by piece, as `stream` does; the arguments are those of `chat`.
 
         The texts of all pieces together are the text of the reply of `chat`.

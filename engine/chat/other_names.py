@@ -1,6 +1,6 @@
 """What other libraries call the arguments of a chat.
 
-Values behind an advice, such as the False of `instead(LACKS, False)`, ask for what happens anyway, and are accepted.
+`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values behind it.
 """
 
 from __future__ import annotations

@@ -258,6 +258,7 @@ def set_filter(program: bytes) -> str:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
     filtering = Program(len(program) // 8, program)
+    # A filter without privileges needs that the process cannot get new ones.
     if prctl(_NO_NEW_PRIVS, 1, None, 0, 0) or prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(filtering), 0, 0):
         return os.strerror(ctypes.get_errno())
     return ""
@@ -285,6 +286,7 @@ def _read(size: int) -> bytes:
 
 
 def _write(number: int, kind: int, text: str) -> None:
+    """Write the answer to the request of a number, 0 before the first one; ends the process where nobody reads it."""
     data = text.encode()
     data = ANSWER.pack(len(data), number, kind) + data
     try:
@@ -311,7 +313,7 @@ def main(program: bytes, seconds: float, idle: float) -> None:
         _write(0, FAILED, f"{type(error).__name__}: {error}")
         return
     _write(0, READY, refusal)
-    had_room = _has_room()      # not where the system itself gives less
+    had_room = _has_room()      # False where the system itself gives less: then no lack of room is the templates' fault
     waiting = select.poll()
     waiting.register(0, select.POLLIN)
     while time.process_time() < _ALL_SECONDS / 2 and waiting.poll(idle * 1000):

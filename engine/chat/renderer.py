@@ -207,6 +207,7 @@ class _Process:
         return kind, text
 
     def _send(self, data: memoryview, until: float, stop: Stop) -> None:
+        """Write all bytes to the process. until: the `time.monotonic()` at which it has to be done."""
         while data:
             self._wait(self._to, select.POLLOUT, until, stop)
             try:
@@ -240,7 +241,7 @@ class _Process:
                 raise _closed() from None
             if part == b"":
                 raise self._death()
-            data += part or b""
+            data += part or b""     # None where the pipe does not block and has nothing
         return bytes(data)
 
     def _wait(self, pipe: Any, event: int, until: float, stop: Stop) -> None:
@@ -264,7 +265,7 @@ class _Process:
             return _closed()
         if code == -signal.SIGPROF:
             return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
-        if self._number == 0:
+        if self._number == 0:       # it had no request yet, so that no template ended it
             return _EndedError()
         if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE, -signal.SIGSYS):
             return InputError("the chat template lets the process that renders it crash "

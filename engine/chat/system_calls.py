@@ -55,18 +55,19 @@ def program_for(machine: str) -> bytes:
         return b""
     architecture = ARCHITECTURES[machine]
     calls = architecture.calls
+    # A condition that does not hold passes over the lines of its case, so that the next case is looked at.
     lines = [_line(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture.audit, KILL), _line(_LOAD, _NUMBER)]
     if machine == "x86_64":
-        lines += [_line(_AT_LEAST, _X32, 0, 1), _line(_RETURN, KILL)]
+        lines += [_line(_AT_LEAST, _X32, if_false=1), _line(_RETURN, KILL)]
     for name in NAMES:
         if name in calls:
-            lines += [_line(_EQUAL, calls[name], 0, 1), _line(_RETURN, ALLOW)]
+            lines += [_line(_EQUAL, calls[name], if_false=1), _line(_RETURN, ALLOW)]
     for name, descriptor in (("read", 0), ("write", 1)):
-        lines += [_line(_EQUAL, calls[name], 0, 4), _line(_LOAD, _argument(0)),
+        lines += [_line(_EQUAL, calls[name], if_false=4), _line(_LOAD, _argument(0)),
                   *_unless(_EQUAL, descriptor, REFUSE), _line(_RETURN, ALLOW)]
     for name in ("mmap", "mprotect"):
-        lines += [_line(_EQUAL, calls[name], 0, 4), _line(_LOAD, _argument(2)),
-                  _line(_ANY_BIT, _EXECUTABLE, 0, 1), _line(_RETURN, REFUSE), _line(_RETURN, ALLOW)]
+        lines += [_line(_EQUAL, calls[name], if_false=4), _line(_LOAD, _argument(2)),
+                  _line(_ANY_BIT, _EXECUTABLE, if_false=1), _line(_RETURN, REFUSE), _line(_RETURN, ALLOW)]
     return b"".join([*lines, _line(_RETURN, REFUSE)])
 
 
@@ -87,4 +88,4 @@ def _line(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> byte
 
 def _unless(code: int, constant: int, result: int) -> list[bytes]:
     """Return the instructions that return a result unless a condition holds."""
-    return [_line(code, constant, 1, 0), _line(_RETURN, result)]
+    return [_line(code, constant, if_true=1), _line(_RETURN, result)]

@@ -33,6 +33,7 @@ _PRIVATE_PATTERN = re.compile(f"[{chr(_PRIVATE[0])}-{chr(_PRIVATE[-1])}]")
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+"""The variables of a template that have options of their own."""
 _KEPT = 8
 """How many templates' own texts are kept."""
 
@@ -110,7 +111,7 @@ class Prompts:
             return tokenizer.encode(text, add_special_tokens=False)
         marks = _Marks(self._control_tokens(template, tokenizer, options, stop), template)
         values, last = self._values(messages, options, template, Plain(marks.put))
-        if marks.are_taken():
+        if marks.are_taken():       # a message had one of the marks; do it again with the ones that are free
             values, last = self._values(messages, options, template, Plain(marks.put))
         text = self._rendered(template, values, last, options, stop)
         self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
@@ -181,9 +182,10 @@ class _Marks:
     def __init__(self, control_tokens: Sequence[str], template: str):
         self._control = _pattern(control_tokens)
         self._beginnings = {token[:end] for token in control_tokens if not token[0].isalnum()
-                            for end in range(1, len(token))}
+                            for end in range(1, len(token))}        # the first parts, such as "<|im_"
         self._longest = max(map(len, self._beginnings), default=0)
-        self._found = set(_PRIVATE_PATTERN.findall(template))
+        self._found = set(_PRIVATE_PATTERN.findall(template))       # what cannot be a mark, because a text has it
+        # Before a control token, behind one, and behind the end of a text that may begin one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
         self.are_taken()
 
@@ -215,7 +217,7 @@ class _Marks:
         """Return a rendered text in which the end mark tears control tokens apart that came of several texts."""
         while self._joint in text:
             parts = text.split(self._joint)
-            joints = [*accumulate(map(len, parts[:-1]))]
+            joints = [*accumulate(map(len, parts[:-1]))]        # where the marks stood, in the text without them
             text = "".join(parts)
             inside = {joint for token in self._control.finditer(text)
                       for joint in joints[bisect_right(joints, token.start()) : bisect_left(joints, token.end())]}

@@ -10,8 +10,8 @@ from ..programs.program import Program
 
 def outline(program: Program) -> list[tuple[str, str]]:
     """Return (label, formulas) once for each kind of layer, and for the operations before and after the layers."""
-    kinds: dict[str, list[int]] = {}
-    weights: dict[str, set[str]] = {}
+    kinds: dict[str, list[int]] = {}  # the layers that compute the same
+    weights: dict[str, set[str]] = {}  # and the first weights of these layers
     around: list[str] = []
     for layer, operations in groupby(program.operations, key=lambda operation: operation.layer):
         of_layer = list(operations)
@@ -39,6 +39,7 @@ def _numbers(layers: list[int]) -> str:
 
 
 def _shared(layers: int, sets: int) -> str:
+    """Return what to say of layers that share their weights, as ALBERT's do; "" where each has its own."""
     return "" if sets == layers else f"; {layers} layers share {sets} set{'s' * (sets > 1)} of weights"
 
 
@@ -84,7 +85,6 @@ def formula(operation: Operation) -> str:
 
 
 def _bias(bias: DistanceBias) -> str:
-    """Return a few words on a bias by distance."""
     if bias.table is None:
         return "ALiBi"
     whose = "of its own" if bias.table.name.startswith("layers.") else "for all layers"

@@ -164,8 +164,8 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
         options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
-    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
-                    positive_int("--unit-bytes", args.unit_bytes))
+    return JobSettings(digest, columns, Recipe(args.result, options, args.dtype), options=described, format=args.format,
+                       rows=rows, size=positive_int("--unit-bytes", args.unit_bytes))
 
 
 def _check_route(args: argparse.Namespace, engine: Engine) -> None:
@@ -255,11 +255,9 @@ class _Progress:
 
     @property
     def seconds(self) -> float:
-        """The seconds since the start."""
         return time.monotonic() - self._start
 
     def show(self, unit: Unit, part: JobPart) -> None:
-        """Show that a part is written."""
         self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
         rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
         if self._json:

@@ -29,14 +29,8 @@ def encode(args: argparse.Namespace) -> None:
         check_folder(Path(args.output))
     sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS)
     engine = Engine.load(args.model, **run_options(args, "task", "revision"))
-    vectors = engine.encode(
-        sentences,
-        prompt_name=args.prompt_name,
-        prompt=args.prompt,
-        normalize_embeddings=args.normalize,
-        show_progress_bar=sys.stderr.isatty(),
-        task=args.route,
-    )
+    vectors = engine.encode(sentences, prompt_name=args.prompt_name, prompt=args.prompt,
+                            normalize_embeddings=args.normalize, show_progress_bar=sys.stderr.isatty(), task=args.route)
     if args.output == STDIO:
         WRITERS[suffix](sys.stdout.buffer, vectors)
         sys.stdout.buffer.flush()

@@ -86,9 +86,10 @@ def generate(args: argparse.Namespace) -> None:
     elif streams:
         _stream(generator, lines, places, settings)
         return
+    # A progress bar on a terminal that shows the results, too, would be torn apart by them.
     done, bar = 0, sys.stderr.isatty() and not (args.output == STDIO and sys.stdout.isatty())
     try:
-        with writing_lines(args.output) as write, progress(len(inputs), bar or False, "Inputs", " inputs") as advance:
+        with writing_lines(args.output) as write, progress(len(inputs), bar, "Inputs", " inputs") as advance:
             for result in generator.results(inputs, places=places, **settings):
                 write(_written(result, args.json))
                 done += 1

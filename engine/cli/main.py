@@ -116,7 +116,6 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
 
 
 def _add_convert(commands: Any) -> None:
-    """Add the command convert."""
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
     command.add_argument("out", nargs="?", help="file to write, ending in .npz")
@@ -198,7 +197,6 @@ def _add_encoding(commands: Any) -> None:
 
 
 def _add_fetch(commands: Any) -> None:
-    """Add the command fetch."""
     command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
     command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
                          ".gguf or .npz files, org/name/FILE")

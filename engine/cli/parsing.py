@@ -20,7 +20,6 @@ class CommandParser(argparse.ArgumentParser):
 
     @property
     def name(self) -> str:
-        """The name of the command."""
         return self.prog.rpartition(" ")[2]
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:

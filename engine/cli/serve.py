@@ -60,8 +60,8 @@ def _settings(args: argparse.Namespace) -> Settings:
         raise InputError("--uds and --host or --port both say where to listen; give one of them")
     host = Settings.host if args.host is None else args.host
     port = Settings.port if args.port is None else args.port
-    return Settings(host, port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
-                    args.timeout, args.max_body_bytes)
+    return Settings(host, port, uds=args.uds, names=tuple(dict.fromkeys(names)), timeout=args.timeout,
+                    max_batch_tokens=args.max_batch_tokens, max_wait=args.max_wait, max_body=args.max_body_bytes)
 
 
 def _model(args: argparse.Namespace) -> Engine | Reranker:

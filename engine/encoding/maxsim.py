@@ -32,12 +32,14 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     scores = np.zeros((len(a), len(b)), np.float32)
-    for first, last in _groups([len(query) for query in a], max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))):
+    # A group of queries has as many vectors as have maxima in memory for 1024 documents, or for all if there are fewer.
+    most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
+    for first, last in _groups([len(query) for query in a], most_vectors):
         ends = np.cumsum([0, *(len(query) for query in a[first:last])])
-        columns = ops.columns(np.concatenate(a[first:last]), None)
+        columns = ops.columns(np.concatenate(a[first:last]), bias=None)
         step = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))
         for start in range(0, len(b), step):
-            maxima = ops.column_maxima(b[start : start + step], columns)
+            maxima = ops.column_maxima(b[start : start + step], columns)        # [documents, vectors of the queries]
             for i in range(first, last):
                 scores[i, start : start + step] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
     scores[:, _empty(b)] = EMPTY_DOCUMENT
@@ -50,7 +52,7 @@ def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = Fals
     check_widths(a, b)
     if len(a) != len(b):
         raise InputError(f"the scores of pairs need as many queries as documents, not {len(a)} and {len(b)}")
-    scores = np.array([_sums(ops.column_maxima([document], ops.columns(query, None)))[0]
+    scores = np.array([_sums(ops.column_maxima([document], ops.columns(query, bias=None)))[0]
                        for query, document in zip(a, b, strict=True)], np.float32)
     scores[_empty(b)] = EMPTY_DOCUMENT
     return scores / _counts(a) if mean else scores
@@ -64,7 +66,7 @@ def vectors_of(name: str, given: Any) -> list[np.ndarray]:
     whole = given if hasattr(given, "shape") else None
     rows = [_floats(what, each) for each in ([whole] if whole is not None and len(whole.shape) == 2 else given)]
     if whole is not None and len(whole.shape) == 3:
-        rows = [row[row.any(axis=1)] for row in rows]
+        rows = [row[row.any(axis=1)] for row in rows]       # vectors of zeros are padding
     return rows
 
 
@@ -82,6 +84,7 @@ def are_of_tokens(given: Any) -> bool:
 
 
 def _floats(what: str, given: Any) -> np.ndarray:
+    """Return float32 [T,D]; raises `InputError` that begins with `what`, which says what was expected."""
     try:
         array = np.asarray(given, np.float32)
     except (TypeError, ValueError, RuntimeError) as error:

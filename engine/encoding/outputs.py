@@ -46,7 +46,7 @@ class Asked:
     weights: dict[AttentionHead, AttentionHead]
     entropy: dict[AttentionHead, AttentionHead]
     depth: int
-    """L."""
+    """L, the number of layers."""
 
     @property
     def observed(self) -> Observed:
@@ -61,12 +61,9 @@ class Asked:
         hidden |= {layer: form.unpack(next(rest)) for layer in observed.hidden}
         weights = {head: form.unpack_weights(next(rest)) for head in observed.weights}
         entropy = {head: form.unpack(next(rest)) for head in observed.entropy}
-        return ForwardOutput(
-            hidden[self.depth],
-            {given: hidden[layer] for given, layer in self.layers.items()},
-            {given: weights[head] for given, head in self.weights.items()},
-            {given: entropy[head] for given, head in self.entropy.items()},
-        )
+        return ForwardOutput(hidden[self.depth], {given: hidden[layer] for given, layer in self.layers.items()},
+                             {given: weights[head] for given, head in self.weights.items()},
+                             {given: entropy[head] for given, head in self.entropy.items()})
 
 
 def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropies: Any) -> Asked | None:
@@ -78,12 +75,9 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
         hidden_states = [hidden_states]
     layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
-    return Asked(
-        {layer: _counted(layer, L + 1) for layer in layers},
-        read_attention_heads("output_attentions", attentions, L, H),
-        read_attention_heads("output_entropies", entropies, L, H),
-        L,
-    )
+    return Asked({layer: _counted(layer, L + 1) for layer in layers},
+                 weights=read_attention_heads("output_attentions", attentions, L, H),
+                 entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 
 
 def read_attention_heads(name: str, value: Any, L: int, H: int) -> dict[AttentionHead, AttentionHead]:
@@ -126,4 +120,5 @@ def _number(value: Any, count: int, name: str, expected: str) -> int:
 
 
 def _counted(number: int, count: int) -> int:
+    """Return a number from -count to count - 1, as the caller gives it, counted from 0."""
     return number + count if number < 0 else number

@@ -116,13 +116,9 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
     positions = _positions(config, form, ids, position_ids)
     if config.dense_tokens:
         _refuse_sparse(config.dense_tokens, form)
-    return Batch(
-        cu_seqlens=form.cu_seqlens,
-        input_ids=None if ids is None else form.pack(ids),
-        inputs_embeds=None if embeds is None else form.pack(embeds, np.float32),
-        position_ids=form.pack(positions),
-        token_type_ids=form.pack(types),
-    ), form
+    return Batch(cu_seqlens=form.cu_seqlens, input_ids=None if ids is None else form.pack(ids),
+                 inputs_embeds=None if embeds is None else form.pack(embeds, np.float32),
+                 position_ids=form.pack(positions), token_type_ids=form.pack(types)), form
 
 
 def _read_tokens(
@@ -149,17 +145,17 @@ def _read(
     to have 2^40 tokens.
     """
     if isinstance(value, (list, tuple)):
-        rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
+        rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
-        form = InputShape(starts, None)
+        form = InputShape(starts, shape=None)
         _refuse_many(name, form)
         if check:
             check(form, rows)
         empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
         with _refusing_overflow(name):
             return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
-    array = _array(name, value, 2, width)
+    array = _array(name, value, rank=2, width=width)
     B, T = array.shape[:2]
     form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
     _refuse_many(name, form)
@@ -192,7 +188,7 @@ def _refuse_long(
 ) -> None:
     """Raise `InputError` for a sequence that has certainly too many tokens; `_positions` finds the other ones."""
     most = config.max_positions - config.position_offset
-    counted = is_ids and config.position_offset > 0
+    counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
     if form.shape is None and attention_mask is not None:
         return  # the mask of a list is a list; `_positions` looks at it
     mask = None if attention_mask is None else _as_array("attention_mask", attention_mask, _MASK)
@@ -200,19 +196,20 @@ def _refuse_long(
         return  # `_with_mask` refuses it
     if form.shape is not None and form.shape[1] <= most:
         return
+    # A position table that is read by column has no row for column `most`, so no real token may stand there or later.
+    # Otherwise the real tokens are counted, and there may be `most` of them anywhere.
+    by_column = config.position_table and not counted
     for b, row in enumerate(rows):
-        # A position table has no row for column `most`; otherwise only tokens that are real, or not padding, count.
-        by_column = config.position_table and not counted
-        left = 0 if by_column else most
+        allowed = 0 if by_column else most      # how many more tokens there may be
         for start in range(most if by_column else 0, len(row), _SLAB):
             columns = slice(start, start + _SLAB)
             real = np.ones(len(row[columns]), bool) if mask is None else mask[b, columns] != 0
             if counted:
                 real &= row[columns] != config.pad_token_id
             places = np.flatnonzero(real)
-            if len(places) > left:
-                raise _too_long(config, b, start + int(places[left]))
-            left -= len(places)
+            if len(places) > allowed:
+                raise _too_long(config, b, start + int(places[allowed]))
+            allowed -= len(places)
 
 
 def _too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
@@ -349,10 +346,11 @@ def _real_bounds(form: InputShape) -> tuple[np.ndarray, np.ndarray]:
     """
     if form.real is None:
         return form.starts[:-1], form.starts[1:]
-    before, tokens = _before(form.real)[form.starts], np.append(np.flatnonzero(form.real), 0)
-    some = before[1:] > before[:-1]
-    return (np.where(some, tokens[before[:-1]], form.starts[:-1]),
-            np.where(some, tokens[before[1:] - 1] + 1, form.starts[:-1]))
+    before = _before(form.real)[form.starts]        # [B+1]: the real tokens before each sequence, then all of them
+    places = np.append(np.flatnonzero(form.real), 0)        # of real tokens; the 0 stands behind them for an empty end
+    has_real = before[1:] > before[:-1]
+    return (np.where(has_real, places[before[:-1]], form.starts[:-1]),
+            np.where(has_real, places[before[1:] - 1] + 1, form.starts[:-1]))
 
 
 def _refuse_holes(form: InputShape) -> None:

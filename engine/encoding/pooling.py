@@ -25,9 +25,9 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     lengths, width = np.diff(cu_seqlens), tokens.shape[1]
     skips = np.full(len(lengths), skip)
     out = np.zeros((len(lengths), len(modes), width), np.float32)
-    changes = [0, *(np.flatnonzero(np.diff(lengths) | np.diff(skips)) + 1).tolist(), len(lengths)]
+    borders = [0, *(np.flatnonzero(np.diff(lengths) | np.diff(skips)) + 1).tolist(), len(lengths)]      # of neighbours
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
-        for first, last in pairwise(changes):
+        for first, last in pairwise(borders):
             if first < last and lengths[first]:
                 rows = tokens[cu_seqlens[first] : cu_seqlens[last]].reshape(last - first, -1, width)
                 for m, mode in enumerate(modes):

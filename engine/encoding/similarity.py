@@ -74,24 +74,24 @@ def packed_similarity(precision: str, a: Any, b: Any) -> np.ndarray:
     precision: one of `PACKED`. Raises `InputError` for vectors that cannot be compared.
     """
     a, b = _bytes(precision, a, b)
-    return np.array([_share(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
+    return np.array([_cosine_of_bits(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 
 def packed_pairwise(precision: str, a: Any, b: Any) -> np.ndarray:
     """Return 1 - 2 h / n for each packed vector of a and the vector of b in the same place: float32 [n]."""
     a, b = _bytes(precision, a, b)
     _check_lengths(a, b)
-    return _share(a, b)
+    return _cosine_of_bits(a, b)
 
 
-def _share(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return 1 - 2 h / n of bytes whose rows broadcast: float32 [m]."""
+def _cosine_of_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return 1 - 2 h / n of the rows of bytes a [m or 1, D/8] and b [m, D/8]: float32 [m]."""
     differing = _ONES[a ^ b].sum(axis=1, dtype=np.int64)
     return (1 - 2 * differing / max(1, 8 * b.shape[1])).astype(np.float32)
 
 
 def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return packed vectors as uint8 [n, D/8]; raises `InputError` for numbers that are no bytes of the precision."""
+    """Return packed vectors as "ubinary" has them, uint8 [n, D/8]: those of "binary" plus 128; raises `InputError`."""
     low, arrays = (-128 if precision == "binary" else 0), []
     for array in _rows(a, b):
         if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
@@ -111,7 +111,9 @@ def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
     if name == "dot":
-        return a @ b.T if ops is None or not a.size or not b.size else ops.linear(a, b, None, None, None)
+        if ops is None or not a.size or not b.size:
+            return a @ b.T
+        return ops.linear(a, b, bias=None, activation=None, residual=None)
     return np.array([_PAIRWISE[name](row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 

@@ -188,8 +188,8 @@ class TextEncoder:
 
     @lazy
     def _whole_tokenizer(self) -> Tokenizer:
-        """The tokenizer without a limit."""
-        return Tokenizer(replace(self._text, max_seq_length=None, max_characters=None), None, self._threads)
+        return Tokenizer(replace(self._text, max_seq_length=None, max_characters=None), max_tokens=None,
+                         threads=self._threads)
 
     @property
     def limit(self) -> int | None:
@@ -215,10 +215,8 @@ def check_options(backend: str, *, output_value: Any, precision: Any, convert_to
     if not is_one_of(output_value, OUTPUTS):
         raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
     if precision is not None and not (isinstance(precision, str) and canonical_name(precision) in PRECISIONS):
-        raise UnsupportedError(
-            f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(precision)}. "
-            "Engine.load(..., precision=...) chooses the precision of the computation"
-        )
+        raise UnsupportedError(f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(precision)}. "
+                               "Engine.load(..., precision=...) chooses the precision of the computation")
     if precision is not None and canonical_name(precision) != "float32" and output_value != "sentence_embedding":
         raise UnsupportedError(f"precision={shown(precision)} is for the vectors of sentences alone, not for "
                                f"output_value={shown(output_value)}")

@@ -40,17 +40,18 @@ class BeamGroup(PathGroup):
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
-        sums, rows, tokens = self._candidates(paths, scores, first, counts)
+        sums, rows, tokens = self._candidates(paths, scores, first, counts)     # each [requests, candidates]
         live: list[Path] = []
         for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
             parents = paths[begin : begin + count]
-            new = parents[0].length + 1 - len(work.prompt)
+            new = parents[0].length + 1 - len(work.prompt)      # new tokens, with that of this step
             full = parents[0].length + 1 >= work.limit
-            if len(work.finished) < W <= len(columns[2]) and columns[2][W - 1] > -np.inf and not full and \
-                    work.ends_at.isdisjoint(columns[1][:W]):        # the first W candidates are the live beams
+            _, next_tokens, totals = columns
+            first_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
+            if first_go_on and not full and len(work.finished) < W:      # nothing ends in this step, as in most
                 live += _continued(paths, begin, parents, [*zip(*columns, strict=True)][:W], outcome)
                 continue
-            candidates = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]
+            candidates = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]     # (row, token, sum)
             ends = [full or token in work.ends_at for _, token, _ in candidates]
             for (row, token, total), end in zip(candidates[:W], ends, strict=False):
                 if end:

@@ -102,20 +102,18 @@ def last_logits(
 
     works = [LastLogits(prompts, [*ids], advance=advance, place=place_in(group))
              for group, prompts in enumerate(groups)]
-    return _run(stepper, works, budget, stop, None, _results_of)
+    return _run(stepper, works, budget, stop, traffic=None, results=_results_of)
 
 
-def all_logits(
-    stepper: SourceStepper, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], *,
-    budget: Budget | None = None, stop: Stop = NEVER,
-) -> list[NDArray[np.float32]]:  # fmt: skip
+def all_logits(stepper: SourceStepper, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], *,
+               budget: Budget | None = None, stop: Stop = NEVER) -> list[NDArray[np.float32]]:
     """Return the logits after each token of each text, one at least in each: float32 [n, V].
 
     sources: that of each text, as `SourceStepper.open` takes it. budget and stop are those of `generate`.
     """
     works = [AllLogits(ids, stepper.vocab_size, source, source.tokens)
              for source, ids in zip(sources, texts, strict=True)]
-    return _run(stepper, works, budget, stop, None, _results_of)
+    return _run(stepper, works, budget, stop, traffic=None, results=_results_of)
 
 
 def _run(stepper: SourceStepper, requests: Iterable[Request | Work], budget: Budget | None, stop: Stop,
@@ -202,8 +200,9 @@ class Events(Iterator[Event]):
         self._session = Session(stepper, budget, stop=stop, traffic=traffic)
         self._requests: Iterator[Request | Work] | None = iter(requests)
         self._open: list[tuple[Handle, Tokens]] = []
-        self._tokens, self._over, self._busy = tokens, False, False
-        self._ready: deque[Event] = deque()
+        self._tokens = tokens
+        self._over, self._busy = False, False       # whether no event comes any more, and whether `__next__` runs
+        self._ready: deque[Event] = deque()     # events that were not returned yet
 
     def __next__(self) -> Event:
         try:

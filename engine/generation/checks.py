@@ -41,7 +41,7 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
                          "larger max_rows for more")
     packed, uniforms = stepper.packed(source), _uniforms(request.uniforms, rows)
     make = BeamGroup if config.num_beams > 1 else SingleGroup
-    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms, stepper.exp)
+    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms=uniforms, exp=stepper.exp)
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:

@@ -33,7 +33,7 @@ class SourceStepper:
         stop: when all requests have to stop. They end when this object dies.
         """
         self._decoder, self._encoder, self._config, self._stop = decoder, encoder, config, stop
-        self._waiting: dict[int, Batch] = {}
+        self._waiting: dict[int, Batch] = {}        # the sources that are not encoded yet, by request
 
     @property
     def vocab_size(self) -> int:
@@ -85,7 +85,6 @@ class SourceStepper:
         self._decoder.release(hypotheses)
 
     def close(self, request: int) -> None:
-        """End a request."""
         self._waiting.pop(request, None)
         self._decoder.close(request)
 

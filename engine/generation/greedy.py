@@ -27,12 +27,10 @@ class SingleGroup(PathGroup):
         self.draws, self.slots = like.draws, Slots()
 
     def enter(self, work: Work) -> None:
-        """Let a request enter."""
         super().enter(work)
         self.slots.enter(work, cast(Generation, work).config)
 
     def leave(self, work: Work) -> None:
-        """Forget a request."""
         if work in self.works:
             self.slots.leave(work)
         super().leave(work)
@@ -89,9 +87,10 @@ class SingleGroup(PathGroup):
               ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
-        works: the request of each row of the scores. rows: [children]: the row of each child.
+        works: the request of each of the R rows of the scores. rows: [children]: the row of each child; a prompt that
+        was just read has one row, and a child for each sample.
         """
-        ids: NDArray[np.int64] | None = None
+        ids: NDArray[np.int64] | None = None    # [R, n], of values [R, n]; None while these are of all V tokens
         if self.needs_logits:
             values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits, self.exp)
             if self.width:
@@ -104,10 +103,11 @@ class SingleGroup(PathGroup):
             elif values.shape[1] > self.width:
                 values, ids = values[:, : self.width], ids[:, : self.width]
         dead = values.max(axis=1) == -np.inf
-        if dead.any():
+        if dead.any():      # any token, which `choose` does not keep: nothing can be drawn from a row of -inf
             values = np.where(dead[:, None], np.float32(0), values)
         tokens = (ids[rows, 0] if ids is not None and not self.draws
                   else self._drawn(values, ids, works, children, rows, outcome))
+        # The logits without the changes, and without the filters of a sampling.
         if self.needs_logits:
             chosen = scores.logits[rows, tokens]
         elif not self.draws:

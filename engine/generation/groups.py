@@ -44,7 +44,7 @@ class Path(Sequence):
     """A hypothesis of a generation."""
 
     sample: int = ALL
-    """The sample that it belongs to; ALL before the model has read the prompt."""
+    """The number of the sample that it belongs to; ALL before the model has read the prompt."""
     total: float = 0.0
     """The sum of the log probabilities of its new tokens."""
     numbers: Callable[[], float] | None = None
@@ -53,8 +53,8 @@ class Path(Sequence):
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
-        return Path(self.work, self.ids.copy(), self.length, self.first_scored, self.best, self.read, self.hypothesis,
-                    self.sample, self.total)
+        return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, best=self.best,
+                    read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total)
 
 
 class Generation(Work):
@@ -88,7 +88,7 @@ class Generation(Work):
         wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
         self.width = min(wanted, vocab_size)
         """The number of best tokens of a row that the search looks at; 0 is all of them."""
-        always = sum(getattr(rule, "most", 0) for rule in self.rules)
+        always = sum(getattr(rule, "most", 0) for rule in self.rules)       # tokens that are removed in every step
         only_removals = all(rule.removes_only for rule in self.rules)
         self.needs_logits = (self.renormalizes or not only_removals or not self.width
                              or self.width + always > MOST_TOP)
@@ -97,6 +97,7 @@ class Generation(Work):
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
+        # The hypotheses share the prompt. Weights of cross-attention need one more pass over a whole result.
         self.cached = len(prompt) + self.rows * (limit - len(prompt)) + (limit if request.heads else 0)
 
     @property
@@ -106,16 +107,14 @@ class Generation(Work):
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses."""
         return max(self.beams, self.samples)
 
     @property
     def key(self) -> Hashable:
-        """Return the search, and what it looks at."""
+        """Return the search, and what it looks at: requests with equal ones compute in one group."""
         return self.beams, self.draws, self.width, self.candidates if self.beams > 1 else 0, self.needs_logits
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group of this search."""
         return self._make(self, vocab_size)
 
     def begin(self) -> list[Sequence]:
@@ -123,7 +122,8 @@ class Generation(Work):
         ids = np.empty(self.first + ROOM, np.int64)
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
-        return [Path(self, ids, self.first, self.first - 1, None if self.needs_logits else self.width)]
+        return [Path(self, ids, length=self.first, first_scored=self.first - 1,
+                     best=None if self.needs_logits else self.width)]
 
     def completed(self, results: Any, stepper: SourceStepper) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -169,14 +169,13 @@ class Slots:
 
     def enter(self, work: Work, config: GenerationConfig) -> None:
         """Write the settings of a request into a free slot."""
-        every = self._filters
         if not self._free:
-            size = len(every.top_p)
-            self._filters = every = every[np.arange(2 * size) % size]
+            size = len(self._filters.top_p)
+            self._filters = self._filters[np.arange(2 * size) % size]       # twice as many, the old ones first
             self._free = [*range(2 * size - 1, size - 1, -1)]
         slot = self._places[work] = self._free.pop()
         for name, value in vars(Filters.of([config])).items():
-            getattr(every, name)[slot] = value[0]
+            getattr(self._filters, name)[slot] = value[0]
 
     def leave(self, work: Work) -> None:
         """Free the slot of a request."""
@@ -198,20 +197,19 @@ class PathGroup(Group):
         """The number of requests with rules, and of those with a forced end token."""
         self._changes: list[tuple[list[int], list[Change]]] = []
         """The changes of the scores of this step, and the rows that have them."""
-        self._prepared: list[Path] = []
+        self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
 
     def enter(self, work: Work) -> None:
-        """Let a request enter."""
         self._count(work, 1)
         super().enter(work)
 
     def leave(self, work: Work) -> None:
-        """Forget a request."""
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
     def _count(self, work: Work, change: int) -> None:
+        """Add a change, 1 or -1, to the counts of the kinds of requests that this one belongs to."""
         generation = cast(Generation, work)
         self._ruled += change * bool(generation.rules)
         self._forced += change * bool(generation.forced_ends)
@@ -296,6 +294,7 @@ def _rules(config: GenerationConfig, vocab_size: int, exp: Exp) -> tuple[Process
 @lru_cache(64)
 def _shared_rules(penalty: bool, forced: bool, vocab_size: int, rules: tuple[tuple[str, Any], ...], exp: Exp
                   ) -> tuple[Processor, ...]:
+    """Return the processors of settings that share them: they ask whether there is a penalty, and not how large."""
     config = GenerationConfig(**dict(rules), repetition_penalty=2.0 if penalty else 1.0,
                               forced_bos_token_id=0 if forced else None)
     return tuple(processors_of(config, vocab_size, exp=exp))

@@ -33,7 +33,7 @@ class Handle:
         """The sample, and the id, of each new token so far."""
         self.end: Done | Failed | None = None
         """The end of the request, if it has come."""
-        self._waiters: deque[SimpleQueue[None]] = deque()
+        self._waiters: deque[SimpleQueue[None]] = deque()       # an item in one wakes the thread that waits for it
 
     def cancel(self) -> None:
         """End the request with `Cancelled`, if it has not ended."""
@@ -112,7 +112,8 @@ class Tokens(Iterator[Token]):
     """The new tokens of a request, one by one, as they come."""
 
     def __init__(self, handle: Handle):
-        self._handle, self._given, self._over = handle, 0, False
+        self._handle = handle
+        self._given, self._over = 0, False      # how many tokens were returned, and whether the end was
 
     def ready(self) -> list[Token]:
         """Return the tokens that have come since the last one, without waiting."""

@@ -1,4 +1,7 @@
-"""What other libraries call the arguments of a search, and of scores."""
+"""What other libraries call the arguments of a search, and of scores.
+
+`same` names our argument, with pairs (theirs, ours). `instead` and `nothing` have advice, then accepted values.
+"""
 
 from __future__ import annotations
 

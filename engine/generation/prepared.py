@@ -115,7 +115,7 @@ class PreparedModel:
         if text is None:
             raise UnsupportedError(f"{NO_TOKENIZER}; pass token ids, or add a tokenizer.json to its folder")
         if id(text) not in self._tokenizers:
-            self._tokenizers[id(text)] = Tokenizer(text, None, self.threads, truncates=False)
+            self._tokenizers[id(text)] = Tokenizer(text, max_tokens=None, threads=self.threads, truncates=False)
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated) -> Generated:

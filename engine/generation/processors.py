@@ -1,4 +1,4 @@
-"""Change the scores of the next token, as the logits processors of transformers do, for many rows at once.
+"""Change the scores of the next token, as the logits processors of transformers do, for R rows at once.
 
 `processors_of` lists the processors in the order of transformers. Its forced tokens are not among them, because they
 need no scores (results.py); they win over a removal.
@@ -44,7 +44,7 @@ class PairRemoval(Removal):
     def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         keys = np.arange(len(ids))[:, None] * self.vocab_size + ids
         # Not an array [R, k, most]: a long prompt in which nothing may be repeated would make it gigabytes.
-        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys
+        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys     # without the last key, no place is beyond
 
     def apply(self, scores: NDArray[np.float32]) -> None:
         scores[np.divmod(self.keys, self.vocab_size)] = -np.inf
@@ -57,7 +57,8 @@ def pair_removal(rows: NDArray[np.intp], ids: NDArray[np.int64], vocab_size: int
     """
     inside = ids < vocab_size
     keys = np.unique(rows[inside] * vocab_size + ids[inside])
-    return PairRemoval(int(np.bincount(keys // vocab_size).max()), keys, vocab_size) if len(keys) else None
+    most_in_a_row = int(np.bincount(keys // vocab_size).max(initial=0))
+    return PairRemoval(most_in_a_row, keys, vocab_size) if len(keys) else None
 
 
 class RepetitionPenalty:
@@ -101,7 +102,7 @@ class NoRepeatNGram:
         if windows <= 0:
             return None
         # Window w is tokens w to w + n - 1. It removes its last token if the others are the row's last n - 1 tokens.
-        match = np.arange(windows) + n <= lengths[:, None]
+        match = np.arange(windows) + n <= lengths[:, None]      # [R, windows]
         rows = np.arange(len(lengths))
         for i in range(n - 1):
             suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
@@ -193,7 +194,10 @@ class MinimumLength(Suppressed):
 
 
 class SuppressedAtBegin(Suppressed):
-    """Remove tokens from the first new token, or from the second one if the first one is forced."""
+    """Remove tokens from the first new token, or from the second one if the first one is forced.
+
+    The first one is forced (forced_bos_token_id) only after a prompt of one token, the start token.
+    """
 
     def __init__(self, ids: tuple[int, ...], forced: bool, vocab_size: int) -> None:
         super().__init__(ids, vocab_size)
@@ -213,14 +217,14 @@ def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) 
         processors.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
     if config.encoder_no_repeat_ngram_size:
         processors.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
-    words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
-    single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
+    single = tuple(w[0] for w in config.bad_words_ids if len(w) == 1 and w[0] not in config.eos_token_id)
+    longer = tuple(w for w in config.bad_words_ids if len(w) > 1)
     if single:
         processors.append(Suppressed(single, vocab_size))
     if longer:
         processors.append(BadWords(longer, vocab_size))
     new = config.min_new_tokens
-    whole = 0 if new else config.min_length
+    whole = 0 if new else config.min_length     # min_new_tokens wins, as in transformers
     if (new or whole) and config.eos_token_id:
         processors.append(MinimumLength(new, whole, config.eos_token_id, vocab_size))
     if config.suppress_tokens:

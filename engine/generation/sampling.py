@@ -33,17 +33,19 @@ def stream_of_numbers(
     parts = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
     parts += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
     key = int.from_bytes(hashlib.blake2b(b" ".join(parts), digest_size=16).digest(), "little")
+    # A counter has 256 bits in four words; NumPy adds 1 to the lowest one before each block of four numbers.
     return np.random.Generator(np.random.Philox(key=key, counter=sample << 192))
 
 
 @dataclass(frozen=True)
 class Filters:
-    """How tokens are drawn in each of R rows."""
+    """How tokens are drawn in each of R rows: arrays [R]."""
 
     temperature: NDArray[np.float32]
     top_p: NDArray[np.float64]
+    """1 for none."""
     log_min_p: NDArray[np.float32]
-    """-inf for none."""
+    """The logarithm of min_p; -inf for none."""
 
     @classmethod
     def of(cls, configs: Iterable[GenerationConfig]) -> Filters:
@@ -68,15 +70,16 @@ def kept(
     above -inf, or None if n is V and x[r, i] belongs to token i.
     """
     x = scores / filters.temperature[:, None]
-    some, least = filters.top_p < 1, filters.log_min_p > -np.inf
-    for part in parts(*x.shape):
-        if some[part].all():
+    by_top_p, by_min_p = filters.top_p < 1, filters.log_min_p > -np.inf
+    for part in parts(*x.shape):        # slices of rows
+        chosen = by_top_p[part]
+        if chosen.all():
             _filter_top_p(x[part], filters.top_p[part], exp)
-        elif some[part].any():
-            rows_here = x[part][some[part]]
-            _filter_top_p(rows_here, filters.top_p[part][some[part]], exp)
-            x[part][some[part]] = rows_here
-        if least[part].any():
+        elif chosen.any():
+            copied = x[part][chosen]
+            _filter_top_p(copied, filters.top_p[part][chosen], exp)
+            x[part][chosen] = copied
+        if by_min_p[part].any():
             top = x[part].max(axis=1, keepdims=True)
             x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf
     if ids is not None:
@@ -103,7 +106,7 @@ def _filter_top_p(x: NDArray[np.float32], top_p: NDArray[np.float64], exp: Exp) 
     with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
         cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
     count = 1 + (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)
-    last = np.take_along_axis(values, count - 1, axis=1)
-    count -= (x > last).sum(axis=1, keepdims=True)
+    last = np.take_along_axis(values, count - 1, axis=1)        # the value of the last token that stays
+    count -= (x > last).sum(axis=1, keepdims=True)      # how many tokens of this value stay: the first ones
     equal = x == last
     x[(x < last) | (equal & (np.cumsum(equal, axis=1) > count))] = -np.inf

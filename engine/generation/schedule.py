@@ -18,7 +18,7 @@ from .sequences import Sequence
 from .works import Entry, Work
 
 FEWEST = 16
-"""The fewest tokens of a part, so that a prompt always goes on. 8 cost two thirds of 16 behind a long prompt."""
+"""The fewest tokens of a part, so that a prompt always goes on. A part of 8 takes two thirds of the time of 16."""
 SCORED_CHUNK = 64
 """The most tokens of a continuation whose scores are wanted in one step. It changes no bit."""
 MOST_LOGITS = 2**24
@@ -46,17 +46,25 @@ class Budget:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the steps of a session may take that many users wait for."""
+    """How long the steps of a session that many users share may take."""
 
     step_seconds: float = 0.05
     """A step may take this much longer than one that reads no prompt."""
     idle_seconds: float = 0.25
-    """A step may take so long while nobody waits for a next token."""
+    """How long a step may take while nobody waits for a next token."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
                 raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
+
+
+@dataclass
+class _Owner:
+    requests: int = 0
+    """Requests that wait or have entered."""
+    read: int = 0
+    """The tokens that were read and made for the owner: who has the fewest is next."""
 
 
 class Schedule:
@@ -65,20 +73,20 @@ class Schedule:
     def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
         """pace: None reads as many tokens in a step as the budget allows."""
         self.budget, self.pace = budget, pace
-        self._lines = max(1, MOST_LOGITS // vocab_size)
-        self._owners: dict[str, list[int]] = {}
-        """For each owner, how many requests it has, and how many tokens were read for it."""
+        self._most_scored = max(1, MOST_LOGITS // vocab_size)
+        """The most tokens of prompts and continuations after which one step gives logits."""
+        self._owners: dict[str, _Owner] = {}
         self._queues: dict[tuple[int, str], deque[Work]] = {}
         """The requests that wait, by priority and owner, each in the order in which they came."""
         self._entered: set[Work] = set()
         self._read_for: set[str] = set()
         """The owners of the prompts of which the last plan left something."""
-        self._size = FEWEST
+        self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read so many
         self._cost: float | None = None
         """Seconds for a token of a prompt."""
         self._bases: dict[int, tuple[float, int]] = {}
         """Seconds of a step without a prompt, by about how many rows it has, and the step that measured it."""
-        self._steps = 0
+        self._steps = 0     # steps that were measured
 
     def wait(self, work: Work) -> None:
         """Let a request wait.
@@ -86,14 +94,14 @@ class Schedule:
         An owner for whom nothing waits begins at the fewest tokens that were read for one for whom something does, so
         that nobody makes up for a time in which he asked for nothing.
         """
-        owner = work.entry.owner
-        asks = self._read_for.union(name for _, name in self._queues) & self._owners.keys()
-        counts = self._owners.setdefault(owner, [0, 0])
-        if owner not in asks:
-            read = [self._owners[name][1] for name in asks]
-            counts[1] = max(counts[1], min(read) if read else max(read for _, read in self._owners.values()))
-        counts[0] += 1
-        self._queues.setdefault((work.entry.priority, owner), deque()).append(work)
+        name = work.entry.owner
+        asking = self._read_for.union(other for _, other in self._queues) & self._owners.keys()
+        owner = self._owners.setdefault(name, _Owner())
+        if name not in asking:
+            reads = [self._owners[other].read for other in asking]
+            owner.read = max(owner.read, min(reads) if reads else max(each.read for each in self._owners.values()))
+        owner.requests += 1
+        self._queues.setdefault((work.entry.priority, name), deque()).append(work)
         work.waits = True
 
     def first(self) -> Work | None:
@@ -117,10 +125,10 @@ class Schedule:
             self.admit(work)
         if work in self._entered:
             self._entered.discard(work)
-            counts = self._owners[work.entry.owner]
-            counts[0] -= 1
-            counts[1] += tokens
-            if not counts[0]:
+            owner = self._owners[work.entry.owner]
+            owner.requests -= 1
+            owner.read += tokens
+            if not owner.requests:
                 del self._owners[work.entry.owner]
 
     def plan(self, decoding: int, sequences: Iterable[Sequence]) -> list[tuple[Sequence, int]]:
@@ -131,23 +139,24 @@ class Schedule:
         size = min(self.size(decoding), max(1, self.budget.tokens - decoding))
         if not size:
             return []
-        rows, lines = max(1, self.budget.rows - decoding), self._lines
+        # What is left of the step: `size` tokens, `rows` sequences, and `scored` tokens with logits.
+        rows, scored = max(1, self.budget.rows - decoding), self._most_scored
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
         ordered = sorted(sequences, key=lambda each: self._place(each.work.entry))
         for sequence in ordered:
-            source = sequence.work.source if not sequence.read else 0
+            source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, lines))
+            n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, scored))
             if n <= 0 or not rows:
                 continue
             chosen.append((sequence, n))
-            size, rows, lines = max(0, size - n - source), rows - 1, lines - max(0, n - before)
+            size, rows, scored = max(0, size - n - source), rows - 1, scored - max(0, n - before)
             sources += source
-            self._owners[sequence.work.entry.owner][1] += n + source
+            self._owners[sequence.work.entry.owner].read += n + source
         planned = dict(chosen)
         self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
@@ -173,7 +182,7 @@ class Schedule:
         if not read:
             self._bases[_kind(decoding)] = (seconds if base is None else (base + seconds) / 2), self._steps
             return
-        if base is None:
+        if base is None:        # what the rows that decode cost is not known, so neither is what the prompts cost
             return
         # A step that took no longer than one without a prompt was measured badly; its tokens were not free.
         cost = max(seconds - base, seconds / 16) / read
@@ -187,7 +196,7 @@ class Schedule:
         return base if self._steps - step < FRESH else None
 
     def _place(self, entry: Entry) -> tuple[int, int, int]:
-        return -entry.priority, self._owners[entry.owner][1], entry.number
+        return -entry.priority, self._owners[entry.owner].read, entry.number
 
 
 def _kind(decoding: int) -> int:

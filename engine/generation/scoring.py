@@ -51,16 +51,14 @@ class Scoring(Work):
 
     @property
     def key(self) -> Hashable:
-        """Return one key: all continuations are one group."""
         return "scoring"
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group."""
         return _Scorings()
 
     def begin(self) -> list[Sequence]:
         """Return the prompt and the continuation, whose last token the model does not read."""
-        return [Sequence(self, self.tokens, len(self.tokens) - 1, self.prompt - 1)]
+        return [Sequence(self, self.tokens, length=len(self.tokens) - 1, first_scored=self.prompt - 1)]
 
     @property
     def is_empty(self) -> bool:
@@ -77,7 +75,7 @@ class _Scorings(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Add the log probabilities of the tokens after those that were read."""
-        line = 0
+        line = 0        # the row of scores.logits [lines, V] at which those of the next sequence begin
         for sequence, row in zip(sequences, rows, strict=True):
             work = cast(Scoring, sequence.work)
             logits, line = scores.logits[line : line + row.scored], line + row.scored
@@ -125,25 +123,24 @@ class LastLogits(Work):
 
     @property
     def key(self) -> Hashable:
-        """Return one key: all prompts are one group."""
         return "last logits"
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group."""
         return _LastLogits()
 
     def begin(self) -> list[Sequence]:
         """Return the common prefix, or the prompts if they have none."""
         if not self._shared:
             return self.rest(None)
-        return [Sequence(self, self.prompts[0], self._shared, self._shared)]
+        return [Sequence(self, self.prompts[0], length=self._shared, first_scored=self._shared)]    # without scores
 
     def rest(self, prefix: int | None) -> list[Sequence]:
         """Return what each prompt has after the prefix, of which the model has this hypothesis."""
         prompts: list[Sequence] = []
         for place, ids in enumerate(self.prompts):
             self.use(prefix)
-            prompts.append(_Prompt(self, ids, len(ids), len(ids) - 1, None, self._shared, prefix, place))
+            prompts.append(_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, read=self._shared,
+                                   hypothesis=prefix, place=place))
         return prompts
 
     def failure(self, sequence: Sequence) -> EngineError:
@@ -162,7 +159,7 @@ class _LastLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
-        line, done = 0, dict[LastLogits, int]()
+        line, done = 0, dict[LastLogits, int]()     # the row of scores.logits [lines, V]; prompts that are read now
         for sequence in sequences:
             work = cast(LastLogits, sequence.work)
             if isinstance(sequence, _Prompt):
@@ -201,16 +198,14 @@ class AllLogits(Work):
 
     @property
     def key(self) -> Hashable:
-        """Return one key: all texts are one group."""
         return "all logits"
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group."""
         return _AllLogits()
 
     def begin(self) -> list[Sequence]:
         """Return the text, after each of whose tokens scores are wanted."""
-        return [Sequence(self, self.tokens, len(self.tokens), 0)]
+        return [Sequence(self, self.tokens, length=len(self.tokens), first_scored=0)]
 
 
 class _AllLogits(Group):
@@ -218,7 +213,7 @@ class _AllLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of the tokens that were read."""
-        line = 0
+        line = 0        # the row of scores.logits [lines, V] at which those of the next sequence begin
         for sequence, row in zip(sequences, rows, strict=True):
             work, n = cast(AllLogits, sequence.work), row.scored
             work.scores[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n

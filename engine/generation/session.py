@@ -78,11 +78,11 @@ class Session:
         self._stepper, self._stop, self._traffic = stepper, stop, traffic or Traffic()
         self.shared = pace is not None
         self._schedule = schedule or Schedule(self.budget, stepper.vocab_size, pace)
-        self._numbers = itertools.count()
+        self._numbers = itertools.count()       # of requests, as `Entry.number`
         self._works: dict[int, Work] = {}
         """All requests that have not ended, by number."""
-        self._arrived: deque[Work] = deque()
-        self._ended: deque[int | Holder] = deque()
+        self._arrived: deque[Work] = deque()        # submitted, and not seen by a step yet
+        self._ended: deque[int | Holder] = deque()      # cancelled: by number, or because nobody holds the handle
         self._active: set[Work] = set()
         """The requests that have entered."""
         self._groups: dict[Any, Group] = {}
@@ -98,8 +98,8 @@ class Session:
         self.closes = False
         """Whether the thread that steps shall close the session."""
         self._process = os.getpid()
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._sleeps = False
+        self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the `sleep` of the thread that steps
+        self._sleeps = False        # whether that thread is in `sleep`
         self.adopt()
 
     def adopt(self) -> None:
@@ -124,10 +124,11 @@ class Session:
             work = checked(self._stepper, request, self.budget)
         number = next(self._numbers)
         handle = Handle(self, number)
-        holder = Holder(handle, self._ended.append)
+        holder = Holder(handle, self._ended.append)     # called with the holder when nobody has the handle any more
         holder.number = number
         work.entry = Entry(number, priority, owner, until, holder)
         self._works[number] = work
+        # A session that was closed meanwhile has ended the request, unless it is still here.
         if self._closed and self._works.pop(number, None) is not None:
             raise self.refusal()
         self._arrived.append(work)
@@ -250,8 +251,10 @@ class Session:
             if work.is_empty:
                 self._finish(work, work.results())
                 continue
+            # While requests of this session are active, it must not wait for room in the cache that they may free.
+            room = None if self._active else _Room(self, work)
             try:
-                number = self._stepper.open(work.packed, work.cached, None if self._active else _Room(self, work))
+                number = self._stepper.open(work.packed, tokens=work.cached, stop=room)
             except _NotFirst:
                 if self.closes:
                     return
@@ -281,7 +284,7 @@ class Session:
             raise _NotFirst
 
     def _compute(self) -> None:
-        """Read what the schedule says, and hand the scores to the groups."""
+        """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
         chosen = self._schedule.plan(decoding, self._reading) if self._reading else []
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
@@ -306,9 +309,10 @@ class Session:
     def _parts(self, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what the step reads: one token of each live sequence, and these parts of others."""
         whole: dict[Any, list[tuple[Sequence, int]]] = {}
-        silent = _Part(None, [], [])
+        silent = _Part(group=None, sequences=[], rows=[])
         for sequence, n in chosen:
-            if sequence.read + n > sequence.first_scored or n == sequence.unread:
+            gives_scores = sequence.read + n > sequence.first_scored
+            if gives_scores or n == sequence.unread:
                 whole.setdefault(sequence.work.key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)
@@ -333,7 +337,7 @@ class Session:
                 before, hypothesis = sequence.hypothesis, next(numbers)
                 sequence.read += len(row.tokens)
                 sequence.hypothesis = hypothesis
-                if sequence.work.move(before, hypothesis):
+                if sequence.work.move(before, hypothesis):      # no other sequence has the old one
                     self._freed.append((sequence.work, before))  # type: ignore[arg-type]
 
     def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:

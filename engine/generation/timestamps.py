@@ -35,15 +35,15 @@ class Timestamps:
         begin, rows = self.no_timestamps + 1, np.arange(len(texts))
         columns = np.arange(texts.tokens.shape[1])
         new = (columns >= texts.prompts[:, None]) & (columns < texts.lengths[:, None])
-        count = texts.lengths - texts.prompts
+        count = texts.lengths - texts.prompts       # new tokens of each row
         times = new & (texts.tokens >= begin)
-        last = times[rows, texts.lengths - 1]
-        after_time = (count < 2) | times[rows, np.maximum(texts.lengths - 2, 0)]
-        closes = last & ~after_time
+        last = times[rows, texts.lengths - 1]       # whether the last token is a time
+        after_time = (count < 2) | times[rows, np.maximum(texts.lengths - 2, 0)]        # and the one before it, or none
+        closes = last & ~after_time     # the last token ends a segment, so its pair or the end comes
         latest = np.where(times, texts.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
         first = latest + ~closes
-        return _Rules(begin, self.end, first, closes, last & after_time, count == 0, self.latest_first,
-                      self.exp)
+        return _Rules(begin, self.end, first, no_text=closes, no_time=last & after_time, starts=count == 0,
+                      latest_first=self.latest_first, exp=self.exp)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Rules(Change):
 
     def apply(self, scores: NDArray[np.float32]) -> None:
         begin = self.begin
-        scores[:, begin - 1] = -np.inf
+        scores[:, begin - 1] = -np.inf      # the token `no_timestamps`
         scores[self.no_text, : self.end] = -np.inf
         scores[self.no_time, begin:] = -np.inf
         scores[self.starts, :begin] = -np.inf

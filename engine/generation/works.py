@@ -45,7 +45,7 @@ class Work(ABC):
     packed: Any = None
     """The source as `SourceStepper.open` takes it."""
     source: int = 0
-    """Tokens of the source that the encoder has not read yet, all of which it reads in one step."""
+    """Tokens of the source, all of which the encoder reads in one step, the first of the request."""
     cached: int = 0
     """The most tokens of all hypotheses of the request together."""
     tokens_in: int = 0

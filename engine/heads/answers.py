@@ -156,23 +156,24 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
     first_id: `HeadConfig.first_id`. logits: float32 [T, 2] of each window. Raises what `stop` raises.
     """
     by_text: dict[str, dict[str, Any]] = {}
-    null = 1e6      # the least score of "no answer" of all windows, which are below 1
+    no_answer = 1e6     # the least score of "no answer" of all windows; each is below 1
     for places, rows in zip(windows, logits, strict=True):
-        of_text = np.array([number == 1 for number in places.texts])
+        of_text = np.array([number == 1 for number in places.texts])        # the question has the number 0
         allowed = of_text if first_id is None else of_text | (places.input_ids == first_id)
         start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))
-        null = min(null, float(start[0] * end[0]))
+        no_answer = min(no_answer, float(start[0] * end[0]))     # that of the first token alone
         start[~of_text] = end[~of_text] = 0
         words = _words(places) if answering.whole_words else {}
         for i, (s, e, score) in enumerate(_spans(start, end, answering)):
             if i % 1024 == 0:
                 stop.check()
             a, b = _characters(places, s, e, words)
+            # Spans of one text, in any window, are one answer, whose score is their sum, as in transformers' pipeline.
             same = by_text.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score
     answers = list(by_text.values())
     if answering.impossible or not answers:
-        answers.append({"score": null if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
+        answers.append({"score": no_answer if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
     return sorted(answers, key=lambda one: -float(one["score"]))[: answering.top_k]
 
 
@@ -182,6 +183,7 @@ def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tup
     width = min(answering.longest, T)
     padded = np.concatenate([end, np.zeros(width - 1, np.float32)])
     scores = start[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)      # [T, width]: [s, e - s]
+    # Some spans become one answer when they are widened to whole words, so more of them are looked at.
     most = 2 * answering.top_k + 10 if answering.whole_words else answering.top_k
     flat = scores.reshape(-1)
     best = np.argsort(-flat, kind="stable")[:most]

@@ -118,7 +118,7 @@ def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, call: 
     inside = SCORES[sets.score](calibrated) <= limits
     results = []
     for row, doubt, kept in zip(calibrated, doubts(calibrated), inside, strict=True):
-        order = top(row.tolist(), None)
+        order = top(row.tolist(), k=None)
         results.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
                       "labels": [{"label": config.labels[i], "score": float(row[i])} for i in order if kept[i]]})
     return results, calibrated.max(axis=1).astype(np.float32)

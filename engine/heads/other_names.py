@@ -1,4 +1,7 @@
-"""What other libraries call the arguments of the methods of heads."""
+"""What other libraries call the arguments of the methods of heads.
+
+`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values behind it.
+"""
 
 from __future__ import annotations
 

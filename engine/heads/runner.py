@@ -34,6 +34,10 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softmax": softmax,
 }
 """Functions that NumPy computes here: of logits [n, labels], and `tanh`, which backends lack."""
+LOGITS_AT_A_TIME = 2**24
+"""How many logits are computed at a time, of one sequence at least."""
+MAXIMA_AT_A_TIME = 2**21
+"""How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 
 class HeadRunner:
@@ -139,20 +143,14 @@ class HeadRunner:
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
-        here = step.activation in FUNCTIONS and step.activation != "relu"
+        by_numpy = step.activation in FUNCTIONS and step.activation != "relu"       # backends have relu
         bias = self._weights.get(f"{step.name}.bias")
         product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
-                                  None if here else step.activation, None)
-        return FUNCTIONS[step.activation](product) if here else product
+                                  activation=None if by_numpy else step.activation, residual=None)
+        return FUNCTIONS[step.activation](product) if by_numpy else product
 
     def _weight(self, step: Linear) -> np.ndarray:
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
-
-
-LOGITS_AT_A_TIME = 2**24
-"""How many logits are computed at a time, of one sequence at least."""
-MAXIMA_AT_A_TIME = 2**21
-"""How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 
 def last_other(ids: np.ndarray, passed: int) -> np.ndarray:

@@ -152,7 +152,7 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], call: Call, mos
         for i, row in sparse_rows(runner, tokens, call):
             rows[part[i]] = _largest(*row, most)
             call.advance(1)
-    return sparse_vectors(runner, rows, None)
+    return sparse_vectors(runner, rows, most=None)
 
 
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:
@@ -178,14 +178,15 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Itera
 def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | None) -> SparseVectors:
     """Return the words and the numbers of texts as one object, the last of three steps of `encode_sparse`.
 
-    most: as there. A text without tokens has the row `NOTHING`.
+    most: how many of the largest numbers of a text are kept; None for all. A text without tokens has the row `NOTHING`.
     """
     kept = [_largest(*row, most) for row in rows]
     sizes = np.array([len(indices) for indices, _ in kept], np.int64)
-    return SparseVectors(np.concatenate([NOTHING[0], *(indices for indices, _ in kept)]),
-                         np.concatenate([NOTHING[1], *(values for _, values in kept)]),
-                         np.append(np.int64(0), np.cumsum(sizes)), (len(rows), runner.config.outputs),
-                         runner.encoder.tokenizer.token)
+    # NOTHING gives the type of the arrays where there are no rows.
+    indices = np.concatenate([NOTHING[0], *(indices for indices, _ in kept)])
+    values = np.concatenate([NOTHING[1], *(values for _, values in kept)])
+    starts = np.append(np.int64(0), np.cumsum(sizes))
+    return SparseVectors(indices, values, starts, (len(rows), runner.config.outputs), runner.encoder.tokenizer.token)
 
 
 def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:

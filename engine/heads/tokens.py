@@ -43,6 +43,7 @@ class _Token:
     score: np.float32
     text: str
     start: int
+    """Its first character in the text, and `end` the one after its last."""
     end: int
     index: int = 0
     """Its place among the tokens, special ones included."""
@@ -193,8 +194,8 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
             # The pipeline shows the characters of an unknown token, which begins a word.
             token_text, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
         previous_word = word
-        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], token_text, start, end, i,
-                     probabilities[i], goes_on)
+        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], token_text, start, end, index=i,
+                     probabilities=probabilities[i], goes_on=goes_on)
 
 
 def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
@@ -210,7 +211,7 @@ def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
 
 
 def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
-    """Return the word that tokens make."""
+    """Return the word that tokens make, with the label and the score that the strategy gives it."""
     if len(tokens) == 1:        # all strategies then say the same
         return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])

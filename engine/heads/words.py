@@ -36,7 +36,7 @@ def fill_mask(runner: HeadRunner, texts: Sequence[str], call: Call, *, top_k: in
         tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
         asked = masks_of(runner, texts, part.start, tokens)
         filled: list[Any] = [None] * len(part)
-        for i, logits in runner.logits(tokens, call, asked):
+        for i, logits in runner.logits(tokens, call, asked):        # float32 [masks, V]
             filled[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, call.stop)
         yield from call.counted(filled)
 
@@ -75,7 +75,7 @@ def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray,
     """Return the best words for one mask; scores: [V]."""
     ids = np.arange(len(scores)) if targets is None else targets
     k = min(top_k, len(ids))
-    least = -np.partition(-scores[ids], k - 1)[k - 1]
+    least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
     ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
     pad = -1 if runner.config.pad_id is None else runner.config.pad_id
     words = []

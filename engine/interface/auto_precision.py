@@ -92,7 +92,7 @@ def _sample_vectors(engine: Encoder) -> np.ndarray:
     if engine.text is not None:
         return engine.encode(list(SENTENCES), show_progress_bar=False)
     config = engine.config
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)      # the same ids in every call
     longest = min(config.longest_sequence or math.inf, engine.max_batch_tokens)
     lengths = [length for length in _LENGTHS if length <= longest]
     if not config.vocab_size:

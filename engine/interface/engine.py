@@ -148,8 +148,7 @@ class Engine(VectorMethods, SimilarityMethods):
         changes: fields of `TextConfig`, such as max_seq_length, similarity or prompts. The routes get the same changes.
 
         Raises `InputError` for a field that there is not or a value that is impossible, such as a max_seq_length above
-        the positions of the model, and `UnsupportedError` for a
-        model without a tokenizer.
+        the positions of the model, and `UnsupportedError` for a model without a tokenizer.
         """
         known = [one.name for one in fields(TextConfig)]
         if unknown := [name for name in changes if name not in known]:
@@ -163,7 +162,7 @@ class Engine(VectorMethods, SimilarityMethods):
         other._routes = {task: made[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
-            if reload.func is _reload_with_text:    # a chain of calls is one call
+            if reload.func is _reload_with_text:    # changes of an engine that has some: one reload with all of them
                 reload, before = reload.args
             other._reload = partial(_reload_with_text, reload, before | changes)
         return other
@@ -179,6 +178,7 @@ class Engine(VectorMethods, SimilarityMethods):
             raise InputError(f"max_seq_length={asked} is above the {most} positions of the model, which reads no more "
                              f"tokens; give at most {most}")
         other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
+        # Lazy attributes, such as the tokenizer, are left out, so that they are made from the new settings.
         vars(other).update({name: value for name, value in vars(self).items()
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
         return other

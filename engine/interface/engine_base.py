@@ -165,8 +165,8 @@ class EngineBase(Loaded):
         ops = None
         if self._modules or self._token_modules:
             ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
-        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._modules,
-                           self._token_modules, ops)
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
+                           modules=self._modules, token_modules=self._token_modules, ops=ops)
 
     @lazy
     def _word_table(self) -> np.ndarray:

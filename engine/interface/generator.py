@@ -246,7 +246,7 @@ class Generator(ChatMethods, Loaded):
         if request.config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
         stepper = self._model.stepper(stop)
-        with located(place_of(0, None)):
+        with located(place_of(0, places=None)):
             return Stream(self._model, self._model.checked(request, stepper), stop, stepper)
 
     def _one_request(self, method: str, source: Any, prompt: Any, special: bool, settings: dict[str, Any],
@@ -256,7 +256,7 @@ class Generator(ChatMethods, Loaded):
             raise InputError(f"{method} takes one text, not {len(source)} in a list; call {method}(text) for each, as "
                              "many at once as you like, or results(texts), which yields the whole result of each text")
         config = settings_of_call(self.generation, settings)
-        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, None, special)
+        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, special=special)
         return request
 
     def session(self, *, step_seconds: float = Pace.step_seconds, idle_seconds: float = Pace.idle_seconds) -> Session:
@@ -290,13 +290,13 @@ class Generator(ChatMethods, Loaded):
                 raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
             requests, wanted = self.own_tokens(inputs, stop, special)
         else:
-            requests = self._requests(inputs, prompts, self.generation, stop, None, special)
+            requests = self._requests(inputs, prompts, self.generation, stop, special=special)
             items = [targets] if single else _listed("targets", targets)
             if len(items) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
             wanted = []
             for i, item in enumerate(items):
-                with located(place_of(i, None)):
+                with located(place_of(i, places=None)):
                     ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
                     wanted.append(ids.tolist())
         calibration = self._calibrations.get("score")
@@ -310,7 +310,8 @@ class Generator(ChatMethods, Loaded):
 
         special: whether texts get the special tokens that the tokenizer adds.
         """
-        whole = self._requests(inputs, None, self.generation, stop, None, special, self._model.lengths.scored)
+        bound = self._model.lengths.scored
+        whole = self._requests(inputs, prompts=None, config=self.generation, stop=stop, special=special, bound=bound)
         tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
         requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
         return requests, [ids[1:] for ids in tokens]
@@ -320,7 +321,7 @@ class Generator(ChatMethods, Loaded):
 
         place: of the request among the inputs of the caller, for messages.
         """
-        self._model.score([request], [tokens], stop, seen=seen, places=[place_of(place, None)])
+        self._model.score([request], [tokens], stop, seen=seen, places=[place_of(place, places=None)])
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
@@ -375,7 +376,7 @@ class Generator(ChatMethods, Loaded):
         lengths = self._model.lengths
         if self.encoder_config is None:
             ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special, stop)
-            return Request(None, ids.tolist(), config)
+            return Request(source=None, prompt=ids.tolist(), config=config)
         ids = self._ids(self.source_text, item, "an input", bound or lengths.source, special, stop)
         start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt, special, stop)
         return Request(ids.tolist(), None if start is None else start.tolist(), config)

@@ -49,10 +49,10 @@ class HeadMethods(EngineBase):
         batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns a list of n dictionaries with "label" and "score", or for another top_k than 1 of n lists of them, the
-        best first. A single string gives its result alone. The scores of a
-        calibrated model are calibrated unless function_to_apply is given, and each result has "margin", the largest
-        probability minus the second largest, and "entropy" in nats. With a coverage it also has "labels", the set,
-        which may be empty; the set of a text does not depend on the other texts.
+        best first. A single string gives its result alone. The scores of a calibrated model are calibrated unless
+        function_to_apply is given, and each result has "margin", the largest probability minus the second largest, and
+        "entropy" in nats. With a coverage it also has "labels", the set, which may be empty; the set of a text does not
+        depend on the other texts.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
         runner, (inputs, single) = self.runner_of("classify"), read_sentences(texts, "texts")
@@ -202,7 +202,7 @@ class HeadMethods(EngineBase):
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
-        with calling(inputs, batch_size, show_progress_bar, None, timeout) as call:
+        with calling(inputs, batch_size, show_progress_bar, timeout=timeout) as call:
             results: list[Any] = list(answer(runner, inputs, answering, call))
         if limit is not None:
             results = [answer_or_abstain(answers, limit) for answers in results]

@@ -85,7 +85,7 @@ class Loaded(metaclass=_Named):
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
-    """The names of `SET` that an object of this class has itself."""
+    """The names of `SET` that an object of this class has as attributes, each of which it sets once."""
     _closed = False
     """Whether `close` was called."""
 
@@ -104,8 +104,7 @@ class Loaded(metaclass=_Named):
         """Return an object of this class for a model that generates; options: the arguments of the class.
 
         kind: as in `load_model`. reading: further arguments of `load_model`, which the `load` of the class has, too.
-        Raises `UnsupportedError` for a model of speech in place of one of texts, or the
-        other way round.
+        Raises `UnsupportedError` for a model of speech in place of one of texts, or the other way round.
         """
         from ..files.reading import release_freed
         from ..loading.load import load_model  # here, because `import engine` shall stay light
@@ -192,6 +191,7 @@ class Loaded(metaclass=_Named):
                              f"{shown(calibration)}")
         calibration = calibration.checked(self._calibrated_outputs, "the calibration")
         other = type(self).__new__(type(self))              # copy.copy would load the model again, as pickle does
+        # All but what was made with the calibration that it had before.
         kept = {name: value for name, value in vars(self).items() if name not in ("_runners_of_heads", "_prompts")}
         vars(other).update(kept, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
         return other

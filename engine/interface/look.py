@@ -55,5 +55,5 @@ def make_look(tokens: Sequence[str], output: ForwardOutput, layers: int, heads: 
     limits = np.stack([entropy_limits(of_layer) for of_layer in weights])
     shares_of_layers = np.stack([shares(of_layer, limit) for of_layer, limit in zip(entropies, limits, strict=True)])
     # The product of the kernels, whose bits do not depend on the number of threads; NumPy's may.
-    rolled = rollout(weights, lambda x, y: ops.linear(x, y, None, None, None))
+    rolled = rollout(weights, lambda x, y: ops.linear(x, y, bias=None, activation=None, residual=None))
     return Look(list(tokens), entropies, limits, shares_of_layers, rolled)

@@ -1,4 +1,7 @@
-"""What other libraries call the arguments of `load`, and the methods and attributes of its objects."""
+"""What other libraries call the arguments of `load`, and the methods and attributes of its objects.
+
+`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values behind it.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ReadingPlan:
     def __init__(self, encoder: Plan, decoder: Decoder, start_id: int, max_tokens: int):
         """start_id: the first token of the decoder. max_tokens: the most tokens that are read in one step."""
         self._encoder, self._decoder, self._start = encoder, decoder, start_id
-        self._budget = Budget(max_tokens, max_tokens)
+        self._budget = Budget(rows=max_tokens, tokens=max_tokens)
 
     @property
     def longest(self) -> int | None:

@@ -12,14 +12,12 @@ from typing import Any
 
 from ..base.errors import InputError, shown
 
-PLACES = ("{instruction}", "{query}", "{document}")
+PLACES = ("{instruction}", "{query}", "{document}")      # what a template has in the place of each text
 
-QWEN3 = (
-    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+QWEN3 = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+         "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+         "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
 """The template that Qwen3-Reranker was trained with."""
 
 
@@ -46,11 +44,11 @@ _MXBAI_TASK = ("You are a search relevance expert who evaluates how well documen
                "binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:")
 KNOWN = {
     "bge-reranker-v2-gemma": RerankPrompt(
-        ("<bos>", "A: {query}", "\n", "B: {document}", "\n", _BGE_TASK), ("Yes",), is_known=True),
+        ("<bos>", "A: {query}", "\n", "B: {document}", "\n", _BGE_TASK), answers=("Yes",), is_known=True),
     "mxbai-rerank-v2": RerankPrompt(
         ("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
          "<|im_start|>user\n", "query: {query}", "\n", "document: {document}", "\n", _MXBAI_TASK,
-         "<|im_end|>\n<|im_start|>assistant\n"), ("1", "0"), is_known=True),
+         "<|im_end|>\n<|im_start|>assistant\n"), answers=("1", "0"), is_known=True),
 }
 """The prompts of published models, by the names that `template` takes for them."""
 

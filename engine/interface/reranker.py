@@ -81,9 +81,9 @@ class Reranker(Loaded):
         from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
 
         if isinstance(model, Loadable) and model.kind == "encode":
-            stated = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
-                      "answers": answers is None}
-            self._adopt_engine(model, stated, max_length, backend=backend, threads=threads, precision=precision,
+            is_default = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
+                          "answers": answers is None}
+            self._adopt_engine(model, is_default, max_length, backend=backend, threads=threads, precision=precision,
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return
         self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
@@ -162,9 +162,9 @@ class Reranker(Loaded):
                         f"{list(self.answers)}), and the template and the instruction that you use", UserWarning)
         super().save(path)
 
-    def _adopt_engine(self, model: Model, usual: dict[str, bool], max_length: int, **options: Any) -> None:
-        """Hold a cross-encoder. usual: whether each option that only a language model has is its default."""
-        if others := [name for name, is_usual in usual.items() if not is_usual]:
+    def _adopt_engine(self, model: Model, is_default: dict[str, bool], max_length: int, **options: Any) -> None:
+        """Hold a cross-encoder. is_default: whether each option that is for language models alone has its default."""
+        if others := [name for name, usual in is_default.items() if not usual]:
             raise InputError(f"a cross-encoder reads a query and a document as they are, and has no {listed(others)}; "
                              "leave out what is for language models")
         if model.encoder is None or model.routes:
@@ -241,9 +241,8 @@ class Reranker(Loaded):
         if self._engine is not None:
             if instruction is not None:
                 raise InputError("a cross-encoder reads no instruction; leave it out")
-            return self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
-                                        timeout=timeout)
-        with calling(pairs, None, show_progress_bar, None, timeout) as call:
+            return self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar, timeout=timeout)
+        with calling(pairs, show_progress_bar=show_progress_bar, timeout=timeout) as call:
             prompts = self.prompts(pairs, instruction, call.stop)
             return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
 
@@ -274,7 +273,7 @@ class Reranker(Loaded):
                             self.answers, budget=self._model.budget, stop=stop, advance=advance,
                             place=lambda group, i: f"pair {[*places.values()][group][i]}")
         scores = np.empty(len(prompts), np.float32)
-        for members, rows in zip(places.values(), logits, strict=True):
+        for members, rows in zip(places.values(), logits, strict=True):     # rows: [prompts of a query, answers]
             scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
@@ -312,10 +311,12 @@ class Reranker(Loaded):
 
     def _prompts(self, instruction: str, query: str, documents: Sequence[str], stop: Stop) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
+        # The prefix is the same for all documents; `start` is tokenized with the document that follows it.
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        with marking(truncation=True) if len(prefix) else nullcontext():      # the prefix shortens them further
+        # With a prefix, what was cut is known and reported below, where `limit` is; so it is not reported here.
+        with marking(truncation=True) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
         if max(map(len, starts)) >= limit and any(documents):

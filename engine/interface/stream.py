@@ -58,7 +58,7 @@ class Pieces(Iterator[Piece]):
         if not isinstance(event, Token):
             raise StopIteration
         if self._text is None:
-            return Piece(event.id, None)
+            return Piece(event.id, text=None)
         text = self._text.add(event.id)
         if self._text.waits:        # only the next event says whether this piece is the last one, which has the rest
             self._ahead = self._event()

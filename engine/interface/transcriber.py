@@ -115,8 +115,7 @@ class Transcriber(Loaded):
         """Return for each recording the code of its language, and the probability that the model gives it.
 
         audio: as for `transcribe`; the model hears the first window of each recording. A list gives a list of pairs,
-        and a single recording one pair. Raises `UnsupportedError` for a
-        model of English alone.
+        and a single recording one pair. Raises `UnsupportedError` for a model of English alone.
         """
         if not self.languages:
             raise UnsupportedError("this model knows English alone, so it detects no language")

@@ -111,8 +111,9 @@ class VectorMethods(HeadMethods):
         if not self.config.num_layers:
             raise UnsupportedError("a static model has no layers, and so no attention to look at")
         uses_types = self.config.token_types > 1 and self._text.feeds_token_types
-        batch, form = pack(self.config, [tokens.input_ids[0]], None, [tokens.token_type_ids[0]] if uses_types else None)
-        asked = read_asked(self.config, None, True, True)
+        batch, form = pack(self.config, [tokens.input_ids[0]],
+                           token_type_ids=[tokens.token_type_ids[0]] if uses_types else None)
+        asked = read_asked(self.config, hidden_states=None, attentions=True, entropies=True)
         assert asked is not None
         output = asked.output(form, self._observe(batch, asked, stop))
         return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))

@@ -69,7 +69,8 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
     elif width is not None and (type(width) is not int or width < 1):
         reason = f"dimensions must be an int of at least 1, not {shown(width)}"
     else:
-        return BatchRequest(name, tuple(texts), "", str(body.get("model", "")), form, width)
+        model = str(body.get("model", ""))
+        return BatchRequest(name, tuple(texts), model=model, encoding_format=form, dimensions=width)
     return BatchRequest(name, reason=reason)
 
 

@@ -42,21 +42,24 @@ def distinct(column: Any) -> Iterator[tuple[Any, Any]]:
     pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
     for chunk in column.chunks:
         encoded = chunk if pa.types.is_dictionary(chunk.type) else plain(chunk).dictionary_encode()
-        used = compute.drop_null(encoded.indices.unique())      # the dictionary may be that of a whole row group
+        # The dictionary may be that of a whole row group, so only what this chunk uses of it is taken.
+        used = compute.drop_null(encoded.indices.unique())
         yield plain(encoded.dictionary.take(used)), compute.index_in(encoded.indices, value_set=used)
 
 
 def copied(column: Any, kind: Any, place: str) -> Any:
-    """Return a ChunkedArray as an Array of a type, to which its own has a cast without loss.
+    """Return a ChunkedArray as an Array of the type `kind`, which holds its values without loss.
 
-    Raises `InputError` that begins with the place if the values of a dictionary would need more than `MOST_COPIED`.
+    place: the file and the column, for messages. Raises `InputError` if the values of a dictionary would need more
+    than `MOST_COPIED` bytes once each row has its own copy.
     """
     pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
         size = 0
         for values, indices in distinct(column):
-            sizes = compute.binary_length(values) if text_type(values.type) is not None else None
-            size += compute.sum(sizes.take(indices)).as_py() or 0 if sizes is not None else 0
+            if text_type(values.type) is not None:      # strings or bytes; all other values are small
+                sizes = compute.binary_length(values)
+                size += compute.sum(sizes.take(indices)).as_py() or 0       # None without rows
         if size > MOST_COPIED:
             raise InputError(f"{place} holds {size:,} bytes in {len(column):,} rows, and the limit of a unit is "
                              f"{MOST_COPIED:,}; give a smaller --unit-rows, or do not copy it")
@@ -115,8 +118,9 @@ def wider(one: Any, other: Any) -> Any | None:
         return wider(value_type(one), value_type(other))
     if types.is_integer(one) and types.is_integer(other):
         narrow, wide = sorted((one, other), key=lambda kind: kind.bit_width)
-        grows = narrow.bit_width < wide.bit_width and types.is_signed_integer(wide)
-        return wide if grows or types.is_signed_integer(one) == types.is_signed_integer(other) else None
+        same_sign = types.is_signed_integer(one) == types.is_signed_integer(other)
+        holds_unsigned = narrow.bit_width < wide.bit_width and types.is_signed_integer(wide)
+        return wide if same_sign or holds_unsigned else None
     if types.is_floating(one) and types.is_floating(other):
         return max(one, other, key=lambda kind: kind.bit_width)
     for kinds, widest in ((("string", "large_string", "string_view"), pa.large_string()),

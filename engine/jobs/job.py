@@ -147,6 +147,7 @@ def find_units(files: Sequence[InputFile], settings: JobSettings) -> list[Unit]:
     if not any(ranges) and files:       # so that the folder of no rows has a part, with all columns
         ranges[0] = [Range(0, 0)]
     for file, name, file_types, parts in zip(files, formats, types, ranges, strict=True):
+        # The types of columns that the other files change here: they change the part, so they belong to its name.
         widened = [str(common[column]) for column in file_types if file_types[column] != common[column]]
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
         for i, part in enumerate(parts):
@@ -163,6 +164,7 @@ def shard_of(units: Sequence[Unit], number: int, shards: int) -> list[Unit]:
 
 
 def _digest(unit: Unit) -> str:
+    """Return the 16 hexadecimal digits at the end of a part's name, which stand for all that its bytes depend on."""
     return unit.name.rpartition("-")[2].partition(".")[0]
 
 
@@ -257,7 +259,7 @@ class Job:
     def make(self, unit: Unit, rows: Rows, computed: Computed) -> JobPart:
         """Return the part of a unit."""
         columns = self.settings.columns
-        own_id = columns.id if columns.id or "id" not in columns.keep else "id"
+        own_id = columns.id if columns.id or "id" not in columns.keep else "id"     # None: parts get an id of their own
         metadata = {"id": own_id, **unit.place, "isa": self.isa, "model": self.settings.model}
         return make_part(unit.file.name, rows, computed, lambda: self._empty, self.settings.recipe, metadata)
 
@@ -265,7 +267,7 @@ class Job:
         """Return the part of a unit, computed from its file."""
         _, rows = self._read(unit)
         parts = [self.settings.recipe.compute(self._encoder, texts) for texts, _ in _chunks(rows) if texts]
-        return self.make(unit, rows, joined(parts, [TEXTS_AT_ONCE] * len(parts)))
+        return self.make(unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts)))
 
     def compute_sample(self, unit: Unit, count: int) -> tuple[bytes, list[int], int]:
         """Compute some rows of a unit, which its name chooses.
@@ -318,7 +320,7 @@ def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tupl
     for unit, rows, computed, last in chunks:
         parts.append(computed)
         if last:
-            yield unit, rows, joined(parts, [TEXTS_AT_ONCE] * len(parts))
+            yield unit, rows, joined(parts, sizes=[TEXTS_AT_ONCE] * len(parts))
             parts = []
 
 
@@ -331,7 +333,8 @@ def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allo
     description = {"engine": version, **settings.description}
     if _sets_to_record(folder, description, isa, allow_mixed_isa) is None:
         return
-    while (give_up := folder.claim(JOB)) is None:       # or two jobs that begin at once would both see none
+    # Two jobs that begin at once would both see no record, so only the one that has the claim looks and writes.
+    while (give_up := folder.claim(JOB)) is None:
         time.sleep(0.01)
     try:
         sets = _sets_to_record(folder, description, isa, allow_mixed_isa)

@@ -25,9 +25,11 @@ COUNTS = ("rows", "rejected", "empty", "tokens")
 KEY = b"engine"
 """The entry of a Parquet file's metadata that holds what the manifest says about a part, as JSON."""
 _NO_CHECKSUM = "0" * 64
+"""What stands in the place of the checksum while the checksum is computed."""
 _MARK = b'"checksum": "'
 """What stands in front of the checksum in the last bytes of a part, and nowhere else: JSON escapes quotes in values."""
 _FOOTER = 2**24
+"""The last bytes of a part in which its checksum is searched; they hold the metadata, which Parquet writes last."""
 PLACE = ("input", "first", "last", "group")
 """The entries of the metadata that say which rows a part holds."""
 
@@ -68,10 +70,10 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
     reasons |= {i: computed.reasons[text] for i, text in zip(used, owners.tolist(), strict=True)
                 if text in computed.reasons}
     good = [i for i in used if i not in reasons]
-    refused = np.zeros(len(owners) + 1, np.int64)       # how many texts before each were refused
-    refused[[text + 1 for text in computed.reasons]] = 1
-    places = {i: text - int(before) for i, text, before in zip(used, owners.tolist(), np.cumsum(refused)[owners],
-                                                               strict=True)}
+    is_refused = np.zeros(len(owners) + 1, np.int64)    # of the text before each: refused texts have no result
+    is_refused[[text + 1 for text in computed.reasons]] = 1
+    refused_before = np.cumsum(is_refused)[owners]
+    places = {i: text - int(before) for i, text, before in zip(used, owners.tolist(), refused_before, strict=True)}
     if "request" in rows.columns:
         return _answers(rows, reasons, places, computed)
     indices = np.array([places[i] for i in good], np.int64)
@@ -94,7 +96,7 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
     """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
     requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
-    for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):
+    for _, group in groupby(range(len(requests)), lambda i: id(requests[i])):  # the rows of a request share it
         members = list(group)
         request, reason = requests[members[0]], next((reasons[i] for i in members if i in reasons), None)
         width = vectors.shape[1] if vectors.ndim == 2 else 0
@@ -112,6 +114,7 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
 
 
 def _taken(column: Any, rows: list[int], kind: Any) -> Any:
+    """Return some rows of a copied column as an array of Arrow. kind: the type of a list; None for strings."""
     pa = require_files("pyarrow")
     if isinstance(column, list):
         return pa.array([column[i] for i in rows], kind or pa.string())
@@ -119,17 +122,18 @@ def _taken(column: Any, rows: list[int], kind: Any) -> Any:
 
 
 def _ids(rows: Rows, i: int) -> dict[str, Any]:
-    """Return the copied values of a row as JSON can hold them."""
+    """Return the copied values of a row as JSON can hold them; columns with the name of another field of it apart."""
     plain = {name: _plain(column[i]) for name, column in rows.columns.items()}
     hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}
     return plain | ({"columns": hidden} if hidden else {})
 
 
 def _plain(value: Any) -> Any:
+    """Return a string, None or a value of Arrow as JSON can hold it; what it cannot hold, such as NaN, as a string."""
     try:
         value = value if isinstance(value, (str, type(None))) else as_json(value)
-        known = isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
-        return value if known else str(value)
+        in_json = isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
+        return value if in_json else str(value)
     except RecursionError:
         return "<too many lists or objects inside each other>"
 

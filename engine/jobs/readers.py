@@ -86,9 +86,10 @@ class Rows:
 
     def select(self, places: list[int]) -> Rows:
         """Return some of the rows, which have texts."""
-        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
-                    {name: [column[i] for i in places] if isinstance(column, list)
-                     else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}, self.types)
+        columns = {name: [column[i] for i in places] if isinstance(column, list)
+                   else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}
+        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
+                    types=self.types)
 
     def add_text(self, position: int, text: str | Unreadable) -> None:
         """Add the text of a row, or the reason why there is none."""
@@ -133,15 +134,14 @@ class Format(Protocol):
 
 
 class _Strings:
-    """A format whose fields are strings."""
+    """A `Format` whose fields are strings."""
 
     def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
-        """See `Format`."""
         return {name: require_files("pyarrow").string() for name in columns.kept}
 
 
 class Lines(_Strings):
-    """A format with one row on each line."""
+    """A `Format` with one row on each line."""
 
     def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], most: int, size: int):
         """Take a function that returns the text and the copied columns of a line.
@@ -151,7 +151,6 @@ class Lines(_Strings):
         self._parse, self._most, self._size = parse, most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`."""
         if self._parse is parse_text and columns.kept:
             raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
@@ -160,14 +159,13 @@ class Lines(_Strings):
         return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, line in lines(file, part):
             check_count(file, part, len(rows.texts), self._most)
             if line is None:
                 reason = Unreadable(f"the line has more than {MOST_LINE:,} bytes")
                 rows.add(position, reason, dict.fromkeys(columns.kept))
-            elif line.strip() or self._parse is parse_text:
+            elif line.strip() or self._parse is parse_text:     # an empty line is a text, but no JSON
                 rows.add(position, *self._parse(line, columns))
         return rows
 
@@ -190,7 +188,7 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
             if count + lines > most:
                 begins = np.flatnonzero(np.frombuffer(block, np.uint8)[:-1] == ord("\n"))
                 yield from (position + begins[most - count :: most]).tolist()
-                count = (count + lines - 1) % most + 1
+                count = (count + lines - 1) % most + 1      # lines after the newest border, from 1 to `most`
             else:
                 count += lines
             position, before = position + len(block) - 1, block[-1:]
@@ -207,9 +205,9 @@ def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
     """Yield the first byte and the contents of each line that begins in a range; None for a line that is too long."""
     with file.open() as stream:
         position = part.first
-        if position:
+        if position:        # a line that begins before the range belongs to the range before; skip the rest of it
             stream.seek(position - 1)
-            position += _skip_line(stream, part.last - position + 1) - 1
+            position += _skip_line(stream, part.last - position + 1) - 1    # only a line end where a line begins here
         while position < part.last and (line := stream.readline(MOST_LINE)):
             size = len(line)
             if size == MOST_LINE and not line.endswith(b"\n"):
@@ -282,7 +280,7 @@ def _objects(files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
 
 
 class Csv(_Strings):
-    """CSV with a header, whose quoted fields may hold line ends: a reader of CSV finds where rows begin."""
+    """The `Format` CSV with a header. Quoted fields may hold line ends, so a reader of CSV finds where rows begin."""
 
     def __init__(self, most: int, size: int):
         """most, size: the most rows and the bytes of a range."""
@@ -293,7 +291,7 @@ class Csv(_Strings):
         starts: list[int] = []
         begun, count = False, 0
         for position, row, fault in self._rows(file, Range(0, file.size)):
-            if not begun:
+            if not begun:       # the row of column names
                 wanted = {columns.text, *columns.kept}
                 if (fault or not wanted <= {*row}) and (separator := _other_separator(file)):
                     raise InputError(f"{file.label}: its columns are separated by {separator!r}, and only commas are "
@@ -313,7 +311,6 @@ class Csv(_Strings):
         return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
         rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, row, fault in self._rows(file, part):
@@ -334,9 +331,10 @@ class Csv(_Strings):
         csv.field_size_limit(MOST_LINE)
         with file.open() as stream:
             stream.seek(part.first)
-            read = position = part.first
+            read = position = part.first        # bytes that were read, and the first byte of the row at hand
 
             def decoded() -> Iterator[str | None]:
+                """Yield the lines of the range; None in place of one with which a row is longer than `MOST_LINE`."""
                 nonlocal read
                 while read < part.last and (line := stream.readline(MOST_LINE)):
                     text = line.removeprefix(_BOM) if read == 0 else line
@@ -356,19 +354,19 @@ class Csv(_Strings):
                 except csv.Error as error:
                     reason = error if read - position <= MOST_LINE else f"the limit is {MOST_LINE:,} bytes"
                     row, fault = [""], f"the {read - position:,} bytes of the row are no CSV: {reason}"
-                if row:
+                if row:         # an empty line is no row
                     yield position, row, fault
                 position = read
 
 
 class Parquet:
-    """Parquet, by pyarrow: a range is a row group, or a part of a large one."""
+    """The `Format` Parquet, by pyarrow: a range is a row group, or a part of a large one."""
 
     def __init__(self, size: int):
         """size: the most rows of a range."""
         self._size = size
         self._open: tuple[InputFile, int, int, Iterator[Any]] | None = None
-        """The row group that was read last, up to which row, and its other batches."""
+        """The file and row group that were read last, the first row that was not read, and the batches from there."""
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`. It reads the footer of the file alone."""
@@ -403,12 +401,10 @@ class Parquet:
         return max(1, min(self._size, MOST_UNPACKED * group.num_rows // max(1, total)))
 
     def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
-        """See `Format`."""
         with self._parquet(file) as parquet:
             return {name: without_views(parquet.schema_arrow.field(name).type) for name in columns.kept}
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`."""
         table = self._read(file, part, columns)
         types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
         rows = Rows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
@@ -429,10 +425,10 @@ class Parquet:
         if self._open is None or self._open[:3] != (file, part.group, part.first):
             size = max(1, part.last - part.first)
             self._open = (file, part.group, 0, self._batches(file, part.group, names, size))
-        _, _, at, batches = self._open
+        _, _, at, batches = self._open      # at: the row of the group with which the next batch begins
         taken, missing = [], part.last - part.first
         for batch in batches:
-            if at + len(batch) > part.first:
+            if at + len(batch) > part.first:        # otherwise the batch lies before the range
                 piece = batch[max(0, part.first - at) :][: missing]
                 taken.append(piece)
                 missing -= len(piece)
@@ -441,10 +437,12 @@ class Parquet:
                 break
         if missing:
             raise InputError(f"{file.label}: row group {part.group} has {missing:,} rows fewer than the file says")
+        # The last batch may go beyond the range: then what follows cannot be continued, and is read again.
         self._open = (file, part.group, at, batches) if at == part.last else None
         return pa.Table.from_batches(taken)
 
     def _batches(self, file: InputFile, group: int, names: list[str], size: int) -> Iterator[Any]:
+        """Yield the rows of a row group in record batches of `size` rows, or fewer, with these columns."""
         with self._parquet(file) as parquet:
             schema = parquet.schema_arrow
             strings = [name for name in names if text_type(schema.field(name).type) is not None]
@@ -475,13 +473,13 @@ def _checked(value: Any) -> str | Unreadable:
 
 
 class BatchRequests(_Strings):
-    """Batches of requests to /v1/embeddings, one on each line; the texts of one request stand in adjacent rows."""
+    """The `Format` of batches of requests to /v1/embeddings, one on each line; its texts stand in adjacent rows."""
 
     def __init__(self, most: int, size: int):
+        """most, size: the most lines and the bytes of a range; a line may have several texts, so rows are counted."""
         self._lines, self._most = Lines(parse_text, most, size), most
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`."""
         return self._lines.ranges(file, columns)
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:

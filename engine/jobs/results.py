@@ -52,16 +52,16 @@ class Recipe:
     def compute(self, encoder: StreamEncoder, texts: list[str]) -> Computed:
         """Encode texts. A text that the model refuses is found by halving, so that it does not stop the others."""
         if not texts:
-            return Computed([], [], {})
+            return Computed(results=[], tokens=[], reasons={})
         try:
             with counting_tokens() as lengths:
                 [results] = self._stream(encoder, texts)
-            return Computed(self._rows(results), lengths, {})
+            return Computed(self._rows(results), tokens=lengths, reasons={})
         except InputError as error:
             if len(texts) == 1:
-                return Computed([], [], {0: str(error)})
+                return Computed(results=[], tokens=[], reasons={0: str(error)})
         half = len(texts) // 2
-        return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], [half, half])
+        return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], sizes=[half, half])
 
     def _stream(self, encoder: StreamEncoder, texts: list[str]) -> Iterator[Any]:
         return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result,

@@ -27,6 +27,7 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
+"""A character that makes a name of a path a pattern."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Folder(Protocol):
 
 
 class LocalFolder:
-    """A folder of this machine, or of a shared disk."""
+    """A `Folder` of this machine, or of a shared disk."""
 
     def __init__(self, path: str, make: bool = True):
         self._path = Path(path)
@@ -97,29 +98,24 @@ class LocalFolder:
             raise InputError(f"there is no folder {shown(path)}; expected one into which a job wrote")
 
     def names(self, folder: str = "") -> list[str]:
-        """See `Folder`."""
         if folder and not (self._path / folder).is_dir():
             return []
         with os.scandir(self._path / folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def has(self, name: str) -> bool:
-        """See `Folder`."""
         return (self._path / name).is_file()
 
     def read(self, name: str) -> bytes:
-        """See `Folder`."""
         return (self._path / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """See `Folder`."""
         path = self._path / name
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as file:
             file.write(data)
 
     def delete(self, name: str) -> None:
-        """See `Folder`."""
         (self._path / name).unlink(missing_ok=True)
 
     def claim(self, name: str) -> Callable[[], None] | None:
@@ -130,39 +126,34 @@ class LocalFolder:
 
 
 class ArrowFolder:
-    """A folder of an object store, where an object appears when its upload is completed, and never a part of it."""
+    """A `Folder` of an object store, where an object appears when its upload is completed, and never a part of it."""
 
     def __init__(self, files: Any, path: str):
         self._files, self._path = files, path.rstrip("/")
         self._place = f"{files.type_name}://{self._path}"
 
     def names(self, folder: str = "") -> list[str]:
-        """See `Folder`."""
         fs = require_files("pyarrow.fs")
         with _explain_errors(self._place):
             entries = self._files.get_file_info(fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True))
         return sorted(info.base_name for info in entries if info.type == fs.FileType.File)
 
     def has(self, name: str) -> bool:
-        """See `Folder`."""
         fs = require_files("pyarrow.fs")
         with _explain_errors(self._place):
             return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
-        """See `Folder`."""
         with _explain_errors(self._place), self._files.open_input_stream(self._at(name)) as file:
             return bytes(file.read())
 
     def write(self, name: str, data: bytes) -> None:
-        """See `Folder`."""
         with _explain_errors(self._place):
             file = self._files.open_output_stream(self._at(name))
             file.write(data)
             file.close()            # which completes the upload; an error before this leaves no object
 
     def delete(self, name: str) -> None:
-        """See `Folder`."""
         with _explain_errors(self._place), suppress(FileNotFoundError):
             self._files.delete_file(self._at(name))
 
@@ -268,7 +259,8 @@ def _starts(pattern: str) -> Iterator[tuple[str, str]]:
         yield _resolved(start), place[len(start) :].lstrip("/")
     elif _is_wild(pattern):
         names = pattern.split("/")
-        for i in range(next(i for i, name in enumerate(names) if _WILD.search(name)), len(names) + 1):
+        first_wild = next(i for i, name in enumerate(names) if _WILD.search(name))
+        for i in range(first_wild, len(names) + 1):
             before, after = names[:i], names[i:]
             start = "/".join(before) or ("/" if before else ".")
             for folder in glob.glob(f"{start}/", recursive=True) if after or before[-1] == "**" else ():
@@ -293,15 +285,16 @@ def _find_local(pattern: str) -> list[InputFile]:
         if os.path.isfile(path):
             status = os.stat(path)
             name = os.fsencode(os.path.relpath(path, root or ".")).decode("utf-8", "backslashreplace")
-            inputs.append(InputFile(name, status.st_size, status.st_mtime_ns, partial(open, path, "rb", 2**20),
-                                    partial(_local_state, path), f"{status.st_dev}:{status.st_ino}",
-                                    os.path.realpath(path)))
+            inputs.append(InputFile(name, status.st_size, status.st_mtime_ns, open=partial(open, path, "rb", 2**20),
+                                    state=partial(_local_state, path), place=f"{status.st_dev}:{status.st_ino}",
+                                    path=os.path.realpath(path)))
         elif os.path.lexists(path):
             _refuse_no_file(path, pattern)
     return inputs
 
 
 def _local_state(path: str) -> tuple[int, int]:
+    """Return the size of a file and when it was modified, in nanoseconds."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -332,8 +325,9 @@ def _find_remote(pattern: str) -> list[InputFile]:
     names = [(os.path.relpath(info.path, root), info) for info in entries if info.type == fs.FileType.File]
     entries = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
                if _matches(name, below)]
-    return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
-                      partial(_remote_state, files, info.path), uri, uri) for name, info, uri in entries]
+    return [InputFile(name, info.size, info.mtime_ns or 0, open=partial(_open_remote, files, info.path),
+                      state=partial(_remote_state, files, info.path), place=uri, path=uri)
+            for name, info, uri in entries]
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
@@ -355,7 +349,8 @@ def _matches(name: str, pattern: str) -> bool:
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
     first, _, rest = pattern.partition("/")
     name_here, _, below = name.partition("/")
-    return fnmatchcase(name_here, first) and (bool(rest) == bool(below)) and (not rest or _matches(below, rest))
+    equally_deep = bool(rest) == bool(below)
+    return fnmatchcase(name_here, first) and equally_deep and (not rest or _matches(below, rest))
 
 
 def _root(pattern: str) -> str:

@@ -34,11 +34,10 @@ class Admission:
     def measure(self, tokens: int, seconds: float) -> None:
         """Count a batch. A batch that is not half full says little about a queue, which makes full ones."""
         if 2 * tokens >= self._full or not self._seconds:
-            kept = 1 - 1 / KEPT
+            kept = 1 - 1 / KEPT     # of the batches before, so that each counts less with every new one
             self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
 
     def forget(self) -> None:
-        """Forget what was measured."""
         self._tokens = self._seconds = 0.0
 
     def check_wait(self, before: int) -> None:

@@ -42,6 +42,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 NO_KEY = "this server needs a key that it knows, in the header authorization: Bearer KEY"
 _ID = re.compile(rb"[\w.:-]{1,64}")
+"""The ids of requests, in the header x-request-id, that are taken over; other ones are replaced."""
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
@@ -63,7 +64,7 @@ class Held:
 
 
 class Room:
-    """What one request holds of them until its block ends."""
+    """The bytes that one request holds in memory, for a `with` block, at the end of which they are given back."""
 
     __slots__ = ("_held", "_own")
 
@@ -77,7 +78,7 @@ class Room:
         self._held.bytes -= self._own
 
     def take(self, size: int) -> None:
-        """Hold a number of bytes more; raises `Refusal` if there is no room."""
+        """Hold `size` more bytes; raises `Refusal` if all requests would hold more than `MAX_HELD`."""
         held = self._held
         if held.bytes + size > MAX_HELD:
             raise Refusal("overloaded", f"requests and answers with {held.bytes:,} bytes are in memory, and at most "
@@ -218,7 +219,8 @@ class Exchange:
         self._begun = time.monotonic()
         self._headers = _headers_of(scope)
         self._id = served.id_of(self._headers)
-        self._family, self._owner, self._tokens = route.kind.family, "", 0
+        self._family = route.kind.family        # whose form errors have
+        self._owner, self._tokens = "", 0       # for the log, once they are known
 
     async def run(self, take: Callable[[int], None]) -> None:
         """Read the request, compute and answer; write a line into the log. take: see `Room.take`."""
@@ -268,13 +270,13 @@ class Exchange:
         else:       # which takes so long that other requests would wait
             work, options = await self._until(served.threads.submit(self._read, data), deadline)
         served.metrics.begin(work.task, work.single)
-        asked = Asked(self._id, served.settings.names[0])
+        asked = Asked(request=self._id, model=served.settings.names[0])
         if work.task:
             answer = await self._until(served.service.submit(
                 work.task, work.inputs, options, key=self._owner, deadline=deadline, size=memory), deadline)
             body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
         else:
-            answer = Answer(None, [], [], Times())
+            answer = Answer(None, tokens=[], truncated=[], times=Times())
             body = await self._until(served.threads.submit(
                 lambda: orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)), deadline)
         self._tokens = sum(answer.tokens)
@@ -454,7 +456,6 @@ class Page:
         self._served, self._answer, self._is_open = served, answer, is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         headers = _headers_of(scope)
         request, family = self._served.id_of(headers), TEI if self._answer in (_info, _health) else OPENAI
         try:

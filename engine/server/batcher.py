@@ -40,8 +40,9 @@ class Pending:
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
     tokenize: float = 0.0
+    """Seconds, as those of `queue` and `compute`: what `Times` of its answer say."""
     waited: float = 0.0
-    """When it began to wait for a batch."""
+    """The time.monotonic() at which it began to wait for a batch."""
     queue: float = 0.0
     compute: float = 0.0
 
@@ -83,8 +84,8 @@ class Batcher:
         """The tokens of the batch that is computed now."""
         self._done, self._failed, self._expired = done, failed, expired
         self._changed = threading.Condition(self.lock)
-        self._sleeps = self._ends = False
-        self._looked = 0.0
+        self._sleeps = self._ends = False       # whether the thread waits for a request, and whether it shall end
+        self._looked = 0.0      # the time.monotonic() of the last look at deadlines
         self._thread = threading.Thread(target=self._run, name="engine-batcher", daemon=True)
         self._thread.start()
 
@@ -137,11 +138,11 @@ class Batcher:
             if len(batch) == 1:
                 self._failed(batch[0][0], error)
             else:
-                for one in batch:
+                for request, places in batch:       # each alone, so that one bad request does not fail the others
                     try:
-                        _run_job(job, [one])
+                        _run_job(job, [(request, places)])
                     except BaseException as alone:
-                        self._failed(one[0], alone)
+                        self._failed(request, alone)
         ended = time.monotonic()
         for request, places in batch:
             request.queue += begun - request.waited

@@ -52,7 +52,7 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
             elif kind == "base64":
                 embeddings[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
             else:
-                embeddings[kind] = quantize_vectors(vectors, kind, None)
+                embeddings[kind] = quantize_vectors(vectors, kind, ranges=None)
         return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 

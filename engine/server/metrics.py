@@ -28,7 +28,6 @@ class Histogram:
         self._bounds, self._counts, self._sum = bounds, [*(counts or [0] * (len(bounds) + 1))], total
 
     def add(self, value: float) -> None:
-        """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 

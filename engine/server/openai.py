@@ -69,7 +69,7 @@ def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
         return {"object": "list", "model": asked.model, "usage": usage(answer),
                 "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]}
 
-    return Wanted("embed", inputs, body, dimensions_of(form, model), single)
+    return Wanted("embed", inputs, body, options=dimensions_of(form, model), single=single)
 
 
 def usage(answer: Answer) -> dict[str, int]:
@@ -100,7 +100,7 @@ def score(form: ScoreForm, model: AnyModel) -> Wanted:
                 "data": [{"index": i, "object": "score", "score": one} for i, one in enumerate(finite(answer.value))],
                 "usage": usage(answer) | {"completion_tokens": 0}}
 
-    return Wanted("score", pairs, body, {}, single)
+    return Wanted("score", pairs, body, single=single)
 
 
 def tag(form: TagForm, model: AnyModel) -> Wanted:
@@ -116,7 +116,7 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
             finite([tag["score"] for tag in row])
         return answer.value[0] if single else answer.value
 
-    return Wanted("tag", texts, body, options, single)
+    return Wanted("tag", texts, body, options=options, single=single)
 
 
 def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:

@@ -45,7 +45,6 @@ class Joined:
         self._transport.close()
 
     def write_eof(self) -> None:
-        """Say to the client that nothing more comes."""
         self._flush()
         self._transport.write_eof()
 
@@ -72,9 +71,12 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.timeout_keep_alive = self.settings.idle_seconds    # type: ignore[assignment]
-        self._in_headers, self._ends, self._offers = False, False, False
+        self._in_headers = False        # whether the headers of a request have begun, and are not whole
+        self._offers = False        # whether they offer another protocol, such as HTTP/2
+        self._ends = False      # whether nothing more is read, because the connection ends
         self._read = self._skipped = self._unsent = 0
-        self._late: asyncio.TimerHandle | None = None
+        """Bytes: read since a body or a request ended, thrown away behind an answer, of an answer not read yet."""
+        self._late: asyncio.TimerHandle | None = None       # ends a connection whose headers take too long
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
         """Begin to wait for a request."""
@@ -82,7 +84,6 @@ class Protocol(HttpToolsProtocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the timers."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._set_late(None)
@@ -116,7 +117,6 @@ class Protocol(HttpToolsProtocol):
             self._set_late(self.settings.header_seconds)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
         super().on_message_begin()
         self._in_headers = True
         self.scope["extensions"] = {ABORT: self.transport.abort}        # type: ignore[dict-item]
@@ -135,7 +135,6 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End a request."""
         if not self._offers:
             self._read = 0
             super().on_message_complete()
@@ -173,7 +172,7 @@ class Protocol(HttpToolsProtocol):
                     raise httptools.HttpParserError("CONNECT") from None
                 head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url,
                                                self.parser.get_http_version().encode())]
-                for name, value in self.headers:
+                for name, value in self.headers:        # all but upgrade, which connection must not name either
                     kept = value
                     if name == b"connection":
                         tokens = map(bytes.strip, value.split(b","))

@@ -71,10 +71,11 @@ class Service:
         self._workers = Workers(threads)
         self._admission = Admission(max_wait, max_waiting_bytes, self.max_batch_tokens)
         self._turns = Turns(self.max_batch_tokens)
-        self._batcher = Batcher(self._turns, self._admission, self._computed, self._settle, self._expire)
+        self._batcher = Batcher(self._turns, self._admission, done=self._computed, failed=self._settle,
+                                expired=self._expire)
         self._lock = self._batcher.lock
-        self._empty = threading.Condition(self._lock)
-        self._open: set[Pending] = set()
+        self._empty = threading.Condition(self._lock)       # notified when no request is open any more
+        self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._warm()
@@ -105,7 +106,7 @@ class Service:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, .
+        """The tasks that the model serves, of these.
 
             embed     a vector for each text: `Engine.encode`
             tokens    the vectors of all tokens that are pooled: `Engine.encode(..., output_value="token_embeddings")`
@@ -143,7 +144,8 @@ class Service:
         computation of this request alone raises.
         """
         future: Future[Answer] = Future()
-        request = Pending(task, inputs, dict(options or {}), key, math.inf if deadline is None else deadline, future, 0)
+        until = math.inf if deadline is None else deadline
+        request = Pending(task, inputs, dict(options or {}), key, until, future, bytes=0)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -197,15 +199,15 @@ class Service:
             with self._lock:
                 if request.settled:
                     return
-                size = work.bytes
-                self._admission.reserve(size, request.bytes)
-                request.bytes = size
+                self._admission.reserve(work.bytes, request.bytes)
+                request.bytes = work.bytes
                 if work.lengths:
-                    turns, key, flying = self._turns, request.key, self._batcher.in_flight
-                    self._admission.check_wait(flying + turns.before(key, work.lengths[0]))
-                    total = sum(work.lengths)
-                    self._admission.check_end(lambda: flying + turns.beside(key, total), flying + turns.tokens, total,
-                                              request.deadline - time.monotonic())
+                    turns, key, total = self._turns, request.key, sum(work.lengths)
+                    computing = self._batcher.in_flight     # the tokens of the batches that the model computes now
+                    self._admission.check_wait(computing + turns.before(key, work.lengths[0]))
+                    self._admission.check_end(beside=lambda: computing + turns.beside(key, total),
+                                              waiting=computing + turns.tokens, size=total,
+                                              left=request.deadline - time.monotonic())
                     self._turns.add(request)
                     self._batcher.added()
         except (InputError, Overloaded) as error:

@@ -51,7 +51,8 @@ def _opened(settings: Settings, stack: contextlib.ExitStack) -> socket.socket:
     if path is None:
         [family, _, protocol, _, address], *_ = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _bound(family, address, protocol)    # asyncio sets TCP_NODELAY where it is TCP's, and not 0
+        # asyncio sets TCP_NODELAY on connections only if the protocol of the socket is that of TCP, and not 0.
+        return _bound(family, address, protocol)
     if not path:
         raise InputError("--uds is empty; give the path of a socket, or leave it out")
     give_up = claim(Path(f"{path}.lock"), 0o600)
@@ -165,7 +166,6 @@ class Server(uvicorn.Server):
         self._served, self._begin = served, begin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections."""
         await super().startup(sockets)
         self._begin()
 

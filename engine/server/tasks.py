@@ -56,17 +56,18 @@ class Work:
     tokens: Tokens
     finish: Callable[[list[Any]], Any]
     """Returns the value of the answer, by the result of each sequence; None stands for none. It is the third step."""
-    counts: list[int]
-    """The tokens of each input."""
     truncated: list[bool]
     """Whether each input was cut."""
     result_bytes: int
-    """About how much memory the results of all sequences take."""
+    """About how much memory the results of all sequences take: 4 bytes for each float32."""
+    counts: list[int] = field(default_factory=list)
+    """The tokens of each input; by default `lengths`, as an input is one sequence in all tasks but tag."""
     lengths: list[int] = field(init=False)
     """The tokens of each sequence."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lengths", [len(ids) for ids in self.tokens.input_ids])
+        object.__setattr__(self, "counts", self.counts or self.lengths)
 
     @property
     def bytes(self) -> int:
@@ -177,6 +178,7 @@ def _options(task: str, given: Mapping[str, Any], **known: Any) -> dict[str, Any
 
 _PROMPT: dict[str, Any] = {"prompt": None, "prompt_name": None}
 _CUT: dict[str, Any] = {"truncation": True}
+"""The options of several tasks, with their defaults."""
 
 
 def _reader(engine: Engine, options: Mapping[str, Any]) -> tuple[Engine, str]:
@@ -209,10 +211,10 @@ def _cut_tokens(texts: Sequence[Any], tokenize: Callable[[Sequence[Any]], Tokens
         parts = [tokenize(texts[part.start : part.stop]) for part in slices(add_prompt(prompt, texts))]
     if len(parts) == 1:
         return parts[0], marks
-    ids = [one for part in parts for one in part.input_ids]
-    types = [one for part in parts for one in part.token_type_ids]
-    skips = [one for part in parts for one in part.skips or ()]
-    reads = [one for part in parts for one in part.reads or ()]
+    ids = [each for part in parts for each in part.input_ids]
+    types = [each for part in parts for each in part.token_type_ids]
+    skips = [each for part in parts for each in part.skips or ()]
+    reads = [each for part in parts for each in part.reads or ()]
     return Tokens(ids, types, skips or None, reads or None), marks
 
 
@@ -228,17 +230,16 @@ def _embed(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], s
             return reader.encode([], truncate_dim=wanted)
         return encoder.finished(np.stack(rows), wanted, unit)
 
-    counts = [len(ids) for ids in tokens.input_ids]
-    size = 4 * reader.config.hidden_size * len(reader.text.pooling if reader.text else ())
-    return Work(_kind("embed", given), jobs.pooled(encoder), tokens, finish, counts, marks, len(counts) * size)
+    width = reader.config.hidden_size * len(reader.text.pooling if reader.text else ())
+    return Work(_kind("embed", given), jobs.pooled(encoder), tokens, finish, truncated=marks,
+                result_bytes=4 * width * len(tokens.input_ids))
 
 
 def _tokens(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("tokens", given, **_PROMPT, **_CUT, role=None)
     reader, tokens, marks = _read(engine, inputs, options, stop)
-    counts = [len(ids) for ids in tokens.input_ids]
-    return Work(_kind("tokens", given), jobs.vectors(reader.text_encoder), tokens, list, counts, marks,
-                4 * reader.config.hidden_size * sum(counts))
+    return Work(_kind("tokens", given), jobs.vectors(reader.text_encoder), tokens, finish=list, truncated=marks,
+                result_bytes=4 * reader.config.hidden_size * sum(map(len, tokens.input_ids)))
 
 
 def _read(engine: Engine, inputs: Any, options: Mapping[str, Any], stop: Stop) -> tuple[Engine, Tokens, list[bool]]:
@@ -306,9 +307,9 @@ def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], 
     def finish(rows: list[Any]) -> Any:
         return sparse_vectors(runner, [NOTHING if row is None else row for row in rows], most)
 
-    counts = [len(ids) for ids in tokens.input_ids]
-    return Work(_kind("sparse", given), jobs.words(runner), tokens, finish, counts, marks,
-                12 * min(_WORDS, runner.config.outputs) * len(counts))
+    # About 12 bytes for a word of a sparse vector: its int32 id, its float32 number, and its share of their arrays.
+    return Work(_kind("sparse", given), jobs.words(runner), tokens, finish, truncated=marks,
+                result_bytes=12 * min(_WORDS, runner.config.outputs) * len(tokens.input_ids))
 
 
 def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
@@ -334,8 +335,8 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
             return [normalize(row) for row in rows_of] if unit else rows_of
         return [late_vectors(late, ids, row, role, unit) for ids, row in zip(tokens.input_ids, rows_of, strict=True)]
 
-    counts = [len(ids) for ids in tokens.input_ids]
-    return Work(_kind("late", given), job, tokens, finish, counts, marks, 4 * width * sum(counts))
+    return Work(_kind("late", given), job, tokens, finish, truncated=marks,
+                result_bytes=4 * width * sum(map(len, tokens.input_ids)))
 
 
 def _classify(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
@@ -361,8 +362,8 @@ def _by_logits(kind: Hashable, jobs: _Jobs, runner: HeadRunner, tokens: Tokens, 
                 logits[i] = row[0]
         return finish(logits)
 
-    counts = [len(ids) for ids in tokens.input_ids]
-    return Work(kind, jobs.logits(runner), tokens, collect, counts, marks, 4 * outputs * len(counts))
+    return Work(kind, jobs.logits(runner), tokens, collect, truncated=marks,
+                result_bytes=4 * outputs * len(tokens.input_ids))
 
 
 def _pairs(runner: HeadRunner, pairs: Sequence[tuple[str, str]], truncation: Any, stop: Stop
@@ -398,7 +399,8 @@ def _rank(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
     prompt = _prompt(engine, options["prompt"], options["prompt_name"])
     tokens, marks = _pairs(runner, [(prompt + query, text) for text in texts], options["truncation"], stop)
     return _by_logits(_kind("rank", given), jobs, runner, tokens, marks,
-                      lambda logits: ranks_of(runner, logits, shown_texts, top_k, None, options["activation_fn"]))
+                      lambda logits: ranks_of(runner, logits, shown_texts, top_k, limit=None,
+                                              function=options["activation_fn"]))
 
 
 def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
@@ -419,11 +421,12 @@ def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], sto
     tokens = tokens_of(windows)
     counts = [sum(len(places.input_ids) for places in of_text) for of_text in windows]
     # A window has the place, the text and the word of each token besides: about 300 bytes.
-    return Work(_kind("tag", given), jobs.logits(runner), tokens, finish, counts, marks or [False] * len(texts),
-                (4 * runner.config.outputs + 300) * sum(counts))
+    return Work(_kind("tag", given), jobs.logits(runner), tokens, finish, truncated=marks or [False] * len(texts),
+                result_bytes=(4 * runner.config.outputs + 300) * sum(counts), counts=counts)
 
 
 def _kind(task: str, given: Mapping[str, Any]) -> Hashable:
+    """Return the `Work.kind` of a request: its task and the options that it gave."""
     return task, repr(sorted(given.items()))
 
 
@@ -432,6 +435,7 @@ def _kind(task: str, given: Mapping[str, Any]) -> Hashable:
 
 def _reranked(model: Reranker, engine: Engine, jobs: _Jobs, kind: Hashable, pairs: Sequence[tuple[str, str]],
               options: Mapping[str, Any], stop: Stop, finish: Callable[[np.ndarray], Any]) -> Work:
+    """Return the work of a cross-encoder with one logit for each pair. finish: gets these logits, float32 [n]."""
     runner, prompt = engine.runner_of("classify"), _prompt(engine)
     tokens, marks = _pairs(runner, [(prompt + first, second) for first, second in pairs], options["truncation"], stop)
     return _by_logits(kind, jobs, runner, tokens, marks, lambda logits: finish(logits[:, 0]))
@@ -474,15 +478,16 @@ def _by_prompts(model: Reranker, kind: Hashable, pairs: list[tuple[str, str]], o
     firsts: dict[str, int] = {}
     for i, query in enumerate(queries):
         firsts.setdefault(query, i)
-    order = sorted(range(len(pairs)), key=lambda i: firsts[queries[i]])     # of the marks: one query after the other
+    # `Reranker.prompts` makes the prompts one query after the other, and reports whether it cut them in that order.
+    order = sorted(range(len(pairs)), key=lambda i: firsts[queries[i]])
     truncated = [mark for _, mark in sorted(zip(order, marks, strict=True))]
 
     def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
-        [(_, places)] = pieces
+        [(_, places)] = pieces      # of this request alone
         yield from enumerate(model.prompt_logits([prompts[i] for i in places], [queries[i] for i in places], stop))
 
     return Work(kind, Job("prompts", compute), Tokens(prompts, []), lambda rows: finish(np.array(rows, np.float32)),
-                [len(ids) for ids in prompts], truncated, 4 * len(prompts))
+                truncated=truncated, result_bytes=4 * len(prompts))
 
 
 def _score_by_prompts(model: Reranker, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:

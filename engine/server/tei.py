@@ -107,15 +107,15 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
     inputs, single = _inputs(form)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
-    return Wanted("embed", inputs, lambda answer, asked: finite(answer.value), options, single)
+    return Wanted("embed", inputs, lambda answer, asked: finite(answer.value), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
     inputs, single = _inputs(form)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
-    return Wanted("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value], {},
-                  single)
+    return Wanted("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value],
+                  single=single)
 
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
@@ -127,7 +127,7 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
         return [[{"index": index, "value": value}
                  for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value]
 
-    return Wanted("sparse", inputs, body, {}, single)
+    return Wanted("sparse", inputs, body, single=single)
 
 
 def predict(form: PredictForm, model: AnyModel) -> Wanted:
@@ -145,7 +145,7 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
         return labels[0] if single else labels
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
-    return Wanted("classify", texts, body, options, single)
+    return Wanted("classify", texts, body, options=options, single=single)
 
 
 def rerank(form: RerankForm, model: AnyModel) -> Wanted:
@@ -159,7 +159,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
         return [{"index": one["corpus_id"], "score": one["score"]} | ({"text": one["text"]} if form.return_text else {})
                 for one in answer.value]
 
-    return Wanted("rank", (form.query, form.texts), body, options)
+    return Wanted("rank", (form.query, form.texts), body, options=options)
 
 
 def similarity(form: SimilarityForm, model: AnyModel) -> Wanted:
@@ -191,14 +191,14 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
         return [_tokens(text, places, form.add_special_tokens)
                 for text, places in zip(whole, _whole_tokenizer(model).places(whole), strict=True)]
 
-    return Wanted("", texts, body, {}, isinstance(form.inputs, str))
+    return Wanted("", texts, body, single=isinstance(form.inputs, str))        # "": no task of the model
 
 
 @lru_cache(maxsize=1)
 def _whole_tokenizer(model: AnyModel) -> Tokenizer:
     """Return the tokenizer of a model that gives all tokens of a text."""
     assert model.text is not None
-    return Tokenizer(model.text, None, 1, truncates=False)
+    return Tokenizer(model.text, max_tokens=None, threads=1, truncates=False)
 
 
 def decode(form: DecodeForm, model: AnyModel) -> Wanted:
@@ -208,7 +208,7 @@ def decode(form: DecodeForm, model: AnyModel) -> Wanted:
         raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
                       "request; send several", "ids")
     return Wanted("", rows, lambda answer, asked: [
-        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], {}, single)
+        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], single=single)
 
 
 def _inputs(form: EmbedForm | InputsForm) -> tuple[list[Any], bool]:

@@ -30,24 +30,27 @@ class Waiting(Protocol):
 class _Entry:
     request: Any
     time: float
+    """The time of its key when it came, plus the tokens that were taken of it since."""
     left: int
     """The tokens of its sequences that were not taken."""
     gone: bool = False
+    """Whether the request was dropped; its heap keeps the entry until it comes to the top."""
 
 
 @dataclass(eq=False)
 class _Key:
     time: float
-    """What the key has got."""
-    now: float = 0.0
-    """What each of its requests would have got."""
+    """`Turns._start` when the key came, plus the tokens that were taken of it since."""
+    start: float = 0.0
+    """The time that a new request of the key gets: what each of its requests would have got until now."""
     tokens: int = 0
     """The tokens of its requests that were not taken."""
     firsts: int = 0
-    """The tokens of the first sequence of each request that nothing was taken of."""
+    """The tokens of the first sequences of the requests of which nothing was taken: a new one waits for these."""
     waiting: int = 0
-    """The requests that are not taken whole."""
+    """The number of requests that are not taken whole."""
     heaps: dict[Job, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
+    """By job, (time, number of arrival, entry) of its requests: the least is next, and equal times go by arrival."""
 
 
 class Turns:
@@ -55,11 +58,12 @@ class Turns:
 
     def __init__(self, most: int):
         """most: the most tokens of a batch, unless one sequence alone has more."""
-        self.most, self._grain = most, max(1, most // 32)
+        self.most = most
+        self._grain = max(1, most // 32)    # tokens that one request may get before the times are compared again
         self._keys: dict[str, _Key] = {}
         self._entries: dict[Any, _Entry] = {}
-        self._now = 0.0
-        self._numbers = count()
+        self._start = 0.0       # the time that a new key gets: what each key would have got until now
+        self._numbers = count()     # of arrivals
 
     @property
     def tokens(self) -> int:
@@ -77,8 +81,8 @@ class Turns:
         lengths = request.work.lengths
         key = self._keys.get(request.key)
         if key is None:
-            key = self._keys[request.key] = _Key(self._now)
-        entry = _Entry(request, key.now, sum(lengths))
+            key = self._keys[request.key] = _Key(self._start)
+        entry = _Entry(request, key.start, sum(lengths))
         self._entries[request] = entry
         key.waiting += 1
         key.tokens += entry.left
@@ -99,7 +103,7 @@ class Turns:
         heap = key.heaps.get(request.work.job, [])
         if key.waiting == 0:
             del self._keys[request.key]
-        elif len(heap) > 2 * key.waiting + 64:      # of many that were dropped, none is left to hold memory
+        elif len(heap) > 2 * key.waiting + 64:      # most entries are of dropped requests, and hold memory
             heap[:] = [one for one in heap if not one[2].gone]
             heapq.heapify(heap)
             if not heap:
@@ -139,6 +143,7 @@ class Turns:
                 break
             request, lengths = entry.request, entry.request.work.lengths
             first, size = request.taken, 0
+            # The first sequence of a batch is taken in any case: it may alone be longer than a batch.
             while request.taken < len(lengths) and size < self._grain and (
                     size + lengths[request.taken] <= room or (not taken and request.taken == first)):
                 size += lengths[request.taken]
@@ -153,9 +158,9 @@ class Turns:
         return list(taken.items())
 
     def _charge(self, name: str, key: _Key, job: Job, entry: _Entry, size: int, first: int) -> None:
-        """Add `size` tokens to the times of a request and of its key. first: those of the first sequence, if taken."""
-        self._now += size / len(self._keys)
-        key.now += size / key.waiting
+        """Add `size` taken tokens to the times of a request and of its key. first: those of its first one, or 0."""
+        self._start += size / len(self._keys)
+        key.start += size / key.waiting
         key.time += size
         key.tokens -= size
         key.firsts -= first

@@ -34,6 +34,7 @@ def token_times(weights: np.ndarray, first: int, positions: int) -> np.ndarray:
     heard = (heard - heard.mean(axis=1, keepdims=True)) / np.where(deviation == 0, 1, deviation)
     smooth = median_filter(heard).mean(axis=0)
     rows, columns = shortest_path(-smooth[first:-1])
+    # The first column of each row of the path.
     return columns[np.searchsorted(rows, np.arange(rows[-1] + 1))]
 
 
@@ -53,7 +54,7 @@ def shortest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     n, m = costs.shape
     # Diagonal d holds [i, d - i] at place i + 1; the sums of two diagonals are enough for the next one.
-    steps = np.full((n + m - 1, n), 2, np.int8)
+    steps = np.full((n + m - 1, n), 2, np.int8)     # how [i, d - i] is reached: 0 from both, 1 from above, 2 in its row
     older = np.full(n + 1, np.inf)
     newer = np.full(n + 1, np.inf)
     newer[1] = costs[0, 0]

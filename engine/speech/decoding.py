@@ -52,7 +52,7 @@ class AudioStepper(SourceStepper):
 
     def first_logits(self, number: int, start: int) -> LastLogits:
         """Return the request for all logits [1,V] after the start token, the first request for a window."""
-        return LastLogits([np.array([start])], slice(None), np.array([number]), self._positions)
+        return LastLogits([np.array([start])], ids=slice(None), packed=np.array([number]), source=self._positions)
 
     def packed(self, source: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         """Return a source, which is a number and needs no packing."""
@@ -63,7 +63,7 @@ class AudioStepper(SourceStepper):
         number = int(source[0])
         request = self._ready.pop(number, None)
         if request is None:
-            request = super().open(number, 0, stop)
+            request = super().open(number, tokens=0, stop=stop)
             assert request is not None      # a transcriber has no bound of the cache
         self._numbers[request] = number
         return request

@@ -1,4 +1,7 @@
-"""What other libraries call the arguments of a transcription."""
+"""What other libraries call the arguments of a transcription.
+
+`same` names our argument, with pairs (theirs, ours). `instead` and `nothing` have advice, then accepted values.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Resampler:
         self._streams: list[Any] = []
         if len(steps) > 1:
             soxr = require_speech("soxr", "resampling")
-            self._streams = [soxr.ResampleStream(*pair, 1, dtype="float32", quality=_QUALITY)
+            self._streams = [soxr.ResampleStream(*pair, num_channels=1, dtype="float32", quality=_QUALITY)
                              for pair in pairwise(steps)]
 
     def add(self, block: np.ndarray) -> np.ndarray:

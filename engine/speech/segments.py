@@ -53,7 +53,6 @@ class Cut:
     start: int
     end: int
     ids: list[int]
-    """The ids of its text."""
 
 
 def seconds(frames: int) -> float:

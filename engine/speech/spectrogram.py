@@ -23,12 +23,14 @@ FRAMES = 100
 MAX_CHANNELS = 1024
 """The most mel channels, more than the 201 frequencies that they are made of."""
 _WINDOW, _STEP = 400, 160
+"""Samples of a window, 25 ms, and from the start of one window to that of the next, 10 ms."""
 _FLOOR = 1e-10
+"""The least power of a mel channel, so that silence has a logarithm."""
 _RANGE = 8.0
 """The dynamic range in powers of ten below the loudest place; everything quieter is raised to its lower end."""
 _PART = 500
-"""Columns that are computed together, so that temporary arrays stay small. They begin at multiples of this number
-wherever they are read."""
+"""Columns that are computed together, so that temporary arrays stay small: column i is computed with the columns from
+i // _PART * _PART on, whichever columns are asked for, so that it always has the same bits."""
 _TOGETHER = 50
 """Windows whose portable transforms are computed together, so that their arrays stay in the cache."""
 _KEPT = 2**26
@@ -51,7 +53,7 @@ def log_mel(samples: Any, channels: int = 80, portable: bool = False) -> np.ndar
     filters = mel_filters(positive_int("channels", channels))
     whole = np.zeros(SECONDS * RATE, samples.dtype)
     whole[: len(samples)] = samples
-    whole = np.pad(whole, _WINDOW // 2, mode="reflect")
+    whole = np.pad(whole, _WINDOW // 2, mode="reflect")     # window i lies around sample i * _STEP
     parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters, portable)
              for first in range(0, SECONDS * FRAMES, _PART)]
     mel = np.concatenate(parts, axis=1)

@@ -61,9 +61,10 @@ class SpecialTokens:
             ids_of[name] = ids[name]
         if several and not languages:
             raise UnsupportedError("the tokenizer of the model lacks the tokens of languages, such as <|en|>")
-        return cls(ids_of[START], ids_of[NO_TIMES], next((ids_of[name] for name in _NO_SPEECH if name in ids_of), None),
-                   {name[2:-2]: ids_of[name] for name in languages}, {name[2:-2]: ids_of[name] for name in tasks},
-                   ids_of[NO_TIMES] + _TIMES < vocab_size)
+        no_speech = next((ids_of[name] for name in _NO_SPEECH if name in ids_of), None)
+        return cls(ids_of[START], ids_of[NO_TIMES], no_speech,      # codes such as "en" of the texts "<|en|>"
+                   languages={name[2:-2]: ids_of[name] for name in languages},
+                   tasks={name[2:-2]: ids_of[name] for name in tasks}, has_times=ids_of[NO_TIMES] + _TIMES < vocab_size)
 
     def spoken(self, language: Any, task: Any) -> str | None:
         """Return the code of a language that a caller names; raises `InputError` for an unknown language or task."""

@@ -63,9 +63,9 @@ class Transcription:
         results: dict[int, Any] = {}
         following = 0
         with growing_progress(bar, "Audio", " s") as (advance, expect):
-            heard, hoped = _whole(advance), _whole(expect)
-            hoped(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
-            for in_windows, batch in self._batches(items, order, max_seconds, hoped):
+            heard, expected = _whole(advance), _whole(expect)
+            expected(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
+            for in_windows, batch in self._batches(items, order, max_seconds, expected):
                 if in_windows:
                     results |= self._windows(batch, order, heard)
                 else:
@@ -80,7 +80,8 @@ class Transcription:
 
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
-        recording = Recording(0, Spectrogram(recording_samples(item), self._channels, portable=self._portable), None)
+        features = Spectrogram(recording_samples(item), self._channels, portable=self._portable)
+        recording = Recording(number=0, features=features, language=None)
         languages: list[tuple[str, float]] = []
 
         def hear(stepper: AudioStepper) -> Task:
@@ -111,18 +112,19 @@ class Transcription:
                                    f"transcribe recordings of up to {SECONDS} s without timestamps")
 
     def _batches(self, items: list[Any], order: Order, max_seconds: float,
-                 hoped: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
+                 expected: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
-        A batch is as large as the budgets of rows and bytes allow, which changes no result. hoped: is called with the
-        seconds of each recording that is read from a file. If one cannot be read, the batches before it come first, and
-        then the error.
+        A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
+        of each recording that is read from a file. If one cannot be read, the batches before it come first, and then
+        the error.
         """
         c = self._model.config
+        # A float32 key and a float32 value for each position of a window, in each layer.
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
         rows = self._model.budget.rows // max(order.config.num_beams, order.config.num_return_sequences)
         size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
-        waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}
+        waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
         wrong = None
         for number, item in enumerate(items):
             order.stop.check()
@@ -135,10 +137,10 @@ class Transcription:
                 wrong = error
                 break
             if is_source(item):
-                hoped(len(samples) / RATE)
+                expected(len(samples) / RATE)
             batch = waiting[in_windows]
             batch[number] = samples
-            del samples
+            del samples     # so that the batch alone holds them, and frees them
             if len(batch) == size or sum(map(len, batch.values())) >= HELD_SAMPLES:
                 yield in_windows, batch
                 batch.clear()
@@ -167,23 +169,23 @@ class Transcription:
                 no_speech = self._no_speech(logits)
                 if order.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
-            results = yield self._work(window, spoken, order, False, config, stepper)
+            results = yield self._work(window, spoken, order, config, stepper, timestamps=False)
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
                     # The text without timestamps of a silent recording may be probable, so that with them counts, too.
                     timed = self._timed(config).changed(num_return_sequences=1)
-                    [again] = yield self._work(window, spoken, order, True, timed, stepper)
+                    [again] = yield self._work(window, spoken, order, timed, stepper, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
             stepper.forget(window)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _work(self, window: int, language: str | None, order: Order, timestamps: bool, config: GenerationConfig,
-              stepper: AudioStepper) -> Work:
-        """Return the request for the text of a window, with timestamps or without."""
-        prompt = self._tokens.prompt(language, order.task, timestamps)
+    def _work(self, window: int, language: str | None, order: Order, config: GenerationConfig, stepper: AudioStepper,
+              *, timestamps: bool) -> Work:
+        """Return the request for the text of a window of 30 s, by the number that the stepper gave it."""
+        prompt = self._tokens.prompt(language, order.task, times=timestamps)
         return self._model.checked(Request([window], prompt, config), stepper)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
@@ -213,12 +215,12 @@ class Transcription:
                 window = stepper.add(recording.window)
                 [logits] = yield stepper.first_logits(window, self._tokens.start)
                 recording.language = recording.language or self._language_of(logits)[0]
-                [result] = yield self._work(window, recording.language, order, True, config, stepper)
+                [result] = yield self._work(window, recording.language, order, config, stepper, timestamps=True)
                 silent = is_silent(self._no_speech(logits), result, config.length_penalty)
                 before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
                 cuts = recording.take(result, silent, first_time, decode)
                 if order.by_word and cuts:
-                    tokens = self._tokens.prompt(recording.language, order.task, False)
+                    tokens = self._tokens.prompt(recording.language, order.task, times=False)
                     times = stepper.times(window, tokens, cuts, config, positions)
                     spaced = recording.language not in UNSPACED
                     recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)

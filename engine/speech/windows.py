@@ -82,7 +82,6 @@ class Recording:
             self.segments[i] = replace(self.segments[i], words=tuple(words_of))
 
     def transcript(self) -> Transcript:
-        """Return the transcript so far."""
         return Transcript("".join(segment.text for segment in self.segments), self.language or "", self.segments)
 
 

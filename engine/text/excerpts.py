@@ -33,7 +33,6 @@ class _Excerpt:
 
     text: str
     tokens: int
-    """Number of its tokens."""
     certain: int
     """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
     whole: bool
@@ -63,7 +62,7 @@ class Excerpts:
         if max(map(len, texts)) <= start:
             return sentence
         parts: list[list[_Excerpt]] = [[] for _ in texts]
-        size = start
+        size = start        # characters of each text that are tokenized; doubled until they suffice
         while not self._suffice([excerpts[-1] for excerpts in parts if excerpts]):
             if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
                 longest = max(texts, key=len)
@@ -78,6 +77,7 @@ class Excerpts:
             size *= 2
         if len(texts) == 1:
             return parts[0][-1].text
+        # The shortest excerpts that give the same tokens: each text has enough, and the same one has more tokens.
         longer = parts[0][-1].tokens > parts[1][-1].tokens
         pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
         first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
@@ -117,7 +117,7 @@ class Excerpts:
             certain = (words >= 2) & (places[:, 0] >= self.margin)
         else:
             certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self.margin)
-        return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
+        return _Excerpt(part, tokens=len(words), certain=int(certain.sum()), whole=len(part) == len(text))
 
 
 def _too_few(text: str, size: int) -> InputError:

@@ -38,7 +38,9 @@ _SPLITS = {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "P
 _DECODES = {"ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"}
 """Decoders that do not lengthen a token."""
 _CLASS = re.compile(r"\[[^\]]*\]")
+"""A class of a pattern, such as [a-z], which matches one character."""
 _MAY_MATCH_NOTHING = re.compile(r"[*?|^$()]|\\[^dDsSwWpPnrt\W_]|\{ *[0,]")
+"""Finds what may let a pattern match an empty text: repeats from 0 on, alternatives, groups, anchors such as \\b."""
 
 _Growth = Callable[[Any, dict[str, Any], bool], float]
 """Returns how many characters one character becomes; arguments: the kind, the step, and whether such a step came
@@ -70,14 +72,15 @@ def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
     if not isinstance(inner, list) or len(inner) > MAX_STEPS or depth > 3:
         raise WeightsError(f"a Sequence in the model's tokenizer.json must have at most {MAX_STEPS} steps")
     count = 0
-    for one in inner:
-        for step_inside in steps(one, key, depth + 1):
+    for inner_step in inner:
+        for step_inside in steps(inner_step, key, depth + 1):
             if (count := count + 1) > MAX_STEPS:
                 raise WeightsError(f"the {key} of the model's tokenizer.json must have at most {MAX_STEPS} steps")
             yield step_inside
 
 
 def _check(steps_of: list[dict[str, Any]], name: str, growth_of: _Growth) -> None:
+    """Refuse steps that together lengthen a text too much. name: of the kind of steps, for messages."""
     growth, seen = 1.0, set()
     for step in steps_of:
         kind = step.get("type")
@@ -89,6 +92,7 @@ def _check(steps_of: list[dict[str, Any]], name: str, growth_of: _Growth) -> Non
 
 
 def _normalizer(kind: Any, step: dict[str, Any], again: bool) -> float:
+    """Return the growth of a step. again: whether a step of its kind came before."""
     if kind in _HARMLESS:
         return 1.0
     if kind in ("BertNormalizer", "ByteLevel"):
@@ -100,7 +104,7 @@ def _normalizer(kind: Any, step: dict[str, Any], again: bool) -> float:
             return 1.0 + _length(step, step.get("content", step.get("prepend", "")))
         case "Precompiled", None:
             longest = _longest_replacement(step.get("precompiled_charsmap"))
-            return max(1.0, longest if again else longest / _UNICODE_GROWTH)
+            return max(1.0, longest if again else longest / _UNICODE_GROWTH)    # the growth of Unicode's forms is free
     raise _unsupported("normalizer", kind)
 
 
@@ -125,7 +129,7 @@ def _decoder(kind: Any, step: dict[str, Any], again: bool) -> float:
         case "BPEDecoder":
             return 1.0 if step.get("suffix") else 2.0   # a space at each place where an empty suffix is
         case "CTC":
-            return 1.0 if step.get("word_delimiter_token") else 2.0
+            return 1.0 if step.get("word_delimiter_token") else 2.0     # an empty one is replaced by a space, too
     raise _unsupported("decoder", kind)
 
 

@@ -61,6 +61,7 @@ class IncrementalText:
         return any(step.waits for step in self._steps)
 
     def _through(self, parts: list[TextPart], ends: bool) -> str:
+        """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""
         for step in self._steps:
             parts = [piece for text, whole in parts for piece in step.add(text, whole)]
             if ends:
@@ -121,9 +122,10 @@ class _Each(_Tokens):
     """WordPiece, Metaspace and Replace: each token is changed alone."""
 
     def __init__(self, decode: DecodeTokens, before: list[str]):
-        """before: tokens without text in front of a token that is not the first one of the list."""
+        """before: the tokens "", if any, that `decode` needs before a token so as not to take it for the first one."""
         super().__init__()
-        self._decode, self._before, self._later = decode, list[str](), before
+        self._decode, self._later = decode, before
+        self._before: list[str] = []        # of the first token none, and of all after it `_later`
 
     def token(self, token: str) -> Iterator[TextPart]:
         yield self._decode([*self._before, token]), True
@@ -153,18 +155,19 @@ class _Suffix(_Tokens):
         """The last token from its first suffix on."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        yield from self._passed(" ")
+        yield from self._flushed(" ")
         start = token.find(self._suffix)
         start = len(token) if start < 0 else start
         self._rest = token[start:]
         yield token[:start], False
 
-    def _passed(self, replacement: str) -> Iterator[TextPart]:
+    def _flushed(self, replacement: str) -> Iterator[TextPart]:
+        """Yield what waits of the last token, with a text in place of the suffix."""
         if self._rest is not None:
             yield self._rest.replace(self._suffix, replacement), True
 
     def end(self) -> Iterator[TextPart]:
-        return self._passed("")
+        return self._flushed("")
 
     @property
     def waits(self) -> bool:
@@ -180,15 +183,16 @@ class _Bytes(_Tokens):
 
     def token(self, token: str) -> Iterator[TextPart]:
         known = [BYTES.get(character) for character in token]
+        # A token with another character, such as an added one, stands for itself.
         data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
         yield self._decoder.decode(data), False
 
     def end(self) -> Iterator[TextPart]:
-        yield self._decoder.decode(b"", True), True
+        yield self._decoder.decode(b"", final=True), True
 
     @property
     def waits(self) -> bool:
-        return super().waits or bool(self._decoder.getstate()[0])
+        return super().waits or bool(self._decoder.getstate()[0])       # bytes of a character that is not whole
 
 
 class _ByteTokens(_Tokens):
@@ -198,7 +202,7 @@ class _ByteTokens(_Tokens):
         super().__init__()
         self._checker = getincrementaldecoder("utf-8")("strict")
         self._run, self._wrong = bytearray(), False
-        """The bytes that wait, and whether a byte of the row was wrong, so that none waits."""
+        """The bytes that wait, and whether a byte of the row was wrong: then each byte is U+FFFD at once."""
 
     def token(self, token: str) -> Iterator[TextPart]:
         if (match := _BYTE.fullmatch(token)) is None:
@@ -212,17 +216,17 @@ class _ByteTokens(_Tokens):
         except UnicodeDecodeError:
             self._wrong = True
         if self._wrong:
-            yield from self._passed()
+            yield from self._flushed()
 
-    def _passed(self) -> Iterator[TextPart]:
+    def _flushed(self) -> Iterator[TextPart]:
         run = bytes(self._run)
         self._run.clear()
         yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
 
     def end(self) -> Iterator[TextPart]:
-        self._wrong = self._wrong or bool(self._checker.getstate()[0])
+        self._wrong = self._wrong or bool(self._checker.getstate()[0])      # bytes of half a character are left
         if self._run:
-            yield from self._passed()
+            yield from self._flushed()
         self._checker.reset()
         self._wrong = False
 

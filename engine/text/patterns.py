@@ -1,6 +1,6 @@
-"""Say which regular expressions of a tokenizer.json certainly read a text once, and which may go back for minutes.
+"""Say which regular expressions of a tokenizer.json certainly read a text once, and which may backtrack for minutes.
 
-`tokenizers` searches with Oniguruma, which goes back: `a+a+b` takes the third power of the number of letters. Nothing
+`tokenizers` searches with Oniguruma, which backtracks: `a+a+b` takes the third power of the number of letters. Nothing
 ends such a search, so that the tokenizer runs it beside the call, which looks at its timeout meanwhile.
 """
 
@@ -13,10 +13,10 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from .growth import steps
 
 MAX_ADDED_BESIDE_PATTERN = 256
-"""The most characters of an added token that is normalized by a pattern which may go back; it is, as the file loads."""
+"""The most characters of an added token, where a pattern that may backtrack normalizes it while the file is loaded."""
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"       # the alternatives for white space
 
 
 def words_pattern(digits: str) -> str:
@@ -30,7 +30,7 @@ GPT_4O = (
     r"[^\r\n\p{L}\p{N}]?" + _UPPER + "*" + _LOWER + "+" + _ENDINGS
     + r"[^\r\n\p{L}\p{N}]?" + _UPPER + "+" + _LOWER + "*" + _ENDINGS
     + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END)
-BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"       # this and `GPT_4O`: how the models of these names split a text
 _PUBLISHED = frozenset({
     words_pattern(r"\p{N}{1,3}"), words_pattern(r"\p{N}"),
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",                       # GPT-2
@@ -45,7 +45,7 @@ _PLAIN = re.compile(r"\^?(?:[^()\[\]{}*+?\\^$]\??)*(?:[^()\[\]{}*+?\\^$](?:[*+]|
 """Characters, then one that is repeated: where the characters match, so does the whole, and the search goes on."""
 
 
-def may_go_back(pattern: str) -> bool:
+def may_backtrack(pattern: str) -> bool:
     """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
     if pattern in _PUBLISHED:
         return False
@@ -53,14 +53,14 @@ def may_go_back(pattern: str) -> bool:
 
 
 def check_patterns(document: dict[str, Any]) -> bool:
-    """Return whether a tokenizer.json has a pattern that may go back, and so has to run beside a call that waits.
+    """Return whether a tokenizer.json has a pattern that may backtrack, and so has to run beside a call that waits.
 
     Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: there
     nothing can wait for it.
     """
     keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
     patterns = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
-                      and may_go_back(pattern)] for key, inner in keys.items()}
+                      and may_backtrack(pattern)] for key, inner in keys.items()}
     if patterns["decoder"]:
         raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
                                f"{shown(patterns['decoder'][0])}, which may take minutes for one text; a plain text, "

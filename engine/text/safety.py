@@ -85,7 +85,8 @@ def check_tokenizer(data: bytes) -> tuple[int, bool]:
         raise WeightsError(f"the model's tokenizer.json: {error}") from None
     patterns = [step.get("pattern") for step in steps(document.get("normalizer"), "normalizers")]
     texts += [pattern.get("String") for pattern in patterns if isinstance(pattern, dict)]
-    return max((len(text) for text in texts if isinstance(text, str)), default=0), check_patterns(document)
+    longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
+    return longest, check_patterns(document)
 
 
 @contextmanager
@@ -132,7 +133,7 @@ def _check_tree(words: list[bytes]) -> None:
     if sum(map(len, words)) <= _FREE_TREE:
         return
     nodes, before = 0, b""
-    for word in sorted(words):
+    for word in sorted(words):      # so that a word shares most of its first bytes with the one before it
         shared, most = 0, min(len(word), len(before))
         while shared < most and word[shared] == before[shared]:
             shared += 1

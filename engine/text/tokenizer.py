@@ -28,6 +28,7 @@ from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The tokens of some sentences."""
@@ -82,6 +83,8 @@ def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
+
+
 class Tokenizer:
     """A model's tokenizer, which does not pad. Several threads may call it at once."""
 
@@ -95,11 +98,12 @@ class Tokenizer:
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
         self._text, self._threads = text, threads
-        longest, self._goes_back = check_tokenizer(text.tokenizer_json)
+        # Characters of the longest added token or pattern; whether a pattern may take minutes, because it backtracks.
+        longest, self._backtracks = check_tokenizer(text.tokenizer_json)
         self._tokenizer = load_tokenizer(text)
         self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
         limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        self._filled = min(limits, default=NO_LIMIT)
+        self._filled = min(limits, default=NO_LIMIT)    # the tokens up to which `fill_id` fills a text, if there is one
         self._truncates = truncates
         if not truncates:
             limits = []
@@ -108,7 +112,8 @@ class Tokenizer:
         special = _count_special(self._tokenizer, is_pair=True)
         direction = text.truncation_side or (self._tokenizer.truncation or {}).get("direction", "right")
         self._from_right = direction == "left"
-        self._excerpts = Excerpts(self._limit, self._from_right, (self._limit - special) % 2 == 0, CUT_MARGIN + longest)
+        self._excerpts = Excerpts(self._limit, self._from_right, even=(self._limit - special) % 2 == 0,
+                                  margin=CUT_MARGIN + longest)
         self._tokenizer.no_padding()
         if limits:
             self._tokenizer.enable_truncation(self._limit, direction=direction)
@@ -238,14 +243,14 @@ class Tokenizer:
         return windows
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
-        """shift: the number of characters before the text that was encoded."""
+        """Return the tokens of an encoding. shift: the number of characters before the text that was encoded."""
         # encoding.tokens has a typed special token with the spaces around it that it takes, and for the special token
         # of a template, which may have several ids, one name.
         tokens = [self.token(number) for number in encoding.ids]
         return Places(self._known(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
-                      [(start + shift, end + shift) for start, end in encoding.offsets],
-                      [bool(special) for special in encoding.special_tokens_mask], encoding.word_ids,
-                      encoding.sequence_ids)
+                      offsets=[(start + shift, end + shift) for start, end in encoding.offsets],
+                      special=[bool(special) for special in encoding.special_tokens_mask], words=encoding.word_ids,
+                      texts=encoding.sequence_ids)
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, given by their own texts."""
@@ -420,20 +425,21 @@ class Tokenizer:
         """Return the encodings of texts, pairs of texts or lists of words; the options are those of `tokenizers`.
 
         tokenizer: None for this object's own. fast: whether a batch needs no places of tokens. batch: whether texts are
-        a batch in one thread, too. A tokenizer with a pattern that may go back runs beside this thread, in batches,
+        a batch in one thread, too. A tokenizer with a pattern that may backtrack runs beside this thread, in batches,
         because only these run without the GIL.
         """
         tokenizer = tokenizer or self._tokenizer
         with failures("reads a text"):
-            if self._goes_back or batch or (self._threads > 1 and len(texts) > 1):
+            if self._backtracks or batch or (self._threads > 1 and len(texts) > 1):
                 in_batch = tokenizer.encode_batch_fast if fast else tokenizer.encode_batch
                 call = partial(in_batch, list(texts), **options)
-                return list(beside(call, stop) if self._goes_back else call())
+                return list(beside(call, stop) if self._backtracks else call())
             return [tokenizer.encode(*text, **options) if isinstance(text, tuple) else tokenizer.encode(text, **options)
                     for text in texts]
 
     @cached_property
     def _frame(self) -> Frame | None:
+        """The special tokens around the texts of a pair; None for a tokenizer that shows none."""
         tokenizer = load_tokenizer(self._text)
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -459,6 +465,7 @@ class Tokenizer:
         above `most`, or 0. Raises `InputError` for a longer text that may have fewer tokens.
         """
         return self._excerpts.least_tokens(text, most, self._encode_part(stop))
+
 
 def _count_special(tokenizer: Any, is_pair: bool) -> int:
     """Return how many special tokens a tokenizer of `tokenizers` adds to a text, or to a pair."""

@@ -35,7 +35,6 @@ class Frame:
 
     @property
     def special(self) -> int:
-        """The number of special tokens."""
         return sum(text is None for text, _, _ in self.places)
 
     def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool) -> PairEncoding:
@@ -49,11 +48,12 @@ class Frame:
             if token is not None:
                 part = [token]
             else:
-                text_ids = encodings[text or 0].ids
-                part = text_ids[len(text_ids) - kept[text or 0] :] if from_right else text_ids[: kept[text or 0]]
+                assert text is not None
+                text_ids = encodings[text].ids
+                part = text_ids[len(text_ids) - kept[text] :] if from_right else text_ids[: kept[text]]
             ids += part
             types += [kind] * len(part)
-        return PairEncoding(ids, types, sum(kept) < sum(tokens))
+        return PairEncoding(ids, types, overflowing=sum(kept) < sum(tokens))
 
 
 def find_frame(tokenizer: Any) -> Frame | None:

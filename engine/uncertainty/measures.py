@@ -58,6 +58,7 @@ def summarise(probabilities: np.ndarray, labels: np.ndarray) -> NDArray[np.float
     """
     rows = np.arange(len(labels))
     of_labels, best = probabilities[rows, labels], probabilities.argmax(axis=1)
+    # Each probability minus the right one, which is 1 for the right class and 0 for the others, squared and summed.
     squares = np.square(probabilities).sum(axis=1) - np.square(of_labels) + np.square(1 - of_labels)
     return np.stack([of_labels, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
 
@@ -69,8 +70,9 @@ def measure_summary(summary: np.ndarray, bins: int = BINS) -> Measures:
     table = reliability(confidences, right == 1, bins)
     with np.errstate(divide="ignore"):      # a probability of 0 has an infinite loss
         loss = float(-np.log(of_labels).mean())
-    return Measures(n, float(right.mean()), loss, float(squares.mean()),
-                    sum(one.count / n * abs(one.accuracy - one.confidence) for one in table), tuple(table))
+    ece = sum(one.count / n * abs(one.accuracy - one.confidence) for one in table)
+    return Measures(n, float(right.mean()), log_loss=loss, brier=float(squares.mean()), ece=ece,
+                    reliability=tuple(table))
 
 
 def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[Bin]:
@@ -80,7 +82,7 @@ def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) ->
     """
     n = len(confidences)
     ordered = np.sort(confidences)
-    edges = ordered[[n * i // bins for i in range(1, bins)]]
+    edges = ordered[[n * i // bins for i in range(1, bins)]]        # the least confidence of each bin but the first
     places = np.searchsorted(edges, confidences, side="right")
     table = []
     for i in range(bins):

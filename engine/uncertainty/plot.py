@@ -51,15 +51,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def attention(
-    weights: Any,
-    tokens: Sequence[str],
-    *,
-    keys: Sequence[str] | None = None,
-    title: str = "",
-    maximum: float | None = None,
-    as_figure: bool = False,
-) -> Any:
+def attention(weights: Any, tokens: Sequence[str], *, keys: Sequence[str] | None = None, title: str = "",
+              maximum: float | None = None, as_figure: bool = False) -> Any:
     """Draw the attention weights of one head as a table of cells: a row for each token, a column for each of its keys.
 
     weights    [T,S], as `Engine.forward(..., output_attentions=[(layer, head)])` gives them, without padding
@@ -129,13 +122,14 @@ def _bins(name: str, value: Any) -> list[Bin]:
 
 
 def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
-    left, top, side = 52, 14 + 22 * bool(title), 260
+    """Return a square with a point for each bin, confidence to the right and accuracy upwards, in pixels."""
+    left, top, side = 52, 14 + 22 * bool(title), 260        # where the square begins, and its width, in pixels
     width, height = left + side + 130, top + side + 46
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width}" height="{height}" '
              f'viewBox="0 0 {width} {height}" role="img">'
              f"<title>{escape(_printable_line(title) or 'reliability')}</title><style>{_STYLE}\n</style>"]
     if title:
-        parts.append(_text(_printable_line(title), 8, 18, 13, "", weight="600"))
+        parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
     parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>')
     parts.append(f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>')
     for i in range(0, 11, 2):
@@ -143,9 +137,9 @@ def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
         parts.append(_text(f"{i / 10:.1f}", left - 5, top + side - i * side / 10 + 3.5, 10, "soft", anchor="end"))
     parts.append(_text("confidence", left + side / 2, top + side + 34, 11, "soft", anchor="middle"))
     parts.append(f'<g transform="translate(13 {top + side / 2:.1f}) rotate(-90)">'
-                 f'{_text("accuracy", 0, 0, 11, "soft", anchor="middle")}</g>')
+                 f'{_text("accuracy", x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
     for n, (name, bins) in enumerate(lines.items()):
-        opacity = 1.0 if n == len(lines) - 1 else 0.4
+        opacity = 1.0 if n == len(lines) - 1 else 0.4       # "before" is faint beside "after"
         for one in bins:
             parts.append(f'<g><title>{name}, {one.count} texts: confidence {one.confidence:.3f}, accuracy '
                          f'{one.accuracy:.3f}</title><circle class="cell" cx="{left + one.confidence * side:.1f}" '
@@ -230,32 +224,33 @@ def _width(text: str, size: float) -> float:
 
 def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
          captions: tuple[str, str, str]) -> Picture:
+    """Return a table of cells [T,S] with labels. top: the weight of the full colour. captions: as `_WEIGHTS`."""
     T, S = table.shape
-    cell = min(34, max(14, 760 // max(T, S)))
-    size = min(12, cell - 3)
+    cell = min(34, max(14, 760 // max(T, S)))       # the side of a cell in pixels
+    size = min(12, cell - 3)        # of the font of labels
     side = max(_width(label, size) for label in rows) + 30          # left of the table, with the caption of the rows
     angle = 45 if cell >= 20 else 65        # of the column labels: steep ones have room in narrow columns
     longest = max(_width(label, size) for label in columns)
     rise, run = longest * math.sin(math.radians(angle)), longest * math.cos(math.radians(angle))
-    above = rise + size + 26 + 22 * bool(title)
+    above = rise + size + 26 + 22 * bool(title)     # over the table, with the labels and the caption of the columns
     width = side + S * cell + max(run + 12, 16)
-    height = above + T * cell + 44
+    height = above + T * cell + 44      # with the legend below the table
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
         f"<title>{escape(_printable_line(title) or captions[2])}</title><style>{_STYLE}\n</style>",
     ]
     if title:
-        parts.append(_text(_printable_line(title), 8, 18, 13, "", weight="600"))
+        parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
     parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, "", anchor="end")
               for t, label in enumerate(rows)]
     parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
-              f"{_text(label, 0, 0, size, '')}</g>" for s, label in enumerate(columns)]
+              f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]
     parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
-                 f'{_text(captions[0], 0, 0, 11, "soft", anchor="middle")}</g>')
+                 f'{_text(captions[0], x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
     parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
     parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell,
-                    S <= 12)
+                    numbered=S <= 12)
               for t in range(T) for s in range(S)]
     parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
     parts += _legend(top, side, above + T * cell + 16, captions[2])
@@ -263,7 +258,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
 
 
 def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:
-    """Return one cell, or nothing where it would be too faint to see."""
+    """Return one cell with its corner at (x, y), or "" if it would be too faint. numbered: whether it has a number."""
     share = min(1.0, weight / top)
     if share < 0.005:
         return ""
@@ -284,6 +279,7 @@ def _legend(top: float, x: float, y: float, what: str) -> list[str]:
 
 
 def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = "start", weight: str = "") -> str:
+    """Return a text at the place (x, y) in pixels, where its `anchor` is. style: a class of `_STYLE`; "" for none."""
     kind = f' class="{style}"' if style else ""
     bold = f' font-weight="{weight}"' if weight else ""
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{kind}{bold} '

@@ -15,7 +15,7 @@ from ..base.errors import InputError
 
 LEAST, MOST = 1e-3, 1e3
 """The temperatures among which the best one is searched."""
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN = (math.sqrt(5) - 1) / 2     # 0.618: the part of an interval that a step of a golden section search keeps
 STEPS = 200
 """The most steps of Newton's method; about ten are usual."""
 PART = 2**20
@@ -85,7 +85,7 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
     n, K = rows.shape
     right = np.zeros((n, K))
     right[np.arange(n), labels] = 1
-    point = np.concatenate([[1 / start], np.zeros(K)])
+    point = np.concatenate([[1 / start], np.zeros(K)])      # (1/T, biases)
 
     def loss(point: NDArray[np.float64]) -> float:
         return log_loss(rows, labels, point[0], point[1:]) + RIDGE / 2 * float(point[1:] @ point[1:])
@@ -94,7 +94,7 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
     for _ in range(STEPS):
         gradient, hessian = _derivatives(rows, right, point)
         step = np.linalg.solve(hessian, gradient)
-        length = 1.0
+        length = 1.0        # the part of the step that is taken: all of it, or half, and so on, until the loss falls
         while (after := loss(point - length * step)) > before and length > 1e-10:
             length /= 2
         if after > before or before - after < 1e-15 * max(1.0, before):
@@ -117,7 +117,7 @@ def _derivatives(rows: NDArray[np.float64], right: NDArray[np.float64], point: N
     difference, means = (p - right) / n, (p * rows).sum(axis=1)
     gradient = np.concatenate([[(difference * rows).sum()], difference.sum(axis=0) + RIDGE * point[1:]])
     hessian = np.empty((1 + K, 1 + K))
-    hessian[0, 0] = ((p * rows * rows).sum(axis=1) - means * means).mean() + 1e-12
+    hessian[0, 0] = ((p * rows * rows).sum(axis=1) - means * means).mean() + 1e-12     # never singular
     hessian[0, 1:] = hessian[1:, 0] = (p * (rows - means[:, None])).mean(axis=0)
     hessian[1:, 1:] = np.diag(p.mean(axis=0) + RIDGE) - p.T @ p / n
     return gradient, hessian

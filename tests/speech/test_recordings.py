@@ -301,9 +301,9 @@ def test_no_recording_waits_for_the_window_of_another_one(monkeypatch):
     inner, decoder = transcriber._transcription, transcriber._model.decoder
     work, step, steps = inner._work, decoder.step, []
 
-    def lengthened(window, language, order, timestamps, config, stepper):
+    def lengthened(window, language, order, config, stepper, *, timestamps):
         config = config.changed(max_new_tokens=40 if window == 0 else 3)
-        return work(window, language, order, timestamps, config, stepper)
+        return work(window, language, order, config, stepper, timestamps=timestamps)
 
     def seen(rows, *args):
         steps.append({row.request for row in rows})

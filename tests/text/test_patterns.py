@@ -11,7 +11,7 @@ import pytest
 
 from engine.base.errors import UnsupportedError, WeightsError
 from engine.model.text_config import TextConfig
-from engine.text.patterns import _PUBLISHED, MAX_ADDED_BESIDE_PATTERN, may_go_back
+from engine.text.patterns import _PUBLISHED, MAX_ADDED_BESIDE_PATTERN, may_backtrack
 from engine.text.safety import check_tokenizer
 from engine.text.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ def text_with(pattern: str, **changes: Any) -> TextConfig:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_timeout_ends_a_pattern_that_goes_back(threads):
+def test_a_timeout_ends_a_pattern_that_backtracks(threads):
     engine = engine_of(random_model(text_with(GOES_BACK)), threads=threads, backend="reference")
     calls = {
         "encode": lambda: engine.encode(["a" * 5000], timeout=0.1),
@@ -45,7 +45,7 @@ def test_a_timeout_ends_a_pattern_that_goes_back(threads):
         assert outcome(call).startswith("EngineError: the call did not finish within its timeout")
 
 
-def test_ctrl_c_ends_a_pattern_that_goes_back():
+def test_ctrl_c_ends_a_pattern_that_backtracks():
     tokenizer = Tokenizer(text_with(GOES_BACK), None, 1)
 
     def interrupted(call):
@@ -63,8 +63,8 @@ def test_ctrl_c_ends_a_pattern_that_goes_back():
 
 def test_what_runs_beside_a_call_gives_the_same_tokens():
     plain, other = Tokenizer(tiny_text(), 12, 2), Tokenizer(text_with(r"(cat)+x|(?!)"), 12, 2)
-    assert other._goes_back
-    assert not plain._goes_back
+    assert other._backtracks
+    assert not plain._backtracks
     texts = ["the cat", "", "a b " * 30, "Äé 中!", ("the cat", "a b"), ("a " * 40, "b " * 30)]
     for mine, right in zip(other(texts).input_ids, plain(texts).input_ids, strict=True):
         np.testing.assert_array_equal(mine, right)
@@ -82,14 +82,14 @@ def vars_of(places) -> dict[str, Any]:
     " {2,}", r"\s+", r"^\s*", r" ?\p{L}+", r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "x", "", r"\d{1,3}",
     *sorted(_PUBLISHED)])
 def test_patterns_that_certainly_read_a_text_once(pattern):
-    assert not may_go_back(pattern)
+    assert not may_backtrack(pattern)
 
 
 @pytest.mark.parametrize("pattern", [
     GOES_BACK, "(a+)+b", "(a|a)*b", "a*b", "a+?b", "(?=a+b)a", r"[[a-z]&&[^b]]+b", r"a+\p{L}", "a+$", "a{2,}b", "a+a+",
     r"\s+(?!\S)", "a{1,99999}"])
 def test_patterns_that_may_go_back(pattern):
-    assert may_go_back(pattern)
+    assert may_backtrack(pattern)
 
 
 def test_a_pattern_that_nothing_can_wait_for_is_refused():

@@ -101,7 +101,7 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
 
 def _class_of(settings: TokenizerSettings) -> str:
     if (settings.values.get("auto_map") or {}) != {}:
-        return "of remote code"
+        return "of remote code"     # the name of no class, for the message
     named = settings.values.get("tokenizer_class", settings.config.get("tokenizer_class"))
     if named is None:
         model_type = settings.config.get("model_type")

@@ -68,8 +68,9 @@ def sentencepiece_bpe(pieces: Pieces, tokens: dict[str, Token], *, add_space: bo
                 "split": False}  # fmt: skip
     added = [added_token(text, special=kind == CONTROL) for text, kind in zip(pieces.texts, pieces.types, strict=True)
              if kind in (CONTROL, USER_DEFINED)]
-    return Components(model, ids, {"type": "Sequence", "normalizers": steps} if legacy else None,
-                 None if legacy else splitter, tokens, single, pair, added, spaces_decoder(add_space, byte_fallback))
+    return Components(model, ids, normalizer={"type": "Sequence", "normalizers": steps} if legacy else None,
+                      pre_tokenizer=None if legacy else splitter, tokens=tokens, single=single, pair=pair, pieces=added,
+                      decoder=spaces_decoder(add_space, byte_fallback))
 
 
 def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:

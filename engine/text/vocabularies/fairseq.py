@@ -23,7 +23,7 @@ _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 """fairseq's special tokens, which take the places of the first three pieces."""
 _TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>")
 _MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
-_BEFORE = ("lang A eos", "lang A B eos")
+_BEFORE = ("lang A eos", "lang A B eos")        # the templates of a text, and of a pair of texts
 _AFTER = ("A eos lang", "A B eos lang")
 FILES = ("vocab.json", "sentencepiece.bpe.model")
 """The vocabulary of M2M100."""
@@ -32,18 +32,18 @@ _M2M_CODES = {"m2m100": M2M100, "wmt21": WMT21}
 
 def mbart(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of mBART's tokenizer."""
-    return _components(folder, files[0], settings, MBART, "en_XX", _AFTER)
+    return _components(folder, files[0], settings, MBART, usual="en_XX", template=_AFTER)
 
 
 def mbart50(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of the tokenizer of mBART with 50 languages."""
-    return _components(folder, files[0], settings, MBART50, "en_XX", _BEFORE)
+    return _components(folder, files[0], settings, MBART50, usual="en_XX", template=_BEFORE)
 
 
 def nllb(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of NLLB's tokenizer."""
     template = _AFTER if settings.boolean("legacy_behaviour", False) else _BEFORE
-    return _components(folder, files[0], settings, NLLB, "eng_Latn", template)
+    return _components(folder, files[0], settings, NLLB, usual="eng_Latn", template=template)
 
 
 def read_m2m(folder: ModelFolder) -> TextConfig | None:
@@ -74,8 +74,10 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         tokens = _TOKENS | _language(settings, {token.strip("_"): token for token in languages}, "en")
         added = [added_token(token) for token in dict.fromkeys([*special, *languages])]
         components = mapped_components(pieces, ids, unknown, added, tokens, *_BEFORE)
+        # The text of each special token that the template names.
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
         made = document(components, added, roles, FILES[0])
+    # Pieces that vocab.json lacks have got ids behind its own, which the model does not know: they become <unk>.
     missing_pieces = len(components.ids) > len(ids)
     return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing_pieces else 0,
                       unknown_id=ids[unknown] if missing_pieces else 0)
@@ -83,6 +85,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
 
 def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, languages: Sequence[str], usual: str,
                 template: tuple[str, str]) -> Components:
+    """Return components with fairseq's ids: special tokens, pieces, languages, <mask>. usual: the default language."""
     pieces = _pieces(folder, name)
     tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]
     ids = {token: i for i, token in enumerate(tokens)}

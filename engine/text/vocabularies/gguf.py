@@ -126,6 +126,7 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
 
 
 def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
+    """Return the texts of the tokens by id, and their types, which are those of SentencePiece."""
     tokens, types = settings.get(f"{_KEYS}tokens"), settings.get(f"{_KEYS}token_type")
     if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCABULARY or len(set(tokens)) != len(tokens):
         raise FormatError(f"{_KEYS}tokens must be a list of different texts, {MAX_VOCABULARY:,} at most")
@@ -166,6 +167,7 @@ def _split_of(settings: Mapping[str, Any]) -> str:
 
 
 def _pair(template: str) -> str:
+    """Return the template of a pair: "bos A" becomes "bos A bos:1 B:1", whose second text has the token type 1."""
     return " ".join([template, *(f"{word}:1" for word in template.replace("A", "B").split())])
 
 
@@ -184,7 +186,8 @@ def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int]
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignores_merges,
              "vocab": ids, "merges": checked_pairs(lines, ids, f"{_KEYS}merges")}
     decoder = {**_GPT2, "add_prefix_space": True}
-    return Components(model, ids, normalizer, splitter, {}, template, _pair(template), decoder=decoder)
+    return Components(model, ids, normalizer=normalizer, pre_tokenizer=splitter, tokens={}, single=template,
+                      pair=_pair(template), decoder=decoder)
 
 
 def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
@@ -226,8 +229,9 @@ def _wordpiece(settings: Mapping[str, Any], tokens: list[str], roles: Mapping[st
     normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **flags}
     model = {"type": "WordPiece", "unk_token": roles["unknown"], "continuing_subword_prefix": "##",
              "max_input_chars_per_word": 100, "vocab": ids}
-    return Components(model, ids, normalizer, {"type": "BertPreTokenizer"}, {}, "cls A seperator",
-                      "cls A seperator B:1 seperator:1", decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
+    return Components(model, ids, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"}, tokens={},
+                      single="cls A seperator", pair="cls A seperator B:1 seperator:1",
+                      decoder={"type": "WordPiece", "prefix": "##", "cleanup": True})
 
 
 def _adds_space(settings: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token
 MAX_LINES = 8_000_000
 """Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
 _MAX_EXTRA = 10_000
+"""Limit on the tokens that a setting such as extra_ids adds to a vocabulary."""
 _SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 FILES = ("vocab.txt", "vocab.json", "merges.txt", *_SENTENCEPIECE)
 """The names of vocabulary files."""
@@ -58,6 +59,7 @@ class TokenizerRecipe:
     needs: tuple[str, ...]
     """The files that it needs; for SentencePiece, one of them. A tokenizer of bytes needs none."""
     build: Callable[[ModelFolder, Sequence[str], TokenizerSettings], Components]
+    """Makes the components from the folder, the names of the files that `files` returned, and the settings."""
 
     def files(self, present: Sequence[str]) -> list[str] | None:
         """Return the files to read, or None if one is missing."""
@@ -80,7 +82,9 @@ def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenizer
         model = {"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
                  "max_input_chars_per_word": 100, "vocab": ids}
         decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-        return Components(model, ids, normalizer, {"type": "BertPreTokenizer"}, tokens, *template, decoder=decoder)
+        single, pair = template
+        return Components(model, ids, normalizer=normalizer, pre_tokenizer={"type": "BertPreTokenizer"}, tokens=tokens,
+                          single=single, pair=pair, decoder=decoder)
 
     return TokenizerRecipe(("vocab.txt",), build)
 
@@ -105,7 +109,7 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
                     "trim_offsets": True, "use_regex": True}
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
         single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
-        return Components(model, ids, None, splitter, tokens, single, pair,
+        return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
                           decoder={**splitter, "add_prefix_space": True})
 
     return TokenizerRecipe(("vocab.json", "merges.txt"), build)
@@ -116,9 +120,10 @@ def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSetting
     pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL), BPE)
     start = "bos " if settings.boolean("add_bos_token", True) else ""
     end = " eos" if settings.boolean("add_eos_token", False) else ""
-    one, two = f"{start}A{end}", " ".join(f"{word}:1" for word in f"{start}B{end}".split())
+    single = f"{start}A{end}"
+    second = " ".join(f"{word}:1" for word in f"{start}B{end}".split())     # the second text of a pair, as type 1
     return sentencepiece_bpe(pieces, _LLAMA_TOKENS, add_space=settings.boolean("add_prefix_space", True),
-                             legacy=settings.boolean("legacy", True), single=one, pair=f"{one} {two}")
+                             legacy=settings.boolean("legacy", True), single=single, pair=f"{single} {second}")
 
 
 def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -130,7 +135,8 @@ def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings)
         raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
     model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
     added = [added_token(text, special=False) for text in ids]
-    return Components(model, ids, None, {"type": "WhitespaceSplit"}, _ESM_TOKENS, "cls A eos", "cls A eos B eos", added)
+    return Components(model, ids, normalizer=None, pre_tokenizer={"type": "WhitespaceSplit"}, tokens=_ESM_TOKENS,
+                      single="cls A eos", pair="cls A eos B eos", pieces=added)
 
 
 def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -146,15 +152,20 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings
                              "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids,
                              "merges": []}
     splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return Components(model, ids, None, splitter, _BYT5_TOKENS, *T5, [added_token(text) for text in sentinels],
-                      {**splitter, "add_prefix_space": True})
+    return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=_BYT5_TOKENS, single=T5[0],
+                      pair=T5[1], pieces=[added_token(text) for text in sentinels],
+                      decoder={**splitter, "add_prefix_space": True})
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
              vocabulary: Callable[[Pieces, TokenizerSettings], tuple[list[tuple[str, float]], int]],
              normalizers: Callable[[Pieces, TokenizerSettings], list[dict[str, Any]]], *, splits_spaces: bool = False
              ) -> TokenizerRecipe:
-    """Return the recipe of a Unigram model; splits_spaces: whether white space splits a text, and none of it stays."""
+    """Return the recipe of a Unigram model.
+
+    vocabulary: returns (text, score) of each token in the order of ids, and the id of the unknown token. normalizers:
+    returns the steps of the normalizer. splits_spaces: whether white space splits a text, and none of it stays.
+    """
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
         scores, unknown = vocabulary(pieces, settings)
@@ -174,7 +185,9 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
         added = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
                  if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
         steps = {"type": "Sequence", "normalizers": normalizers(pieces, settings)}
-        return Components(model, ids, steps, splitter, tokens, *template, added, spaces_decoder(adds_space))
+        single, pair = template
+        return Components(model, ids, normalizer=steps, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
+                          pieces=added, decoder=spaces_decoder(adds_space))
 
     return TokenizerRecipe(_SENTENCEPIECE, build)
 
@@ -247,11 +260,11 @@ def _plain_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict
 def _albert_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
-    return [*quotes, *accents, *_lowercase(settings, True), *precompiled(pieces), replace(" {2,}", " ")]
+    return [*quotes, *accents, *_lowercase(settings, default=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _deberta_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
-    return [*_lowercase(settings, False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
+    return [*_lowercase(settings, default=False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
 def _lines(folder: ModelFolder, name: str) -> list[str]:

@@ -63,11 +63,11 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
     for count, (number, value) in enumerate(_fields(data), 1):
         if count > MAX_VOCABULARY:
             raise FormatError(f"the SentencePiece model has more than {MAX_VOCABULARY:,} pieces")
-        if number == 1:
+        if number == 1:         # pieces
             pieces.append(_piece(_message(value)))
-        elif number == 2:
+        elif number == 2:       # trainer_spec, of which field 3 is model_type
             kind = next((kind for field, kind in _fields(_message(value)) if field == 3), UNIGRAM)
-        elif number == 3:
+        elif number == 3:       # normalizer_spec, of which field 2 is precompiled_charsmap
             normalizer = dict(_fields(_message(value)))
             charsmap = _message(normalizer.get(2, b""))
             flags |= {field: normalizer[field] for field in flags if field in normalizer}
@@ -82,8 +82,8 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
         raise FormatError(f"the SentencePiece model has {types.count(UNKNOWN)} unknown pieces; expected one")
     if len(set(texts)) != len(texts):
         raise FormatError("two pieces of the SentencePiece model are equal")
-    return Pieces(texts, scores, types, charsmap, bool(flags[_DUMMY_PREFIX]), bool(flags[_EXTRA_WHITESPACES]),
-                  kind)
+    return Pieces(texts, scores, types, charsmap, adds_space=bool(flags[_DUMMY_PREFIX]),
+                  removes_spaces=bool(flags[_EXTRA_WHITESPACES]), kind=kind)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
@@ -131,7 +131,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             raise FormatError("the file is no SentencePiece model")
         if position > end:
             raise FormatError("the SentencePiece model is cut short")
-        yield key >> 3, value
+        yield key >> 3, value  # the number of the field
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

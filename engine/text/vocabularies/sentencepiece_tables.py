@@ -57,6 +57,7 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": False, "ignore_merges": False,
                  "vocab": every, "merges": joined_pieces(list(scores), list(scores.values()))}
     else:
+        # A token that is no piece gets a space in front. No normalized text has one, so the token is never found there.
         lowest, whole = min(scores.values()), {token["content"] for token in added}
         vocabulary = [(text if text in scores or text in whole else f" {text}", scores.get(text, lowest))
                       for text in listed]  # fmt: skip
@@ -68,7 +69,8 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     steps += [replace(" ", "▁", "String"), *([{"type": "Prepend", "prepend": "▁"}] if pieces.adds_space else [])]
     splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True}
     normalizer = {"type": "Sequence", "normalizers": steps}
-    return Components(model, every, normalizer, splitter, tokens, single, pair, [], decoder)
+    return Components(model, every, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens, single=single,
+                      pair=pair, decoder=decoder)
 
 
 def precompiled(pieces: Pieces) -> list[dict[str, Any]]:

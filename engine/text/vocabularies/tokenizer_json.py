@@ -72,6 +72,7 @@ def document(components: Components, tokens: Iterable[Token], roles: Mapping[str
 
 
 _LEFT = {"direction": "Left", "max_length": 512, "strategy": "LongestFirst", "stride": 0}
+"""A truncation of which `Tokenizer` reads the direction alone; its limits are those of the model's settings."""
 
 
 def _template(single: str, pair: str, roles: Mapping[str, str], ids: Mapping[str, int]) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def _template(single: str, pair: str, roles: Mapping[str, str], ids: Mapping[str
 
 
 def _piece(word: str, roles: Mapping[str, str]) -> dict[str, Token]:
+    """Return a word of a template, such as "sep:1", as `tokenizers` has it; the token type is 0 if it has none."""
     name, _, kind = word.partition(":")
     place = {"type_id": int(kind or 0)}
     return {"Sequence": {"id": name, **place}} if name in "AB" else {"SpecialToken": {"id": roles[name], **place}}
