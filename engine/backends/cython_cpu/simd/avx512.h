@@ -40,12 +40,12 @@ INLINE vf v_or(vf a, vf b) { return _mm512_or_ps(a, b); }
 INLINE vf v_select(vf mask, vf a, vf b) {
     return (__m512)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xca);
 }
-INLINE vf v_lanes(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
-INLINE vf v_equal(vf a, vf b) { return v_lanes(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
-INLINE vf v_less(vf a, vf b) { return v_lanes(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
+INLINE vf v_from_mask(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
+INLINE vf v_equal(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
+INLINE vf v_less(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     __m128i bytes = _mm_maskz_loadu_epi8(v_mask(n), p);
-    return v_lanes(_mm_test_epi8_mask(bytes, bytes));
+    return v_from_mask(_mm_test_epi8_mask(bytes, bytes));
 }
 
 #define ENGINE_SPLIT

@@ -37,10 +37,10 @@ INLINE vf v_raise(vf p, vf z) {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(z), 23)));
 }
 INLINE uint32x4_t v_bits(vf x) { return vreinterpretq_u32_f32(x); }
-INLINE vf v_lanes(uint32x4_t x) { return vreinterpretq_f32_u32(x); }
+INLINE vf v_from_bits(uint32x4_t x) { return vreinterpretq_f32_u32(x); }
 INLINE vf v_keep(vf x, int n) {
     static const int32_t lanes[] = {0, 1, 2, 3};
-    return v_lanes(vandq_u32(v_bits(x), vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n))));
+    return v_from_bits(vandq_u32(v_bits(x), vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n))));
 }
 /* There are no masked loads and stores. Up to three numbers are loaded as a pair and a single one. */
 INLINE vf v_loadn(const float *p, int n) {
@@ -64,17 +64,17 @@ INLINE void v_storen(float *p, vf x, int n) {
         vst1q_lane_f32(p, x, 0);
     }
 }
-INLINE vf v_and(vf a, vf b) { return v_lanes(vandq_u32(v_bits(a), v_bits(b))); }
-INLINE vf v_or(vf a, vf b) { return v_lanes(vorrq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_and(vf a, vf b) { return v_from_bits(vandq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_or(vf a, vf b) { return v_from_bits(vorrq_u32(v_bits(a), v_bits(b))); }
 INLINE vf v_select(vf mask, vf a, vf b) { return vbslq_f32(v_bits(mask), a, b); }
-INLINE vf v_equal(vf a, vf b) { return v_lanes(vceqq_f32(a, b)); }
-INLINE vf v_less(vf a, vf b) { return v_lanes(vcltq_f32(a, b)); }
+INLINE vf v_equal(vf a, vf b) { return v_from_bits(vceqq_f32(a, b)); }
+INLINE vf v_less(vf a, vf b) { return v_from_bits(vcltq_f32(a, b)); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     uint32_t bytes = 0;
     if (n == VL) memcpy(&bytes, p, VL);
     else for (int i = 0; i < n; i++) bytes |= (uint32_t)p[i] << 8 * i;
     uint32x4_t wide = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
-    return v_lanes(vtstq_u32(wide, wide));
+    return v_from_bits(vtstq_u32(wide, wide));
 }
 
 /* The factor stays in the first lane, because loading it to all lanes would take a pipe of the multiply-adds. */
@@ -241,6 +241,6 @@ INLINE vf q_row(vq sum, int row) {
 #else
 INLINE vf p_weights(const uint16_t *p, int half) {
     uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(p));
-    return v_lanes(half ? vandq_u32(pairs, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(pairs, 16));
+    return v_from_bits(half ? vandq_u32(pairs, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(pairs, 16));
 }
 #endif
