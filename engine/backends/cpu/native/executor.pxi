@@ -391,6 +391,7 @@ cdef class Executor:
         k = values.shape[1]
         if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == chosen or ids.shape[1] != k:
             raise ValueError(f"the {k} best of {chosen} rows need arrays of that size")
+        # A list of the best for each thread, that of the first in the caller's arrays, where the others are merged.
         other_values = np.empty((self.threads, chosen, k), np.float32)
         other_ids = np.empty((self.threads, chosen, k), np.int32)
         sums = np.empty((2, chosen, parts), np.float32)

@@ -167,7 +167,7 @@ cdef void run_head(Job* job, Private* private, const Team* team) noexcept nogil:
             meet(team)
         if op.kind == LOGITS:       # threads meet inside of it, also after a stop
             logits(job, op, &at, private, team)
-        elif first < last and not is_set(&job.stop):
+        elif first < last and not is_set(&job.stop):        # as a team of one: this thread has rows of its own
             run(job, op, &at, private, first, last, 0, 1)
 
 

@@ -1,11 +1,13 @@
 # Compute the GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]) from packed panels. Weights are
-# float32, or bfloat16 with two or four successive k of a column together (simd/simd.h).
+# float32, or bfloat16 with two or four successive k of a column together (WEIGHTS_TOGETHER in simd.pxi, which also says
+# what VL, NV, NR, MR and KC are; a Tile and its kinds LINEAR, PAIRS and WIDENED: tile.pxi).
 
 cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
                                  const float* residual, const Output* out, Py_ssize_t panel,
                                  Py_ssize_t last) noexcept nogil:
-    # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
-    # equal height.
+    # The loops, from the outermost: K blocks (slices), whole steps of depth each; panels p, whose K block stays in
+    # cache; tiles of rows of nearly equal height. The first K block adds the bias, the last one residual and
+    # activation. A tile prefetches its share of the next panel's K block (t.ahead).
     cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1
     cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
     cdef Py_ssize_t w_size = sizeof(float) if kind == LINEAR else 2

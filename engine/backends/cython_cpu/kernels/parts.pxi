@@ -37,9 +37,9 @@ cdef struct Job:
 cdef struct Jobs:
     # All jobs of a call: the columns of one slice after another, then those of the next slice.
     const Linear* y
-    Py_ssize_t column
+    Py_ssize_t column       # columns [column, last_column)
     Py_ssize_t last_column
-    Py_ssize_t first
+    Py_ssize_t first        # steps of depth [first, last)
     Py_ssize_t last
     Py_ssize_t lines        # steps of the whole depth
     Py_ssize_t count
@@ -145,7 +145,8 @@ cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums*
 
 cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a,
                                       const char* lower, const char* b, Split* s) noexcept nogil:
-    # Add the products of a step in two parts to the sums of a block; split weights behind them.
+    # Add the products of a step in two parts to the sums of a block, in the order of the head of this file; split
+    # weights behind them. few: a single block of rows, whose operands and weights are not read again soon.
     t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)

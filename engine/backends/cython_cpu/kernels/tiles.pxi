@@ -21,9 +21,9 @@
 
 cdef extern from "simd/tiles.h" nogil:
     enum:
-        TILE_ROWS
-        TILE_BYTES
-        SIDE
+        TILE_ROWS       # 16, which is VL wherever there are tiles
+        TILE_BYTES      # 1024
+        SIDE            # 2 * TILE_ROWS: rows and columns of a block
         KEEP_OPERANDS   # what stays in the L1 cache; t_step takes a sum of both
         KEEP_WEIGHTS
     enum TileNumbers:   # a constant in every call, like rows, columns and parts, which count tiles
@@ -33,18 +33,18 @@ cdef extern from "simd/tiles.h" nogil:
         OF_THREE_PARTS
         OF_INT16
     ctypedef struct tile_sums:
-        float* sums
-        Py_ssize_t row
+        float* sums         # [SIDE][SIDE] of a block; of integers, the bits of int32
+        Py_ssize_t row      # the first row and the first column
         Py_ssize_t column
         Py_ssize_t rows
-        Py_ssize_t next
-        Py_ssize_t* place
-        int columns
-        bint first
+        Py_ssize_t next     # the row that the epilogue comes to next
+        Py_ssize_t* place   # the offset in the result of each 16 columns of the first row
+        int columns         # tiles of columns, 1 or 2
+        bint first          # whether the sums are of the first, and of the last part of the depth
         bint final
     void t_begin()      # before any other of these functions; the tiles are this thread's until t_end
     void t_end()
-    void t_clear(const int rows, const int columns)
+    void t_clear(const int rows, const int columns)        # the sums of a block of 1 or 2 tiles of rows and of columns
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
     void t_step(const int numbers, const int keep, const int rows, const int columns, const char* a, const char* lower,
@@ -53,13 +53,14 @@ cdef extern from "simd/tiles.h" nogil:
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
     void t_store_tiles(const int rows, float* upper, float* lower)
     vf t_integers(const float* sums)        # the floats are the bits of int32
-    vf t_joined(const float* upper, const float* lower)
+    vf t_joined(const float* upper, const float* lower)      # 256 * upper + lower, of int32
     void t_store_int16(char* p, vf x)       # the lower bytes go into the next tile, TILE_BYTES behind the upper ones
     vx t_minus(vx a, vx b)
     enum:
-        PARTS
-        FRESH
-        STEP_BYTES
+        PARTS           # the most parts of a float
+        FRESH           # steps of 32 columns of depth after which sums begin anew
+        STEP_BYTES      # of the parts of the weights of a step
+    # Write pairs of numbers of two vectors, as lines of their parts, each `next` bytes behind the one before.
     void t_split_operands(const int parts, char* p, Py_ssize_t next, vf first, vf second)
     void t_split_weights(const int parts, char* p, Py_ssize_t next, vf first, vf second)
     void t_load_operands(const int keep, const int rows, const char* a, const char* lower)

@@ -4,7 +4,9 @@
  * bfdot).
  *
  * The instructions multiply signed by signed bytes. So rows hold the signed byte code - CODE_ZERO, CODE_ZERO being 128,
- * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers. */
+ * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers.
+ *
+ * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
 #pragma once
 #include <arm_neon.h>
 
@@ -87,7 +89,7 @@ INLINE vf v_add_product(vf sum, vfactor a, vf b) {
     return sum;
 }
 
-/* Dot products of codes */
+/* Dot products of codes, the integers from 0 to 255 of a row, and weights in int8. d_store writes code - 128. */
 
 INLINE void d_store(uint8_t *p, vf x) {
     int16x4_t whole = vqmovn_s32(vcvtnq_s32_f32(x));    /* narrowing saturates */
@@ -100,7 +102,7 @@ INLINE int32x4_t d_offset(const float *sums) { return vshlq_n_s32(vcvtq_s32_f32(
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
-/* Two rows by two columns */
+/* smmla multiplies two rows by two columns over eight steps of depth. */
 #define DOT_INSTRUCTION "smmla"
 enum { DOT = 8, DOT_MR = MR, DOT_STEPS = 2, DOT_ROWS = 2, DOT_GROUP = 8, DOT_BOUND = 0, CODE_ZERO = 128 };
 typedef struct {
@@ -173,6 +175,8 @@ INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
     }};
 }
 INLINE vweights d_weights(const int8_t *p) { return p; }
+/* Load two vectors of weights, each with four steps of depth for four columns; add both products in int16, and then
+ * neighbours of these sums to int32. */
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     for (int i = 0; i < 4; i += 2) {
         int8x16_t first, second;
@@ -192,7 +196,8 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #endif
 
-/* Products of bfloat16 numbers */
+/* Products of bfloat16 numbers, the upper halves of floats. A lane of weights is a pair: two successive steps of depth.
+ * bfdot multiplies whole pairs (PAIR_STEPS = 1); without it, p_weights widens number `half` of each pair for FMAs. */
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #define PAIR_INSTRUCTION "bfdot"
