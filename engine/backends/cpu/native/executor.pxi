@@ -256,7 +256,7 @@ cdef class Executor:
         return (rows + self.machine.product.strip - 1) // self.machine.product.strip * self.machine.product.strip
 
     cdef Py_ssize_t head_floats(self, Py_ssize_t picked) noexcept:
-        # They begin at a line of the cache.
+        # Return the floats of the buffers of the picked rows, and those of a line of the cache, at which they begin.
         return self.whole_strips(picked) * self.machine.picked_floats + 16 if picked else 0
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,

@@ -76,7 +76,8 @@ cdef void merge_best(const Best* best, const Best* other, Py_ssize_t first, Py_s
 
 
 cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
-    # Compute this thread's share of the parts; then, for its share of the rows, merge the lists and add up the sums.
+    # Compute this thread's share of the parts; then, for its share of the rows, merge the lists of all threads into
+    # that of the first, and add up the sums. Without rows to choose from, nothing is left to do after the product.
     cdef const Machine* m = job.machine
     cdef const Choice* c = &job.choice
     cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part

@@ -14,7 +14,8 @@
 
 cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* private, Py_ssize_t first,
               Py_ssize_t last, int rank, int size) noexcept nogil:
-    # Run one instruction on rows [first, last), or this thread's share of its panels or heads.
+    # Run one instruction on rows [first, last). MULTIPLY and HEADS compute share `rank` of `size` of their panels or
+    # heads: (0, 1) where the thread has these rows for itself.
     if op.kind == EMBED:
         embed_rows(job, op, at, first, last)
     elif op.kind == NORM:
@@ -167,7 +168,7 @@ cdef void run_head(Job* job, Private* private, const Team* team) noexcept nogil:
             meet(team)
         if op.kind == LOGITS:       # threads meet inside of it, also after a stop
             logits(job, op, &at, private, team)
-        elif first < last and not is_set(&job.stop):        # as a team of one: this thread has rows of its own
+        elif first < last and not is_set(&job.stop):
             run(job, op, &at, private, first, last, 0, 1)
 
 

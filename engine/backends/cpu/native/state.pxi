@@ -154,6 +154,7 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
     # those of its range.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
+    # The ranges [first, last) that a row sees; at least one, so that a row that sees no key gets zeros.
     cdef Py_ssize_t first = max(0, op.low + past) // RANGE, h, r
     cdef Py_ssize_t last = max(ranges_of(max(0, min(S, T - 1 + past + op.high))), first + 1)
     for h in range(heads):
@@ -169,7 +170,8 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
 cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
                                  Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end,
                                  Private* private) noexcept nogil:
-    # The same for many rows, whose items are blocks of them.
+    # The same for many rows, whose items are blocks of them: the keys of a block are about those that its band lets
+    # pass.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
     cdef Py_ssize_t h, row, count
@@ -190,9 +192,10 @@ cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g
 cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* private, Py_ssize_t piece,
                        Py_ssize_t pieces, bint kept) noexcept nogil:
     # Compute one piece of all items; the pieces have about equal costs. kept: whether new tokens lie in their cells.
+    # The costs are added up twice: in the first turn no item begins in [-1, -1), and the second one knows the total.
     cdef Py_ssize_t nowhere = -1, total = 0, cost, s, T = 0, count, turn
     cdef Py_ssize_t begin = nowhere, end = nowhere
-    for turn in range(2):       # the first turn only adds the costs up
+    for turn in range(2):
         cost = s = 0
         while s < g.count:
             count = run_of(op, g, s, &T)

@@ -176,10 +176,8 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
     memset(s.floats.p + (count + 1) // 2 * W, 0, (whole // 2 - (count + 1) // 2) * W * sizeof(float))
     strip = TILE_ROWS * KEYS * sizeof(operand)
     a = <const char*>s.values + skipped // STEP * TILE_BYTES
-    if b.fresh:
-        multiply_transposed(False, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
-    else:
-        multiply_transposed(True, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
+    if b.fresh: multiply_transposed(False, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
+    else: multiply_transposed(True, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
     b.fresh = False
 
 
@@ -199,10 +197,8 @@ cdef inline void find_maxima_lanes(float* maxima, const float* p, Py_ssize_t key
 
 cdef inline void find_maxima(Block* b, const float* p, Py_ssize_t keys) noexcept nogil:
     # Update the maximum of each query with its scores p [keys][W]. Only a whole block has its maxima in registers.
-    if b.nv == NV:
-        find_maxima_lanes(b.maximum, p, keys, NV)
-    else:
-        find_maxima_lanes(b.maximum, p, keys, b.nv)
+    if b.nv == NV: find_maxima_lanes(b.maximum, p, keys, NV)
+    else: find_maxima_lanes(b.maximum, p, keys, b.nv)
 
 
 cdef inline void correct_context(Block* b, const float* correction, Py_ssize_t e) noexcept nogil:

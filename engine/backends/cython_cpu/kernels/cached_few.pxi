@@ -207,12 +207,9 @@ cdef inline void score_any(const int storage, const CachedAttention* call, const
 
 cdef void score_cells_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:
     # Map the form of the cells to a function that is compiled for it.
-    if call.storage == <int>FLOAT32:
-        score_any(<int>FLOAT32, call, g)
-    elif call.storage == <int>BFLOAT16:
-        score_any(<int>BFLOAT16, call, g)
-    else:
-        score_any(<int>INT8, call, g)
+    if call.storage == <int>FLOAT32: score_any(<int>FLOAT32, call, g)
+    elif call.storage == <int>BFLOAT16: score_any(<int>BFLOAT16, call, g)
+    else: score_any(<int>INT8, call, g)
 
 
 # Values
@@ -221,8 +218,8 @@ cdef struct FewValues:
     # Some keys of a range, and the queries that see them.
     const CachedAttention* call
     Py_ssize_t cell             # the first cell of the range
-    const float* p              # [][RANGE]
-    float* product              # [][E]
+    const float* p              # weights, [queries][RANGE]
+    float* product              # O of this range, [queries][E]
     Py_ssize_t E
     Py_ssize_t begin            # the keys
     Py_ssize_t end
@@ -311,12 +308,9 @@ cdef void values_of_queries(const FewQueries* g, FewValues* v, Py_ssize_t query,
         return
     v.begin, v.end = begin, end
     v.p, v.product = g.p + query * RANGE, g.product + query * v.E
-    if v.call.storage == <int>FLOAT32:
-        values_any(<int>FLOAT32, mr, v)
-    elif v.call.storage == <int>BFLOAT16:
-        values_any(<int>BFLOAT16, mr, v)
-    else:
-        values_any(<int>INT8, mr, v)
+    if v.call.storage == <int>FLOAT32: values_any(<int>FLOAT32, mr, v)
+    elif v.call.storage == <int>BFLOAT16: values_any(<int>BFLOAT16, mr, v)
+    else: values_any(<int>INT8, mr, v)
 
 
 cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:

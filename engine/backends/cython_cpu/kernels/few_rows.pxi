@@ -103,9 +103,7 @@ cdef inline void few_rows(const int numbers, TileWork* w) noexcept nogil:
         f.b = <const char*>w.y.panels + (column * w.lines + w.out.first_line * width) * LINE_BYTES
         place_block(w, &block, 0, w.M, column, width)
         block.first, block.final = w.out.first_line == 0, w.out.first_line + f.lines == w.lines
-        if width == SIDE:
-            sum_any_few_rows(numbers, <int>w.M, 2, &f, &block)
-        else:
-            sum_any_few_rows(numbers, <int>w.M, 1, &f, &block)
+        if width == SIDE: sum_any_few_rows(numbers, <int>w.M, 2, &f, &block)
+        else: sum_any_few_rows(numbers, <int>w.M, 1, &f, &block)
         finish_rows(numbers, w, &block, w.M)
         column += SIDE

@@ -171,7 +171,7 @@ cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
 cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     # The depth is not divided into K blocks: a panel of 3072 int8 rows is as large as a K block of 768 float32 rows.
-    cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
+    cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row
     cdef int j, nv
     cdef DotTile t
     t.depth, t.a_stride, t.out_stride, t.activation = depth, codes_stride, out.stride, y.activation
@@ -179,8 +179,7 @@ cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, c
     for p in range(panel, last):
         nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
         for j in range(nv):
-            column = p * NR + j * VL
-            t.column[j] = column // out.width * out.block + column % out.width
+            t.column[j] = place_of(p * NR + j * VL, out)
         t.b = <const signed char*>y.panels + p * NR * depth * DOT
         t.scale, t.sums, t.bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
         row = 0

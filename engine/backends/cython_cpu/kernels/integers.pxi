@@ -160,7 +160,7 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
     for p in range(panel, last):
         nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
         for j in range(nv):
-            column[j] = (p * NR + j * VL) // out.width * out.block + (p * NR + j * VL) % out.width
+            column[j] = place_of(p * NR + j * VL, out)
         first = 0
         while first < M:
             rows = min(M - first, <Py_ssize_t>INTEGER_ROWS)

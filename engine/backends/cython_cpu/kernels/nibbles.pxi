@@ -335,10 +335,8 @@ cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, con
     memset(results, 0, M * NR * sizeof(float))
     while k < blocks:
         w.panel, w.blocks = panel + k * w.step, min(blocks - k, <Py_ssize_t>UNPACKED) if many else blocks
-        if many and grouped:
-            unpack_blocks(True, w.width, w.step, w.blocks, w.panel, wide)
-        elif many:
-            unpack_blocks(False, w.width, w.step, w.blocks, w.panel, wide)
+        if many and grouped: unpack_blocks(True, w.width, w.step, w.blocks, w.panel, wide)
+        elif many: unpack_blocks(False, w.width, w.step, w.blocks, w.panel, wide)
         rows = codes_of(<void*>a, blocks)
         rows.codes += k * BLOCK_DEPTH
         rows.steps += k

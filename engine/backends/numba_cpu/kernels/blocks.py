@@ -30,9 +30,10 @@ Q8_0_BYTES = SCALE_BYTES + BLOCK_DEPTH
 
 def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value, stride: ir.Value,
             weights: ir.Value, scales: ir.Value, results: ir.Value) -> None:
-    """results[mr][NR] = the products of mr rows
+    """results[mr][NR] = the products of mr rows of codes, `stride` numbers apart, and one vector of columns
 
-    weights, scales, results: those of the first column. width: the columns of the panel.
+    weights, scales, results: those of the first column. width: the columns of the panel. A panel is a run of blocks:
+    integers [16][width][2] of 32 steps of depth, then float16 scales [width]. Sums of a block are exact.
     """
     step = b.mul(width, SIZE(Q8_0_BYTES))
 

@@ -13,7 +13,7 @@ from ..compiler.pointers import BYTE, POINTER, SIZE
 from ..target import DOT, LINE, OPERAND_BYTES, PAIR_STEPS, STEPS, VL
 from . import dot, pairs
 
-EMPTY = ir.Constant(POINTER, None)
+EMPTY = ir.Constant(POINTER, None)      # a null pointer
 
 
 class Arithmetic(NamedTuple):
@@ -31,6 +31,7 @@ class Arithmetic(NamedTuple):
 
 
 def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """Load a float into every lane."""
     return splat(b, b.load(pointer, typ=F32, align=4))
 
 
@@ -104,6 +105,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
         return repeat(b, times, values, body)
 
+    # The loop of unrolled steps, then the steps that remain, one by one.
     steps = SIZE(kind.steps)
     size = b.mul(ahead_step, steps) if ahead_step is not None else None
     values = rounds(b.sdiv(depth, steps), kind.steps, [a, w, ahead, *[kind.zero] * (mr * nv)], size)

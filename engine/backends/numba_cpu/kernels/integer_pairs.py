@@ -15,7 +15,7 @@ FETCHED = 2048
 SHORT = ir.IntType(16)
 SHORTS = ir.VectorType(SHORT, 2 * VL)
 NO_SUM = ir.Constant(VI, [0] * VL)
-_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}    # vpmaddwd, by VL
 
 
 def every(x: int) -> ir.Constant:

@@ -1,7 +1,8 @@
 """Generate tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers, then one of four epilogues.
 
 This module generates as LLVM code what tile.pxi contains. Each (mr, nv) is a separate LLVM function, which Numba does
-not have to type, and a switch selects it. Each accumulator adds its products in order of depth.
+not have to type, and a switch selects it. Each accumulator adds its products in order of depth, so that the bits of a
+result do not depend on the tile. b is an LLVM builder; strides count elements, and `shift` moves a pointer by floats.
 """
 
 from __future__ import annotations
