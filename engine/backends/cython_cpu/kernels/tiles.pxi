@@ -379,8 +379,8 @@ cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_
     w.sums = s.between[i].sums if s.turn > 0 else outside if s.resumes else NULL
     w.waiting = s.between[i].sums if s.end < s.steps else outside if s.pauses else NULL
     w.sums_ahead = NULL
-    # In the first slice, the next block of rows begins with sums from outside, too, and behind the last slice, the first
-    # block of the next columns does.
+    # In the first slice, the next block of rows begins with sums from outside, too, and behind the last slice, the
+    # first block of the next columns does.
     if s.resumes and s.turn == (0 if i + 1 < s.blocks else s.count - 1):
         w.sums_ahead = outside + SIDE * SIDE
 
