@@ -1,7 +1,6 @@
 """The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba.
 
-The order of the fields is the layout. table.pxd says what each struct and each field means; private structs say it
-here.
+The order of the fields is the layout. table.pxd says what each struct and field means; private structs say it here.
 """
 
 from __future__ import annotations
@@ -75,24 +74,24 @@ def private(cls: type) -> type:
 
 @struct
 class Linear:
-    panels: Floats     # the weights, as the product packs them
-    bias: Floats     # [N]
-    scale: Floats     # [N], of int8 and INT4 weights; null otherwise
-    sums: Floats     # [N], the sum of the integers of each column
-    offset_scale: Floats     # [N], of INT4; null otherwise
-    N: Size     # columns, padded to VL
-    K: Size     # depth
+    panels: Floats          # the weights, as the product packs them
+    bias: Floats            # [N]
+    scale: Floats           # [N], of int8 and INT4 weights; null otherwise
+    sums: Floats            # [N], the sum of the integers of each column
+    offset_scale: Floats    # [N], of INT4; null otherwise
+    N: Size                 # columns, padded to VL
+    K: Size                 # depth
     activation: Int
-    storage: Int     # of the weights, an enum Storage
+    storage: Int            # of the weights, an enum Storage
 
 
 @struct
 class Output:
-    data: Floats        # (row, column) at data + column // width * block + row * stride + column % width
+    data: Floats    # (row, column) at data + column // width * block + row * stride + column % width
     stride: Size
     width: Size
     block: Size
-    operands: Code      # this and the rest is for compiled kernels alone
+    operands: Code  # this and the rest is for compiled kernels alone
     operands_stride: Size
     first_line: Size
     last_line: Size
@@ -106,28 +105,28 @@ class TileBlock:
     """A block of sums of AMX's tiles, and the inputs of its epilogue; see tiles.pxi."""
 
     y: Linear
-    ranges: Floats      # (low, step) of the first row's codes
+    ranges: Floats  # (low, step) of the first row's codes
     residual: Floats
     out: Output
-    sums: Floats        # [SIDE][SIDE]; of int8, the bits of int32
-    column: Size        # the first one
+    sums: Floats    # [SIDE][SIDE]; of int8, the bits of int32
+    column: Size    # the first one
     rows: Size
-    columns: Size       # tiles of columns, 1 or 2
-    place: Size         # the offset in the result of the first 16 columns of the first row
-    second: Size        # the offset of the next 16 columns
-    initial: Size       # whether the sums are those of the first part of the depth, and of the last
+    columns: Size   # tiles of columns, 1 or 2
+    place: Size     # the offset in the result of the first 16 columns of the first row
+    second: Size    # the offset of the next 16 columns
+    initial: Size   # whether the sums are those of the first part of the depth, and of the last
     final: Size
 
 
 @struct
 class Relative:
-    keys: Floats     # K^T in panels, the last row first; null: no term
+    keys: Floats        # K^T in panels, the last row first; null: no term
     queries: Floats     # Q^T in panels; null: no term
-    row: Ints     # the row of distance x at row[limit + x]
+    row: Ints           # the row of distance x at row[limit + x]
     limit: Size
-    near: Size     # distances up to this one have one row after the other
+    near: Size          # distances up to this one have one row after the other
     rows: Size
-    columns: Size     # of panels for DISTANCES successive distances
+    columns: Size       # of panels for DISTANCES successive distances
 
 
 @struct
@@ -179,8 +178,8 @@ class Keys(NamedTuple):
 
     first: Size
     last: Size
-    v: Floats           # value vectors, beginning with the one of key `first`
-    tail: Floats        # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
+    v: Floats       # value vectors, beginning with the one of key `first`
+    tail: Floats    # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
 
 
 class Terms(NamedTuple):
@@ -264,27 +263,27 @@ class Unpacked(NamedTuple):
 
 @struct
 class Best:
-    values: Floats     # [M][k], the largest first
-    ids: Ints     # [M][k], -1 for an empty place
+    values: Floats  # [M][k], the largest first
+    ids: Ints       # [M][k], -1 for an empty place
     k: Int
 
 
 @struct
 class Rotary:
-    cos: Floats     # row m at cos + m*stride, width/2 entries
+    cos: Floats         # row m at cos + m*stride, width/2 entries
     sin: Floats
     stride: Size
-    width: Size     # columns of a row that are turned
-    d: Size     # all columns
-    interleaved: Int     # whether pairs are columns 2i and 2i + 1
+    width: Size         # columns of a row that are turned
+    d: Size             # all columns
+    interleaved: Int    # whether pairs are columns 2i and 2i + 1
 
 
 @struct
 class EmbeddingTable:
     rows: Code
-    scale: Floats     # [rows], for INT8
-    storage: Int     # an enum Storage
-    factor: Float     # of every number
+    scale: Floats   # [rows], for INT8
+    storage: Int    # an enum Storage
+    factor: Float   # of every number
 
 
 @struct
@@ -299,8 +298,8 @@ class Embedding:
 
 @struct
 class Norm:
-    weight: Floats     # [D]
-    bias: Floats     # [D]
+    weight: Floats  # [D]
+    bias: Floats    # [D]
     D: Size
     eps: Float
 

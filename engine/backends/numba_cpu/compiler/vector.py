@@ -1,7 +1,6 @@
 """Define a vector of floats with VL lanes for Numba functions, with the operations and names of simd.h.
 
-Each operation is an intrinsic: b is an LLVM builder, x, y, p and n are LLVM values, VF and VI vectors of floats and
-int32.
+Each operation is an intrinsic: b is an LLVM builder, x, y, p, n are LLVM values, VF and VI vectors of floats and int32.
 
 The compiler must not reorder or contract these operations: none has a fast-math flag.
 """
@@ -188,7 +187,7 @@ def transpose(b: ir.IRBuilder, pointer: ir.Value, step: ir.Value, target: ir.Val
         halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
         rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
     for i, row in enumerate(rows):
-        store(b, shift(b, target, i * VL), row, 4)
+        store(b, shift(b, target, i * VL), row, align=4)
 
 
 @intrinsic
@@ -206,7 +205,7 @@ def v_load(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 @emits()
 def v_store(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Store VL floats at p."""
-    store(b, p, x, 4)
+    store(b, p, x, align=4)
 
 
 @emits(vector)
@@ -221,7 +220,7 @@ def v_storen(b: ir.IRBuilder, pointer: ir.Value, value: ir.Value, count: ir.Valu
     # Masked stores are slow on some CPUs. If the count is a constant, the compiler removes the branch.
     with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
         with whole:
-            store(b, pointer, value, 4)
+            store(b, pointer, value, align=4)
         with part:
             mask = first_lanes(b, count)
             call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
@@ -257,10 +256,10 @@ def v_largest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 @emits()
 def fetch_far(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L2 cache."""
-    fetch(b, p, 2)
+    fetch(b, p, locality=2)
 
 
 @emits()
 def fetch_near(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L1 cache."""
-    fetch(b, p, 3)
+    fetch(b, p, locality=3)

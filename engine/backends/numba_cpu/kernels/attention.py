@@ -1,4 +1,8 @@
-"""Compute attention of one head of one sequence in blocks, with a streaming softmax; attention.pxi explains it."""
+"""Compute attention of one head of one sequence in blocks, with a streaming softmax; attention.pxi explains it.
+
+Queries lie across the lanes: W = nv*VL of them have scores P^T [keys][W], so the softmax needs no sum over lanes. When
+the maximum of a query grows, its sums so far are multiplied by a correction, 2^(old - new maximum).
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
 
     def block(values: list[ir.Value]) -> list[ir.Value]:
         a, w, scales_at, *sums = values
-        fetch(b, at(b, w, SIZE(FETCHED)), 2)
+        fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
         rows = [at(b, a, b.mul(stride, SIZE(i)), SHORT) for i in range(mr)]
         totals = [NO_SUM] * mr
         for n in range(BLOCK_DEPTH // 2):
@@ -52,7 +52,7 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
 
     begin = [codes, weights, scales, *[ir.Constant(VF, [0.0] * VL)] * mr]
     for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):
-        store(b, at(b, results, SIZE(4 * i * NR)), total, 4)
+        store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
 
 sum_q8_0 = tile_of(_blocks, MR, vectors=1)

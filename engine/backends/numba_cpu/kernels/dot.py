@@ -79,7 +79,7 @@ def store_codes(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
     The sum with ROUNDER has the code in its lowest bits.
     """
     narrow = ir.VectorType(BYTE, VL)
-    store(b, pointer, b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), narrow), 1)
+    store(b, pointer, b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), narrow), align=1)
 
 
 def _all(x: int) -> ir.Constant:

@@ -64,7 +64,10 @@ def v_exp2(x: Vector) -> Vector:
 
 @helper
 def natural_logarithm(x: Float) -> np.float32:
-    """Return ln x: in float64, with additions, products and quotients alone."""
+    """Return ln x, in float64 with additions, products and quotients alone.
+
+    For x = m 2^e, m around 1, it is e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1).
+    """
     if not 0 < x < np.inf:
         return np.float32(x if x > 0 else -np.inf if x == 0 else np.nan)
     m, exponent = frexp(np.float64(x))

@@ -1,8 +1,7 @@
 """Compute the GEMM in 8-bit integers, y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi.
 
-Rows are rounded to codes from 0 to 255 over their own range, a[i,k] = low_i + step_i code[i,k]; `ranges` has (low,
-step) of each. Weights are integers with a scale for each column. Panels have NR = NV*VL columns; one product takes DOT
-steps.
+Rows are rounded to codes from 0 to 255 over their own range, a[i,k] = low_i + step_i code[i,k]; `ranges`: (low, step).
+Weights are integers with a scale for each column. Panels have NR = NV*VL columns; one product takes DOT steps.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
 
 
 def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Pack the rows of w[n,K] into columns [column, column + n) of the zeroed panels, and store the sums of columns."""
+    """Pack rows of w[n,K] from `column` on into zeroed panels [K/DOT][vector][DOT/4][VL][4]; store their sums."""
     depth = (y.K + DOT - 1) // DOT
     for i in range(n):
         c = column + i

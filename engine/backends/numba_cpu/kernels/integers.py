@@ -62,7 +62,7 @@ def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, s
 
     def step(values: list[ir.Value]) -> list[ir.Value]:
         a, w, *results = values
-        fetch(b, at(b, w, SIZE(FETCHED)), 2)
+        fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
         weights = [load_pairs_of_bytes(b, at(b, w, SIZE(j * 2 * VL))) for j in range(nv)]
         for i in range(mr):
             x = pair(b, at(b, a, b.mul(stride, SIZE(i)), SHORT))
@@ -72,7 +72,7 @@ def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, s
 
     places = [at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
     for place, total in zip(places, repeat(b, steps, [codes, w, *[NO_SUM] * (mr * nv)], step)[2:], strict=True):
-        store(b, place, total, 4)
+        store(b, place, total, align=4)
 
 
 sum_bytes = tile_of(_sums)
@@ -88,7 +88,7 @@ def v_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers, and store them."""
     whole = b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), ir.VectorType(SHORT, VL))
-    store(b, p, whole, 2)
+    store(b, p, whole, align=2)
 
 
 @emits()
@@ -96,7 +96,7 @@ def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value)
     """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
     whole = b.bitcast(b.fadd(x, ROUNDER), VI)
     for pointer, bits in zip((upper, lower), (b.lshr(whole, every(8)), whole), strict=True):
-        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
+        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), align=1)
 
 
 @inline

@@ -1,4 +1,8 @@
-"""Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi."""
+"""Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi.
+
+Every block of 32 numbers of a row has a step of its own, and codes from -127 to 127; weights are from 0 to 15. A block
+of a panel is [4][columns] words of 32 bits, eight weights of a column each, then its scales, or multipliers of INT4.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ _PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512
 
 
 def _half(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
-    """Return the lower or the upper four bits of every byte."""
+    """Return the lower (n = 0) or the upper four bits of every byte."""
     return b.and_(b.lshr(word, every(4 * n)), every(0x0F0F0F0F))
 
 
@@ -100,7 +104,7 @@ def _tile(storage: int) -> Callable[..., None]:
 
         def block(values: list[ir.Value]) -> list[ir.Value]:
             a, steps_at, sums_at, w, scales_at, *sums = values
-            fetch(b, at(b, w, SIZE(FETCHED)), 2)
+            fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
             row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
             totals = _totals(
                 b, [b.mul(x, every(-8)) if storage == Q4_0 else NO_SUM for x in row_sums],
@@ -122,7 +126,7 @@ def _tile(storage: int) -> Callable[..., None]:
 
         begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
-            store(b, at(b, results, SIZE(4 * i * NR)), total, 4)
+            store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
     blocks_of.__name__ = f"_nibbles{storage}"
     return blocks_of
@@ -137,7 +141,7 @@ sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 def store_bytes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int8 to the nearest integers, and store them."""
     rounder = ir.Constant(VF, [ROUNDER] * VL)
-    store(b, p, b.trunc(b.bitcast(b.fadd(x, rounder), VI), ir.VectorType(BYTE, VL)), 1)
+    store(b, p, b.trunc(b.bitcast(b.fadd(x, rounder), VI), ir.VectorType(BYTE, VL)), align=1)
 
 
 @inline

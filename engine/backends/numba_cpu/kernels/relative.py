@@ -66,8 +66,8 @@ def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -
         relative = call.relative
         stride = terms_stride(relative.columns)
         of_keys = s.terms + QUERIES * stride
-        keys, end = block.last - block.first, relative.rows - 1
-        distance = call.query + t - block.first
+        keys, end = block.last - block.first, relative.rows - 1      # K lies in reverse: row `end` is its column 0
+        distance = call.query + t - block.first     # of the first query and the first key
         if relative.keys:
             first_key = (end - row_for(relative, distance + n - 1)) // NR
             for i in range(0, n, SHARE):

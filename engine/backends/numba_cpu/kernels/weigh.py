@@ -38,7 +38,7 @@ def weigh(call: Attention, weights: Floats, stride: Size, entropy: Floats, scrat
             b = cut_block(call, t, i, scratch)
             load_queries(call, b, s.bias)
             for j in range(b.nv):
-                v_store(b.context + j * VL, v_set1(0.0))
+                v_store(b.context + j * VL, v_set1(0.0))    # for the entropy; see weigh_keys
             weigh_block(call, s, b, weights, stride)
             store_rows(call, b, weights, stride, entropy)
 
