@@ -1,8 +1,11 @@
 """setup.py and the Makefile: which kernels each kind of build compiles."""
 
 import os
+import platform
 import re
 import runpy
+import shutil
+import subprocess
 
 import pytest
 
@@ -101,6 +104,29 @@ def test_the_features_of_an_arm_cpu_are_read_only_on_that_machine(build_for_arm,
 def test_native_is_what_the_cpu_can_run(build, features, names):
     assert build["instruction_sets"]("native", features) == names
     assert build["instruction_sets"]("best", features | {"AuthenticAMD"}) == names[-1:]
+
+
+def _compile_headers(compiler, flags):
+    """Let a compiler check the headers of the vectors for a set of these flags, and skip where it is not there."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} not found")
+    headers = '#include "simd.h"\n' + '#include "tiles.h"\n' * ("-mamx-tile" in flags)
+    folder = ROOT / "engine/backends/cython_cpu/simd"
+    done = subprocess.run([compiler, "-fsyntax-only", "-x", "c", f"-I{folder}", *flags, "-"], input=headers,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("isa", ["avx512", "amx"])
+def test_the_headers_compile_for_sets_that_this_cpu_may_lack(build, isa):
+    if platform.machine() != "x86_64":
+        pytest.skip("the compiler here knows no flags of x86-64")
+    _compile_headers("cc", build["INSTRUCTION_SETS"][isa])
+
+
+def test_the_headers_compile_for_every_set_of_arm(build_for_arm):
+    for flags in build_for_arm["INSTRUCTION_SETS"].values():
+        _compile_headers("cc" if platform.machine() == "aarch64" else "aarch64-linux-gnu-gcc", flags)
 
 
 def test_bfloat16_products_are_best_only_on_amd(build):
