@@ -68,7 +68,7 @@ OTHERS = {
         "backends/kernels/test_tiles.py backends/kernels/test_parts.py",
     "backends/cython_cpu/simd/*":
         "backends/kernels/test_linear.py backends/kernels/test_rowwise.py backends/kernels/test_bfloat16.py "
-        "backends/kernels/test_int8.py backends/cpu/test_digests.py",
+        "backends/kernels/test_int8.py backends/cpu/test_digests.py project/test_setup.py",
     "backends/cython_cpu/kernels/attention.pxi backends/numba_cpu/kernels/attention.py":
         "backends/kernels/test_attention_options.py",
     "backends/cython_cpu/kernels/tiles.pxi backends/numba_cpu/kernels/tiles.py":

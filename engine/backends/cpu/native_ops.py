@@ -67,7 +67,7 @@ class NativeOps:
         residual = None if residual is None else _padded(residual, padding)
         product, operands = self._product, None
         if product.converts:
-            rows = -(-min(M, product.block) // product.strip) * product.strip
+            rows = -(-min(M, product.block) // product.strip) * product.strip      # of a block, in whole strips
             floats = rows * product.operands_stride(K) * product.operand_bytes // 4
             operands = _lines(self._threads * floats).reshape(self._threads, floats)
         native.linear(product, _unit_rows(x), _contiguous(weight), bias,

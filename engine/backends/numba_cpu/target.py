@@ -20,7 +20,7 @@ def _shape() -> tuple[int, int, int]:
 
 def _integers() -> str:
     """Return the instruction for products of 8-bit integers that simd/ chooses, or "lanes" if the CPU has none."""
-    if "+avx512vnni" in FEATURES if VL == 16 else "+avxvnni" in FEATURES:
+    if ("+avx512vnni" if VL == 16 else "+avxvnni") in FEATURES:
         return "vpdpbusd"
     return "vpmaddubsw" if VL > 4 else "lanes"
 

@@ -11,9 +11,9 @@
 #include <math.h>
 #include <stddef.h>
 
-enum { GROUP = 16, LANES = 4, BLOCK = 32, BLOCK_BYTES = 19 };
+enum { GROUP = 16, LANES = 4, BLOCK = 32, BLOCK_BYTES = 19 }; /* weights of a group; groups at a time; of a block */
 
-static const float TOP_Q = 15, TOP_M = 15, TOP_OFFSET = 127;
+static const float TOP_Q = 15, TOP_M = 15, TOP_OFFSET = 127; /* the largest code, multiplier and offset */
 
 typedef float lanes __attribute__((vector_size(16)));
 typedef int mask __attribute__((vector_size(16)));
@@ -33,6 +33,7 @@ typedef struct {
 /* Whole numbers nearest to |x| < 2^22, half to even; unlike rintf, this takes no call. */
 INLINE lanes nearest(lanes x) { return (x + 12582912.0f) - 12582912.0f; }
 
+/* In each lane, x where `where` is set, otherwise y. */
 INLINE lanes choose(mask where, lanes x, lanes y) { return (lanes)((where & (mask)x) | (~where & (mask)y)); }
 
 INLINE lanes all(float x) { return (lanes){x, x, x, x}; }
@@ -42,6 +43,7 @@ INLINE lanes limited(lanes x, float least, float most) {
     return choose(x < most, x, all(most));
 }
 
+/* The codes of x, from 0 to TOP_Q: the nearest step above the offset. inverse: of the step. */
 INLINE lanes code_of(lanes x, lanes offset, lanes inverse) {
     x = (x - offset) * inverse;
     x = (lanes)((x > 0) & (mask)x);
@@ -139,6 +141,7 @@ static float load_groups(const float *w, ptrdiff_t heads, ptrdiff_t width, const
     return largest;
 }
 
+/* Store two groups a block: codes of weights k and k + 1 in a byte, both multipliers in a byte, and the two offsets. */
 static void store_blocks(const int4_groups *groups, ptrdiff_t blocks, unsigned char *out) {
     for (ptrdiff_t i = 0; i < blocks; i++, out += BLOCK_BYTES) {
         const int4_groups *g = groups + 2 * i / LANES;

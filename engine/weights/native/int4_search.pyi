@@ -1,3 +1,5 @@
+"""Types of the compiled module int4_search.pyx, whose docstring says what each argument means."""
+
 import numpy as np
 
 def search_rows(

@@ -43,7 +43,8 @@ cdef inline Py_ssize_t bytes_of_cell(int storage, Py_ssize_t width) noexcept nog
 
 cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, char* values, Py_ssize_t place,
                       const float* key, const float* value) noexcept nogil:
-    # Write the key [d] and the value [width] of a token to its place in a cell.
+    # Write the key [d] and the value [width] of a token to its place in a cell. The keys of all tokens lie number by
+    # number, [d][CELL] (bfloat16: in pairs of numbers), and the values token by token, [CELL][width].
     cdef Py_ssize_t i
     cdef float scale, inverse
     cdef float* floats = <float*>keys + place

@@ -256,7 +256,7 @@ cdef class Executor:
         return (rows + self.machine.product.strip - 1) // self.machine.product.strip * self.machine.product.strip
 
     cdef Py_ssize_t head_floats(self, Py_ssize_t picked) noexcept:
-        # They begin at a line of the cache.
+        # Return the floats of the buffers of the picked rows, and those of a line of the cache, at which they begin.
         return self.whole_strips(picked) * self.machine.picked_floats + 16 if picked else 0
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
@@ -391,6 +391,7 @@ cdef class Executor:
         k = values.shape[1]
         if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == chosen or ids.shape[1] != k:
             raise ValueError(f"the {k} best of {chosen} rows need arrays of that size")
+        # A list of the best for each thread, that of the first in the caller's arrays, where the others are merged.
         other_values = np.empty((self.threads, chosen, k), np.float32)
         other_ids = np.empty((self.threads, chosen, k), np.int32)
         sums = np.empty((2, chosen, parts), np.float32)

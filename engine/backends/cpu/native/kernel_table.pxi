@@ -330,7 +330,10 @@ cdef class Product:
                   float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
                   const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
                   size_t captured=0, RelativeWeights relative=None, Py_ssize_t query=0):
-        """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
+        """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; bias and mask [T,S].
+
+        The options are those of Attention in table.pxd; the band (low, high) of all distances hides no key.
+        """
         cdef Attention call
         memset(&call, 0, sizeof(call))
         call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
@@ -355,7 +358,7 @@ cdef class Product:
 
     @property
     def attends_in_float32(self):
-        """Whether attention is that of float32."""
+        """Whether attention of this precision runs in float32."""
         return self.row.attention == self.kernels.table.products[<int>FLOAT32_PRODUCT].attention
 
     def rounds(self, Py_ssize_t n, int threads=1):

@@ -23,7 +23,7 @@ cdef inline void multiply_picked(const Machine* m, const Instruction* op, const 
 
 
 cdef void clear_best(const Best* best, Py_ssize_t M) noexcept nogil:
-    # Begin the lists of M rows with empty places; see is_better.
+    # Begin the lists of M rows with empty places, which have -inf and the id -1; see is_better.
     cdef Py_ssize_t i
     for i in range(M * best.k):
         best.values[i], best.ids[i] = -INFINITY, -1
@@ -39,7 +39,8 @@ cdef void write_part(const Job* job, const Instruction* op, const float* logits,
 
 cdef void compute_part(const Job* job, const Instruction* op, const Operands* a, const Best* best, float* scratch,
                        Py_ssize_t part) noexcept nogil:
-    # Compute one part of the columns for all picked rows: write the logits, or update the best with them.
+    # Compute one part of the columns for all picked rows: write the logits of those that are written, and update the
+    # best with those of the others. Only the first op.width of the N columns are tokens; the rest is padding.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, N = op.linear.N, parts = parts_of(op.width), row = 0, rows, written, chosen
     cdef Py_ssize_t columns = min(op.width - part * PART, <Py_ssize_t>PART), panel = part * (PART // NR)
@@ -75,7 +76,8 @@ cdef void merge_best(const Best* best, const Best* other, Py_ssize_t first, Py_s
 
 
 cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
-    # Compute this thread's share of the parts; then, for its share of the rows, merge the lists and add up the sums.
+    # Compute this thread's share of the parts; then, for its share of the rows, merge the lists of all threads into
+    # that of the first, and add up the sums. Without rows to choose from, nothing is left to do after the product.
     cdef const Machine* m = job.machine
     cdef const Choice* c = &job.choice
     cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part

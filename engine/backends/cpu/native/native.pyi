@@ -1,4 +1,4 @@
-"""Types of the compiled module native.pyx; docstrings are there."""
+"""Types of the compiled module native.pyx, whose docstrings say what each argument means."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.base.errors import EngineError
 
-ctypedef int (*Look)(void* arg) noexcept nogil
+ctypedef int (*Look)(void* arg) noexcept nogil     # asked every 50 ms; not 0: stop waiting for other calls (pool.h)
 
 cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:
@@ -47,8 +47,9 @@ FORKED = ("this process was forked by a signal handler inside a call of the engi
 
 cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg,
                   Look look=NULL) except -1:
-    # pool_run without the GIL; ECANCELED is no error, because `look` has kept its reason. A signal handler that runs
-    # inside a call and calls the engine again would wait for itself.
+    # Run work(arg, rank, size) on up to `threads` threads of the pool, without the GIL. `look` may end the wait for
+    # other calls: then the work is not run, and its caller knows why, so that ECANCELED is no error here. A signal
+    # handler that runs inside a call and calls the engine again would wait for itself.
     global inside_a_call
     cdef int error
     if inside_a_call:

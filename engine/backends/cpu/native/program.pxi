@@ -167,7 +167,8 @@ cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, cons
 
 cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
                      Py_ssize_t last) noexcept nogil:
-    # Heads become the columns of a row.
+    # STORE for rows [first, last): copy them to the caller's array, in the order of the batch; heads become the columns
+    # of a row.
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef Py_ssize_t heads = max(1, b.heads), width = op.width // heads
     cdef const Sequence* sequence
@@ -183,7 +184,7 @@ cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_
 
 cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
                     Py_ssize_t last) noexcept nogil:
-    # Copy the picked ones of these rows to their places.
+    # PICK for rows [first, last): copy the picked ones, the last rows of each sequence, to the buffer of picked rows.
     cdef const Buffer* to = &job.machine.buffers[op.out]
     cdef const Sequence* sequence
     cdef Py_ssize_t s, row, unpicked, begin = 0, end = 0
@@ -359,7 +360,8 @@ cdef void observe_bfloat16(const Job* job, const Instruction* op, const Attentio
 
 cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* private, Py_ssize_t piece,
                       Py_ssize_t pieces) noexcept nogil:
-    # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs.
+    # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs: this piece has
+    # the blocks whose costs, added up in order from 0, begin in [low, high) of the total.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, first, last, low, high
     cdef const Buffer* q = &m.buffers[op.x]
@@ -374,7 +376,7 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
     call.relative = &relative if relative.row != NULL else NULL
     call.q_stride, call.k_stride, call.v_stride, call.out_stride = q.stride, k.stride, v.stride, out.stride
     call.d, call.e, call.scale, call.softcap = op.d, v.stride, op.scale, op.softcap
-    call.bias_t, call.bias_s = 1, -1
+    call.bias_t, call.bias_s = 1, -1        # a bias by distance: that of query t and key s is number t - s
     for s in range(g.count):
         sequence = &g.sequences[s]
         total += q.heads * ((sequence.T + NR - 1) // NR) * keys_seen(op, sequence.keys, NR)

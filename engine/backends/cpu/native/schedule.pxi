@@ -14,7 +14,8 @@
 
 cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* private, Py_ssize_t first,
               Py_ssize_t last, int rank, int size) noexcept nogil:
-    # Run one instruction on rows [first, last), or this thread's share of its panels or heads.
+    # Run one instruction on rows [first, last). MULTIPLY and HEADS compute share `rank` of `size` of their panels or
+    # heads: (0, 1) where the thread has these rows for itself.
     if op.kind == EMBED:
         embed_rows(job, op, at, first, last)
     elif op.kind == NORM:

@@ -97,7 +97,8 @@ cdef inline Py_ssize_t block_rows(Py_ssize_t shared) noexcept nogil:
 
 cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
                              Py_ssize_t T, Py_ssize_t h, Py_ssize_t row) noexcept nogil:
-    # Return the call for the queries of key head h, for all T rows of a sequence from `row` on.
+    # Return the call for the queries of key head h, for all T rows of a sequence from `row` on. Row t sees keys by its
+    # distance in the whole sequence, so the band and the bias, [2n - 1] numbers by distance t - s, move on by `past`.
     cdef const Machine* m = job.machine
     cdef const Buffer* q = &m.buffers[op.x]
     cdef const Buffer* out = &m.buffers[op.out]
@@ -125,20 +126,21 @@ cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group*
 cdef void attend_range(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
                        Py_ssize_t h, Py_ssize_t r, Py_ssize_t first, Py_ssize_t last, float* scratch) noexcept nogil:
     # Compute what range r of [first, last) adds to the queries of a key head, for T rows from the sequence's first on.
+    # A query's sums of a range are E + 2 floats; those of all queries lie together, range after range, head after head.
     cdef const KernelTable* kernels = job.machine.kernels
     cdef CachedAttention call = call_of(job, op, g, sequence, T, h, 0)
-    cdef Py_ssize_t E = job.machine.buffers[op.x].stride, queries = T * call.heads, head, i
+    cdef Py_ssize_t E = job.machine.buffers[op.x].stride, queries = T * call.heads, head_sums, i
     if last - first == 1:
         kernels.cached_attention(&call, scratch)
         return
-    head = queries * (last - first) * (E + 2)
-    call.sums, call.range = g.sums + sequence.sums + h * head + (r - first) * queries * (E + 2), r
+    head_sums = queries * (last - first) * (E + 2)
+    call.sums, call.range = g.sums + sequence.sums + h * head_sums + (r - first) * queries * (E + 2), r
     kernels.cached_attention(&call, scratch)
     cdef Py_ssize_t* done = g.done + sequence.done + h
-    if add_one(done) < last - first:
+    if add_one(done) < last - first:        # another thread computes the last range, and folds
         return
     done[0] = 0
-    call.sums = g.sums + sequence.sums + h * head
+    call.sums = g.sums + sequence.sums + h * head_sums
     for i in range(queries):
         kernels.fold_ranges(call.sums + i * (E + 2), queries * (E + 2), last - first, call.e,
                             call.out + i // call.heads * call.out_stride + i % call.heads * call.out_head)
@@ -152,6 +154,7 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
     # those of its range.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
+    # The ranges [first, last) that a row sees; at least one, so that a row that sees no key gets zeros.
     cdef Py_ssize_t first = max(0, op.low + past) // RANGE, h, r
     cdef Py_ssize_t last = max(ranges_of(max(0, min(S, T - 1 + past + op.high))), first + 1)
     for h in range(heads):
@@ -167,7 +170,8 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
 cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
                                  Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end,
                                  Private* private) noexcept nogil:
-    # The same for many rows, whose items are blocks of them.
+    # The same for many rows, whose items are blocks of them: the keys of a block are about those that its band lets
+    # pass.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
     cdef Py_ssize_t h, row, count
@@ -188,9 +192,10 @@ cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g
 cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* private, Py_ssize_t piece,
                        Py_ssize_t pieces, bint kept) noexcept nogil:
     # Compute one piece of all items; the pieces have about equal costs. kept: whether new tokens lie in their cells.
+    # The costs are added up twice: in the first turn no item begins in [-1, -1), and the second one knows the total.
     cdef Py_ssize_t nowhere = -1, total = 0, cost, s, T = 0, count, turn
     cdef Py_ssize_t begin = nowhere, end = nowhere
-    for turn in range(2):       # the first turn only adds the costs up
+    for turn in range(2):
         cost = s = 0
         while s < g.count:
             count = run_of(op, g, s, &T)

@@ -76,8 +76,8 @@ cdef class PackedLinear:
 
 
 cdef class TableWeights:
-    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8. A row of
-    blocks ends with a whole one.
+    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8. A row in
+    blocks of 32 numbers (q8_0) is padded to a whole block.
 
     factor: multiplies every number of the table.
     """

@@ -28,9 +28,10 @@ cdef enum:
     MOST_BLOCKS = 32        # largest number of query blocks in a query group: QUERIES / NR, and NR is at least 8
 
 cdef struct Block:
+    # Up to NR queries, and what is known of them after some blocks of keys. W = nv*VL.
     Py_ssize_t t            # index of the block's first query
-    Py_ssize_t n
-    int nv
+    Py_ssize_t n            # queries
+    int nv                  # vectors of VL queries, the last one padded
     bint fresh              # True until the block has been given its first key
     float* queries          # [d][W]
     float* context          # [W][e], e padded to VL
@@ -163,7 +164,8 @@ cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, con
 
 
 cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogil:
-    # Process the part of the key block at hand that a block of queries sees.
+    # Process the part of the key block at hand that a block of queries sees. If a key is hidden, its weight is 0, but 0
+    # times NaN or infinity is NaN: then such values are left out of the product.
     cdef Keys seen = seen_keys(call, &s.keys, b)
     cdef const Keys* keys = &seen
     if keys.first >= keys.last:
@@ -172,7 +174,7 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogi
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
     cdef bint plain = compute_scores(call, s, b, keys)
-    if plain:
+    if plain:       # a constant in each call, so that each is compiled on its own
         exponentiate(s, b, keys.last - keys.first, True, False)
     else:
         exponentiate(s, b, keys.last - keys.first, False, False)
@@ -215,7 +217,8 @@ cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
 
 cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum,
                      bint fetch) noexcept nogil:
-    # Compute P^T = K Q^T, and the larger of `maximum` and each score. fetch: whether to prefetch K and V.
+    # Compute P^T = K Q^T, and the larger of `maximum` and each score, in tiles of keys of nearly equal height. fetch:
+    # whether to prefetch K and V.
     cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d
@@ -295,15 +298,12 @@ cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const
 
 
 cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const bint pairs) noexcept nogil:
-    # Map the vectors of a block of queries to a function that is compiled for them.
-    if b.nv == NV:
-        exponentiate_lanes(s, b, keys, plain, pairs, NV)
-    elif b.nv == 1:
-        exponentiate_lanes(s, b, keys, plain, pairs, 1)
-    elif NV > 2 and b.nv == 2:
-        exponentiate_lanes(s, b, keys, plain, pairs, 2)
-    elif NV > 3:
-        exponentiate_lanes(s, b, keys, plain, pairs, 3)
+    # Map the vectors of a block of queries to a function that is compiled for them. plain: no score was changed or
+    # hidden. pairs: weights become pairs of bfloat16 numbers.
+    if b.nv == NV: exponentiate_lanes(s, b, keys, plain, pairs, NV)
+    elif b.nv == 1: exponentiate_lanes(s, b, keys, plain, pairs, 1)
+    elif NV > 2 and b.nv == 2: exponentiate_lanes(s, b, keys, plain, pairs, 2)
+    elif NV > 3: exponentiate_lanes(s, b, keys, plain, pairs, 3)
 
 
 cdef const float* copy_tail(const Attention* call, const Keys* keys, float* tail) noexcept nogil:
@@ -366,7 +366,7 @@ cdef void add_seen_values(const Attention* call, const Scratch* s, Block* b, con
 
 
 cdef void store_context(const Attention* call, const Block* b) noexcept nogil:
-    # A query that saw no key has the sum 0; its result is zeros.
+    # Store O / l. A query that saw no key has the sum 0; its result is zeros.
     cdef Py_ssize_t e = padded(call.e), i, j
     cdef int tail = <int>(call.e % VL)
     cdef vf scale

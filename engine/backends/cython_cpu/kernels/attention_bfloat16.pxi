@@ -75,7 +75,7 @@ cdef void load_query_pairs(const Attention* call, Block* b) noexcept nogil:
     cdef int columns
     cdef const float* q
     for j in range(b.nv):
-        v_store(b.maximum + j * VL, v_set1(-3.0e38))
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # a finite number, because -inf - -inf is NaN
         v_store(b.sum + j * VL, v_set1(0.0))
         k = 0
         while k < call.d:

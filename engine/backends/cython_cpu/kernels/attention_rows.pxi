@@ -83,10 +83,8 @@ cdef void attend_rows(const Attention* call, float* scratch) noexcept nogil:
             for row in range((min(call.T - b.group, <Py_ssize_t>QUERIES) + SIDE - 1) // SIDE):
                 b.row = row * SIDE
                 b.n = min(call.T - b.group - b.row, <Py_ssize_t>SIDE)
-                if b.n > TILE_ROWS:
-                    attend_to_keys(2, call, &s, &b)
-                else:
-                    attend_to_keys(1, call, &s, &b)
+                if b.n > TILE_ROWS: attend_to_keys(2, call, &s, &b)
+                else: attend_to_keys(1, call, &s, &b)
 
 
 cdef void prepare_keys(const Attention* call, const RowScratch* s, Py_ssize_t first, Py_ssize_t count) noexcept nogil:

@@ -11,6 +11,9 @@
 #
 # The part of a key block that queries see begins at a multiple of 32 keys from the sequence's first key. The weights of
 # keys that this includes but that are hidden, or that are not there, are 0.
+#
+# VL = TILE_ROWS = 16, TILE_BYTES = 1024 and LINE_BYTES = 64 are those of tiles.pxi, KEYS, QUERIES, Block (W = nv*VL
+# queries) and Scratch those of attention.pxi.
 
 cdef enum:
     STEP = LINE_BYTES // 2      # numbers of depth of a tile
@@ -32,14 +35,10 @@ cdef inline void multiply_transposed(const bint add, Py_ssize_t tiles, const cha
     while row < tiles:
         for j in range(0, nv, 2):
             b, sums = <const char*>pairs + j * LINE_BYTES, out + row * TILE_ROWS * nv * VL + j * VL
-            if row + 1 < tiles and j + 1 < nv:
-                add_transposed(add, 2, 2, a, strip, steps, b, nv * LINE_BYTES, sums)
-            elif row + 1 < tiles:
-                add_transposed(add, 2, 1, a, strip, steps, b, nv * LINE_BYTES, sums)
-            elif j + 1 < nv:
-                add_transposed(add, 1, 2, a, strip, steps, b, nv * LINE_BYTES, sums)
-            else:
-                add_transposed(add, 1, 1, a, strip, steps, b, nv * LINE_BYTES, sums)
+            if row + 1 < tiles and j + 1 < nv: add_transposed(add, 2, 2, a, strip, steps, b, nv * LINE_BYTES, sums)
+            elif row + 1 < tiles: add_transposed(add, 2, 1, a, strip, steps, b, nv * LINE_BYTES, sums)
+            elif j + 1 < nv: add_transposed(add, 1, 2, a, strip, steps, b, nv * LINE_BYTES, sums)
+            else: add_transposed(add, 1, 1, a, strip, steps, b, nv * LINE_BYTES, sums)
         a += 2 * strip
         row += 2
 
@@ -177,10 +176,8 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
     memset(s.floats.p + (count + 1) // 2 * W, 0, (whole // 2 - (count + 1) // 2) * W * sizeof(float))
     strip = TILE_ROWS * KEYS * sizeof(operand)
     a = <const char*>s.values + skipped // STEP * TILE_BYTES
-    if b.fresh:
-        multiply_transposed(False, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
-    else:
-        multiply_transposed(True, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
+    if b.fresh: multiply_transposed(False, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
+    else: multiply_transposed(True, e // TILE_ROWS, a, strip, whole // STEP, s.floats.p, b.nv, b.context)
     b.fresh = False
 
 
@@ -200,10 +197,8 @@ cdef inline void find_maxima_lanes(float* maxima, const float* p, Py_ssize_t key
 
 cdef inline void find_maxima(Block* b, const float* p, Py_ssize_t keys) noexcept nogil:
     # Update the maximum of each query with its scores p [keys][W]. Only a whole block has its maxima in registers.
-    if b.nv == NV:
-        find_maxima_lanes(b.maximum, p, keys, NV)
-    else:
-        find_maxima_lanes(b.maximum, p, keys, b.nv)
+    if b.nv == NV: find_maxima_lanes(b.maximum, p, keys, NV)
+    else: find_maxima_lanes(b.maximum, p, keys, b.nv)
 
 
 cdef inline void correct_context(Block* b, const float* correction, Py_ssize_t e) noexcept nogil:

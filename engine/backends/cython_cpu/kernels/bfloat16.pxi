@@ -1,5 +1,8 @@
 # The parts of the bfloat16 GEMM: a tile's loop takes two steps of depth (a pair) at a time, rows are converted to
 # operands, and weights are packed. linear.pxi contains the loops over tiles.
+#
+# simd.pxi: a tile has mr <= MR rows and nv <= NV vectors of VL columns, a panel NR = NV*VL columns; PAIR_STEPS: calls
+# for a pair; QUADS: whether an instruction multiplies two rows by two columns. row_of, `low` and `high`: depth.pxi.
 
 
 cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
@@ -76,7 +79,8 @@ cdef inline void multiply_quads(const int mr, const int nv, Py_ssize_t steps, co
 
 cdef inline void round_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
                             operand* operands, Py_ssize_t operands_stride, Py_ssize_t first) noexcept nogil:
-    # Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines if they lie in strips.
+    # Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines of 64 bytes if they lie in strips
+    # of several rows; operands.pxi says where a row and its numbers lie.
     cdef Py_ssize_t line = 64 // sizeof(operand), whole = K // VL * VL, row, i
     cdef operand* out
     for row in range(first, first + M):
@@ -110,16 +114,11 @@ cdef inline void round_results_as(const int activation, const float* x, int M, i
 cdef void round_results(int activation, const float* x, int M, int nv, operand* operands,
                         Py_ssize_t operands_stride) noexcept nogil:
     # Round activation(x [M][nv*VL]) to rows of operands.
-    if activation == GELU:
-        round_results_as(GELU_APPROXIMATE, x, M, nv, operands, operands_stride)
-    elif activation == GELU_TANH:
-        round_results_as(GELU_TANH, x, M, nv, operands, operands_stride)
-    elif activation == RELU:
-        round_results_as(RELU, x, M, nv, operands, operands_stride)
-    elif activation == SILU:
-        round_results_as(SILU, x, M, nv, operands, operands_stride)
-    else:
-        round_results_as(IDENTITY, x, M, nv, operands, operands_stride)
+    if activation == GELU: round_results_as(GELU_APPROXIMATE, x, M, nv, operands, operands_stride)
+    elif activation == GELU_TANH: round_results_as(GELU_TANH, x, M, nv, operands, operands_stride)
+    elif activation == RELU: round_results_as(RELU, x, M, nv, operands, operands_stride)
+    elif activation == SILU: round_results_as(SILU, x, M, nv, operands, operands_stride)
+    else: round_results_as(IDENTITY, x, M, nv, operands, operands_stride)
 
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
@@ -130,7 +129,7 @@ cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
 
 cdef inline void pack_together(const Py_ssize_t step, const Linear* y, void* panels, Py_ssize_t column,
                                const void* weight, Py_ssize_t n) noexcept nogil:
-    # Pack weights so that `step` successive ones of a column lie together.
+    # Pack weights [n,K] so that `step` successive ones of a column lie together: panels [K/step][columns][step].
     cdef const unsigned short* w = <const unsigned short*>weight
     cdef Py_ssize_t K = (y.K + step - 1) // step * step, i, k, c, first, width
     cdef unsigned short* panel
@@ -156,7 +155,8 @@ cdef void pack_widened(const Linear* y, void* panels, float* sums, Py_ssize_t co
 
 
 cdef double quad_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # Run n rounds as pair_rounds does, with products of two rows by two columns.
+    # Run n rounds as pair_rounds does, with products of two rows by two columns. Rows are read from changing addresses,
+    # so that the compiler cannot merge products.
     cdef vq sums[MR * NV]
     cdef operand rows[MR * 4]
     cdef unsigned short weights[VL * 4]

@@ -5,7 +5,9 @@
 # The sum of a block is an integer below 128 * 2047 * 32 < 2^24, which a float holds exactly, so its order does not
 # matter. Sums of blocks are added in float32 in the order of b, for one row as for many.
 #
-# A panel is a run of blocks for nv*VL columns: the integers [16][nv*VL][2], then the scales in float16.
+# A panel is a run of blocks for nv*VL columns: the integers [16][nv*VL][2], then the scales in float16 [nv*VL].
+#
+# A panel has NR = NV*VL columns, its last one may have fewer; a tile has mr <= MR rows (simd.pxi).
 
 cdef enum:
     BLOCK_DEPTH = 32    # the successive weights of a column that share a scale
@@ -21,7 +23,7 @@ cdef inline Py_ssize_t blocks_of(Py_ssize_t K) noexcept nogil:
 
 cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
                             const char* b, float* results) noexcept nogil:
-    # results[mr][NR] = the products of mr rows.
+    # results[mr][NR] = the products of mr rows of codes, `stride` numbers apart, without the step of the row.
     cdef vx s[MR * NV]
     cdef vx w[NV]
     cdef vx x
@@ -58,31 +60,21 @@ cdef inline void block_tile(const int mr, const int nv, Py_ssize_t blocks, const
 cdef inline void block_rows(int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
                             const char* b, float* results) noexcept nogil:
     # mr is from 1 to MR, which is 6 at most.
-    if mr == 6:
-        block_tile(6, nv, blocks, codes, stride, b, results)
-    elif mr == 5:
-        block_tile(5, nv, blocks, codes, stride, b, results)
-    elif mr == 4:
-        block_tile(4, nv, blocks, codes, stride, b, results)
-    elif mr == 3:
-        block_tile(3, nv, blocks, codes, stride, b, results)
-    elif mr == 2:
-        block_tile(2, nv, blocks, codes, stride, b, results)
-    else:
-        block_tile(1, nv, blocks, codes, stride, b, results)
+    if mr == 6: block_tile(6, nv, blocks, codes, stride, b, results)
+    elif mr == 5: block_tile(5, nv, blocks, codes, stride, b, results)
+    elif mr == 4: block_tile(4, nv, blocks, codes, stride, b, results)
+    elif mr == 3: block_tile(3, nv, blocks, codes, stride, b, results)
+    elif mr == 2: block_tile(2, nv, blocks, codes, stride, b, results)
+    else: block_tile(1, nv, blocks, codes, stride, b, results)
 
 
 cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
                      float* results) noexcept nogil:
     # nv is below NV in the last panel alone.
-    if nv == NV:
-        block_rows(mr, NV, blocks, codes, stride, b, results)
-    elif nv == 1:
-        block_rows(mr, 1, blocks, codes, stride, b, results)
-    elif NV > 2 and nv == 2:
-        block_rows(mr, 2, blocks, codes, stride, b, results)
-    elif NV > 3:
-        block_rows(mr, 3, blocks, codes, stride, b, results)
+    if nv == NV: block_rows(mr, NV, blocks, codes, stride, b, results)
+    elif nv == 1: block_rows(mr, 1, blocks, codes, stride, b, results)
+    elif NV > 2 and nv == 2: block_rows(mr, 2, blocks, codes, stride, b, results)
+    elif NV > 3: block_rows(mr, 3, blocks, codes, stride, b, results)
 
 
 cdef void block_results(const Linear* y, const short* codes, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t p, int nv,

@@ -9,6 +9,9 @@
 # Memory delivers cells all the time: scoring a cell of keys fetches one half of the values with its place, each query's
 # weights fetch a part of the other half, and adding the values of a cell fetches the keys with its place in the next
 # range.
+#
+# A cell holds CELL = 16 tokens in CELL_VECTORS vectors, a range RANGE = 256 keys. E is e padded to VL. `sums` of a
+# query: O [E], the maximum, the sum of weights. keys_at, values_at, bytes_of: cells.pxi.
 
 cdef enum:
     MOST_CELLS = 4          # cells of a tile
@@ -113,7 +116,7 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
 
 cdef inline void add_scores(const int storage, const int mr, const int cells, const char* const* key, const float* q,
                             Py_ssize_t k, vf* acc) noexcept nogil:
-    # Add the products of number k of the keys.
+    # Add the products of number k of the keys to acc [mr][cells * CELL_VECTORS]; q: that number of mr queries.
     cdef vfactor x[MR]
     cdef vf w[MOST_CELLS * CELL_VECTORS]
     cdef int i, j
@@ -171,7 +174,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
 
 cdef inline void score_rows(const int storage, const int mr, const CachedAttention* call,
                             const FewQueries* g) noexcept nogil:
-    # A tile has as many cells as there are accumulators for them.
+    # Score all cells, in tiles of as many cells as there are accumulators (MR*NV) for them, and then one by one.
     cdef Py_ssize_t cell = g.from_cell
     cdef int cells = MR * NV // (mr * CELL_VECTORS)
     if mr <= FEW:
@@ -194,28 +197,19 @@ cdef inline void score_rows(const int storage, const int mr, const CachedAttenti
 
 cdef inline void score_any(const int storage, const CachedAttention* call, const FewQueries* g) noexcept nogil:
     # Map the number of queries to a function that is compiled for it.
-    if g.n == 6:
-        score_rows(storage, 6, call, g)
-    elif g.n == 5:
-        score_rows(storage, 5, call, g)
-    elif g.n == 4:
-        score_rows(storage, 4, call, g)
-    elif g.n == 3:
-        score_rows(storage, 3, call, g)
-    elif g.n == 2:
-        score_rows(storage, 2, call, g)
-    else:
-        score_rows(storage, 1, call, g)
+    if g.n == 6: score_rows(storage, 6, call, g)
+    elif g.n == 5: score_rows(storage, 5, call, g)
+    elif g.n == 4: score_rows(storage, 4, call, g)
+    elif g.n == 3: score_rows(storage, 3, call, g)
+    elif g.n == 2: score_rows(storage, 2, call, g)
+    else: score_rows(storage, 1, call, g)
 
 
 cdef void score_cells_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:
     # Map the form of the cells to a function that is compiled for it.
-    if call.storage == <int>FLOAT32:
-        score_any(<int>FLOAT32, call, g)
-    elif call.storage == <int>BFLOAT16:
-        score_any(<int>BFLOAT16, call, g)
-    else:
-        score_any(<int>INT8, call, g)
+    if call.storage == <int>FLOAT32: score_any(<int>FLOAT32, call, g)
+    elif call.storage == <int>BFLOAT16: score_any(<int>BFLOAT16, call, g)
+    else: score_any(<int>INT8, call, g)
 
 
 # Values
@@ -224,8 +218,8 @@ cdef struct FewValues:
     # Some keys of a range, and the queries that see them.
     const CachedAttention* call
     Py_ssize_t cell             # the first cell of the range
-    const float* p              # [][RANGE]
-    float* product              # [][E]
+    const float* p              # weights, [queries][RANGE]
+    float* product              # O of this range, [queries][E]
     Py_ssize_t E
     Py_ssize_t begin            # the keys
     Py_ssize_t end
@@ -239,7 +233,7 @@ cdef inline const char* next_keys(const FewValues* v, Py_ssize_t cell) noexcept 
 
 cdef inline void add_weighted(const int storage, const int mr, const int nv, const char* values, const float* p,
                               vf* acc) noexcept nogil:
-    # Add the products of one key's weights and nv vectors of its values.
+    # Add the products of one key's weights, RANGE floats apart for mr queries, and nv vectors of its values.
     cdef vf w[4]
     cdef vfactor x[MR]
     cdef int i, j
@@ -299,18 +293,12 @@ cdef inline void values_rows(const int storage, const int mr, const FewValues* v
 
 cdef inline void values_any(const int storage, int mr, const FewValues* v) noexcept nogil:
     # Map the number of queries to a function that is compiled for it.
-    if mr == 6:
-        values_rows(storage, 6, v)
-    elif mr == 5:
-        values_rows(storage, 5, v)
-    elif mr == 4:
-        values_rows(storage, 4, v)
-    elif mr == 3:
-        values_rows(storage, 3, v)
-    elif mr == 2:
-        values_rows(storage, 2, v)
-    else:
-        values_rows(storage, 1, v)
+    if mr == 6: values_rows(storage, 6, v)
+    elif mr == 5: values_rows(storage, 5, v)
+    elif mr == 4: values_rows(storage, 4, v)
+    elif mr == 3: values_rows(storage, 3, v)
+    elif mr == 2: values_rows(storage, 2, v)
+    else: values_rows(storage, 1, v)
 
 
 cdef void values_of_queries(const FewQueries* g, FewValues* v, Py_ssize_t query, int mr, Py_ssize_t begin,
@@ -320,12 +308,9 @@ cdef void values_of_queries(const FewQueries* g, FewValues* v, Py_ssize_t query,
         return
     v.begin, v.end = begin, end
     v.p, v.product = g.p + query * RANGE, g.product + query * v.E
-    if v.call.storage == <int>FLOAT32:
-        values_any(<int>FLOAT32, mr, v)
-    elif v.call.storage == <int>BFLOAT16:
-        values_any(<int>BFLOAT16, mr, v)
-    else:
-        values_any(<int>INT8, mr, v)
+    if v.call.storage == <int>FLOAT32: values_any(<int>FLOAT32, mr, v)
+    elif v.call.storage == <int>BFLOAT16: values_any(<int>BFLOAT16, mr, v)
+    else: values_any(<int>INT8, mr, v)
 
 
 cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:

@@ -14,6 +14,8 @@
 # first chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query
 # fetch a part of the keys of the next range. A hidden key has the weight 0, and adds an exact zero if its value is
 # finite.
+#
+# A cell holds CELL = 16 tokens, a range RANGE = 256 keys; QUERIES = 256 (attention.pxi). E is e padded to VL.
 
 cdef enum:
     CHUNK_QUERIES = 24  # queries whose scores stay in the L1 cache, a multiple of every MR
@@ -133,12 +135,9 @@ cdef void unpack_keys_of(const CachedAttention* call, const Unpacked* u) noexcep
     cdef Py_ssize_t cell = u.range * (RANGE // CELL), first = u.begin // CELL, last = (u.end + CELL - 1) // CELL
     if in_place(call):
         return
-    if call.storage == <int>FLOAT32:
-        unpack_keys(<int>FLOAT32, call, cell, first, last, u.keys, u.key_scales)
-    elif call.storage == <int>BFLOAT16:
-        unpack_keys(<int>BFLOAT16, call, cell, first, last, u.keys, u.key_scales)
-    else:
-        unpack_keys(<int>INT8, call, cell, first, last, u.keys, u.key_scales)
+    if call.storage == <int>FLOAT32: unpack_keys(<int>FLOAT32, call, cell, first, last, u.keys, u.key_scales)
+    elif call.storage == <int>BFLOAT16: unpack_keys(<int>BFLOAT16, call, cell, first, last, u.keys, u.key_scales)
+    else: unpack_keys(<int>INT8, call, cell, first, last, u.keys, u.key_scales)
 
 
 cdef void unpack_values_of(const CachedAttention* call, Unpacked* u) noexcept nogil:
@@ -147,12 +146,9 @@ cdef void unpack_values_of(const CachedAttention* call, Unpacked* u) noexcept no
     if u.values_unpacked:
         return
     u.values_unpacked = True
-    if call.storage == <int>FLOAT32:
-        unpack_values(<int>FLOAT32, call, cell, first, last, u.values, u.value_scales)
-    elif call.storage == <int>BFLOAT16:
-        unpack_values(<int>BFLOAT16, call, cell, first, last, u.values, u.value_scales)
-    else:
-        unpack_values(<int>INT8, call, cell, first, last, u.values, u.value_scales)
+    if call.storage == <int>FLOAT32: unpack_values(<int>FLOAT32, call, cell, first, last, u.values, u.value_scales)
+    elif call.storage == <int>BFLOAT16: unpack_values(<int>BFLOAT16, call, cell, first, last, u.values, u.value_scales)
+    else: unpack_values(<int>INT8, call, cell, first, last, u.values, u.value_scales)
 
 
 cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row, Py_ssize_t n) noexcept nogil:

@@ -20,7 +20,7 @@ cdef inline const char* row_of(const int i, const char* low, const char* high, P
 
 cdef inline void add_products(const int weights, const int mr, const int nv, const char* low, const char* high,
                               Py_ssize_t a_stride, const char* b, vf* acc) noexcept nogil:
-    # Add the products of one step.
+    # Add the products of one step to acc [mr][NV], the sums of a tile. low, high: rows 0 and 3 of a, see row_of.
     cdef vf w[NV]
     cdef vfactor x
     cdef int i, j

@@ -136,14 +136,10 @@ cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, 
 
 cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
     # x[M,N] = activation(x[M,N]), in place
-    if activation == GELU:
-        activate_as(GELU, x, stride, M, N)
-    elif activation == GELU_TANH:
-        activate_as(GELU_TANH, x, stride, M, N)
-    elif activation == RELU:
-        activate_as(RELU, x, stride, M, N)
-    elif activation == SILU:
-        activate_as(SILU, x, stride, M, N)
+    if activation == GELU: activate_as(GELU, x, stride, M, N)
+    elif activation == GELU_TANH: activate_as(GELU_TANH, x, stride, M, N)
+    elif activation == RELU: activate_as(RELU, x, stride, M, N)
+    elif activation == SILU: activate_as(SILU, x, stride, M, N)
 
 
 cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
@@ -165,13 +161,8 @@ cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stri
 cdef void gate(int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, float* out,
                Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
     # out[M,N] = activation(x[M,N]) y[M,N] (Shazeer, arXiv 2002.05202, eqs. 4-5); out may be x
-    if activation == GELU:
-        gate_as(GELU, x, x_stride, y, y_stride, out, out_stride, M, N)
-    elif activation == GELU_TANH:
-        gate_as(GELU_TANH, x, x_stride, y, y_stride, out, out_stride, M, N)
-    elif activation == RELU:
-        gate_as(RELU, x, x_stride, y, y_stride, out, out_stride, M, N)
-    elif activation == SILU:
-        gate_as(SILU, x, x_stride, y, y_stride, out, out_stride, M, N)
-    else:
-        gate_as(IDENTITY, x, x_stride, y, y_stride, out, out_stride, M, N)
+    if activation == GELU: gate_as(GELU, x, x_stride, y, y_stride, out, out_stride, M, N)
+    elif activation == GELU_TANH: gate_as(GELU_TANH, x, x_stride, y, y_stride, out, out_stride, M, N)
+    elif activation == RELU: gate_as(RELU, x, x_stride, y, y_stride, out, out_stride, M, N)
+    elif activation == SILU: gate_as(SILU, x, x_stride, y, y_stride, out, out_stride, M, N)
+    else: gate_as(IDENTITY, x, x_stride, y, y_stride, out, out_stride, M, N)

@@ -53,14 +53,10 @@ cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, 
 cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
                          float* out) noexcept nogil:
     # Map the storage of a table to a function that is compiled for it.
-    if table.storage == INT8:
-        add_row_as(INT8, table, row, first, D, out)
-    elif table.storage == BFLOAT16:
-        add_row_as(BFLOAT16, table, row, first, D, out)
-    elif table.storage == Q8_0:
-        add_row_of_blocks(table, row, first, D, out)
-    else:
-        add_row_as(FLOAT32, table, row, first, D, out)
+    if table.storage == INT8: add_row_as(INT8, table, row, first, D, out)
+    elif table.storage == BFLOAT16: add_row_as(BFLOAT16, table, row, first, D, out)
+    elif table.storage == Q8_0: add_row_of_blocks(table, row, first, D, out)
+    else: add_row_as(FLOAT32, table, row, first, D, out)
 
 
 cdef void embed(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,

@@ -35,7 +35,8 @@ cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, 
 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
-    # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth.
+    # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth, four steps (g) at a time.
+    # in_halves: whether these are 16-bit integers, upper and lower bytes.
     cdef vx acc[2 * FEW_INTEGER_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
     cdef vx upper[2 * FEW_INTEGER_ROWS]
     cdef vx added[2]
@@ -81,14 +82,10 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
 cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns, const FewRows* f,
                                   tile_sums* block) noexcept nogil:
     # Map the number of rows to a function that is compiled for it.
-    if in_halves(numbers) and rows == 4:
-        sum_few_rows(numbers, 4, columns, f, block)
-    elif in_halves(numbers) and rows == 3:
-        sum_few_rows(numbers, 3, columns, f, block)
-    elif rows == 2:
-        sum_few_rows(numbers, 2, columns, f, block)
-    else:
-        sum_few_rows(numbers, 1, columns, f, block)
+    if in_halves(numbers) and rows == 4: sum_few_rows(numbers, 4, columns, f, block)
+    elif in_halves(numbers) and rows == 3: sum_few_rows(numbers, 3, columns, f, block)
+    elif rows == 2: sum_few_rows(numbers, 2, columns, f, block)
+    else: sum_few_rows(numbers, 1, columns, f, block)
 
 
 cdef inline void few_rows(const int numbers, TileWork* w) noexcept nogil:
@@ -106,9 +103,7 @@ cdef inline void few_rows(const int numbers, TileWork* w) noexcept nogil:
         f.b = <const char*>w.y.panels + (column * w.lines + w.out.first_line * width) * LINE_BYTES
         place_block(w, &block, 0, w.M, column, width)
         block.first, block.final = w.out.first_line == 0, w.out.first_line + f.lines == w.lines
-        if width == SIDE:
-            sum_any_few_rows(numbers, <int>w.M, 2, &f, &block)
-        else:
-            sum_any_few_rows(numbers, <int>w.M, 1, &f, &block)
+        if width == SIDE: sum_any_few_rows(numbers, <int>w.M, 2, &f, &block)
+        else: sum_any_few_rows(numbers, <int>w.M, 1, &f, &block)
         finish_rows(numbers, w, &block, w.M)
         column += SIDE

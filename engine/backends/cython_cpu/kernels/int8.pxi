@@ -5,6 +5,9 @@
 # arXiv 2206.01861):
 #   a[i,k] = low_i + step_i * code[i,k],   so   y[i,j] = scale[j] * (step_i * sum_k code w + low_i * sum_k w) + bias[j].
 # Sums of integers are exact, so the bits of a result depend on its row alone.
+#
+# simd.pxi: one instruction takes DOT steps of depth. A tile has mr <= DOT_MR rows and nv <= NV vectors of VL columns, a
+# panel NR = NV*VL columns. row_of, `low` and `high`: depth.pxi. start_of_row, place_in_row, strip: operands.pxi.
 
 
 cdef inline vf code_of(vf x, vf low, vf inverse) noexcept nogil:
@@ -15,7 +18,8 @@ cdef inline vf code_of(vf x, vf low, vf inverse) noexcept nogil:
 cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
                                unsigned char* operands, Py_ssize_t codes_stride, Py_ssize_t first,
                                RowRange* ranges) noexcept nogil:
-    # Convert M rows of x to codes. A row that holds NaN or infinity gets the step NaN, which makes all its results NaN.
+    # Convert M rows of x to codes. A row that holds NaN or infinity gets the step NaN, which makes all its results NaN:
+    # `probe` adds up 0 x, which is 0 if x is finite and NaN if not. Lanes beyond the row repeat `least`.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef int tail = <int>(K % VL)
     cdef vf least, most, probe, value, low, inverse
@@ -69,20 +73,21 @@ cdef struct DotTile:
     Py_ssize_t depth                # in steps of DOT
     Py_ssize_t a_stride
     Py_ssize_t out_stride
-    Py_ssize_t column[NV]
-    const float* scale
+    Py_ssize_t column[NV]           # the offset in `out` of each vector of columns, in floats
+    const float* scale              # [nv*VL], like sums, those of the integers of each column, and bias
     const float* sums
     const float* bias
-    const float* residual
-    const RowRange* ranges
-    const char* ahead
-    Py_ssize_t ahead_step
+    const float* residual           # with the geometry of `out`; NULL: none
+    const RowRange* ranges          # [mr]
+    const char* ahead               # this tile's part of the next panel, which the loop prefetches
+    Py_ssize_t ahead_step           # bytes of it in each step
     int activation
 
 
 cdef inline void add_dots(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                           const signed char* b, vd* acc) noexcept nogil:
-    # Add the products of DOT steps of depth; see add_products in depth.pxi. acc: [rows/DOT_ROWS][NV]
+    # Add the products of DOT steps of depth; see add_products in depth.pxi. acc: [rows/DOT_ROWS][NV], because a sum may
+    # hold two rows; then an odd last row is computed twice.
     cdef vweights w[NV]
     cdef vcodes x[MR]
     cdef int i, j
@@ -147,36 +152,26 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
 
 cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
     # A set with fewer rows in its tiles does not compile the taller ones.
-    if DOT_MR > 5 and mr == 6:
-        dot_tile(6, nv, t)
-    elif DOT_MR > 4 and mr == 5:
-        dot_tile(5, nv, t)
-    elif DOT_MR > 3 and mr == 4:
-        dot_tile(4, nv, t)
-    elif DOT_MR > 2 and mr == 3:
-        dot_tile(3, nv, t)
-    elif mr == 2:
-        dot_tile(2, nv, t)
-    else:
-        dot_tile(1, nv, t)
+    if DOT_MR > 5 and mr == 6: dot_tile(6, nv, t)
+    elif DOT_MR > 4 and mr == 5: dot_tile(5, nv, t)
+    elif DOT_MR > 3 and mr == 4: dot_tile(4, nv, t)
+    elif DOT_MR > 2 and mr == 3: dot_tile(3, nv, t)
+    elif mr == 2: dot_tile(2, nv, t)
+    else: dot_tile(1, nv, t)
 
 
 cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
     # nv is below NV in the last panel alone.
-    if nv == NV:
-        dot_rows(mr, NV, t)
-    elif nv == 1:
-        dot_rows(mr, 1, t)
-    elif NV > 2 and nv == 2:
-        dot_rows(mr, 2, t)
-    elif NV > 3:
-        dot_rows(mr, 3, t)
+    if nv == NV: dot_rows(mr, NV, t)
+    elif nv == 1: dot_rows(mr, 1, t)
+    elif NV > 2 and nv == 2: dot_rows(mr, 2, t)
+    elif NV > 3: dot_rows(mr, 3, t)
 
 
 cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     # The depth is not divided into K blocks: a panel of 3072 int8 rows is as large as a K block of 768 float32 rows.
-    cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
+    cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row
     cdef int j, nv
     cdef DotTile t
     t.depth, t.a_stride, t.out_stride, t.activation = depth, codes_stride, out.stride, y.activation
@@ -184,8 +179,7 @@ cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, c
     for p in range(panel, last):
         nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
         for j in range(nv):
-            column = p * NR + j * VL
-            t.column[j] = column // out.width * out.block + column % out.width
+            t.column[j] = place_of(p * NR + j * VL, out)
         t.b = <const signed char*>y.panels + p * NR * depth * DOT
         t.scale, t.sums, t.bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
         row = 0

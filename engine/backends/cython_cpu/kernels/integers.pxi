@@ -9,16 +9,19 @@
 #
 # AMX's tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float
 # scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
+#
+# A panel has NR = NV*VL columns, its last one nv*VL; a tile has mr <= MR rows (simd.pxi). Weights lie in panels
+# [K/2][columns][2], two steps of depth side by side, K padded to blocks of BLOCK_DEPTH = 32 (blocks.pxi).
 
 cdef enum:
     DEEPEST = 4096          # the depth over which sums are exact
     INTEGER_ROWS = 64       # rows whose sums are kept at a time
-    LARGEST_CODE = 2047
+    LARGEST_CODE = 2047     # of a row: 12 bits with the sign
 
 
 cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexcept nogil:
     # Store the step of the integers of a row, and return its inverse. The step of a row that holds NaN or infinity is
-    # NaN, which makes all its results NaN.
+    # NaN, which makes all its results NaN: `probe` adds up 0 x, which is NaN there.
     cdef vf value, largest = v_set1(0.0), probe = v_set1(0.0)
     cdef Py_ssize_t i = 0
     cdef float step
@@ -51,7 +54,7 @@ cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
 
 cdef inline void add_pairs(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                            const char* b, vx* acc) noexcept nogil:
-    # Add the products of two steps of depth; see add_products in depth.pxi.
+    # Add the products of two steps of depth to acc [mr][NV]. low, high: rows 0 and 3 of the tile, see row_of.
     cdef vx w[NV]
     cdef vx x
     cdef int i, j
@@ -65,7 +68,8 @@ cdef inline void add_pairs(const int mr, const int nv, const char* low, const ch
 
 cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride,
                           const char* b, int* totals) noexcept nogil:
-    # totals[mr][NR] = codes w, over 2 * steps of depth; b: [steps][nv*VL][2] int8.
+    # totals[mr][NR] = codes w, over 2 * steps of depth; b: [steps][nv*VL][2] int8. STEPS, FETCHED: how many steps are
+    # unrolled, and how many bytes of weights are prefetched ahead. opaque: see `multiply` in depth.pxi.
     cdef vx acc[MR * NV]
     cdef Py_ssize_t a_stride = stride * sizeof(short), b_step = nv * VL * 2, k
     cdef const char* a = <const char*>codes
@@ -97,31 +101,21 @@ cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const sh
 cdef inline void sum_rows(int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
                           int* totals) noexcept nogil:
     # mr is from 1 to MR, which is 6 at most.
-    if mr == 6:
-        sum_tile(6, nv, steps, codes, stride, b, totals)
-    elif mr == 5:
-        sum_tile(5, nv, steps, codes, stride, b, totals)
-    elif mr == 4:
-        sum_tile(4, nv, steps, codes, stride, b, totals)
-    elif mr == 3:
-        sum_tile(3, nv, steps, codes, stride, b, totals)
-    elif mr == 2:
-        sum_tile(2, nv, steps, codes, stride, b, totals)
-    else:
-        sum_tile(1, nv, steps, codes, stride, b, totals)
+    if mr == 6: sum_tile(6, nv, steps, codes, stride, b, totals)
+    elif mr == 5: sum_tile(5, nv, steps, codes, stride, b, totals)
+    elif mr == 4: sum_tile(4, nv, steps, codes, stride, b, totals)
+    elif mr == 3: sum_tile(3, nv, steps, codes, stride, b, totals)
+    elif mr == 2: sum_tile(2, nv, steps, codes, stride, b, totals)
+    else: sum_tile(1, nv, steps, codes, stride, b, totals)
 
 
 cdef void sum_any(int mr, int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
                   int* totals) noexcept nogil:
     # nv is below NV in the last panel alone.
-    if nv == NV:
-        sum_rows(mr, NV, steps, codes, stride, b, totals)
-    elif nv == 1:
-        sum_rows(mr, 1, steps, codes, stride, b, totals)
-    elif NV > 2 and nv == 2:
-        sum_rows(mr, 2, steps, codes, stride, b, totals)
-    elif NV > 3:
-        sum_rows(mr, 3, steps, codes, stride, b, totals)
+    if nv == NV: sum_rows(mr, NV, steps, codes, stride, b, totals)
+    elif nv == 1: sum_rows(mr, 1, steps, codes, stride, b, totals)
+    elif NV > 2 and nv == 2: sum_rows(mr, 2, steps, codes, stride, b, totals)
+    elif NV > 3: sum_rows(mr, 3, steps, codes, stride, b, totals)
 
 
 cdef void sum_in_tiles(Py_ssize_t M, int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
@@ -154,7 +148,8 @@ cdef void integer_results(const Linear* y, const short* codes, Py_ssize_t stride
 
 cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # y of the formulas of this file, of blocks.pxi or of nibbles.pxi, as the storage of the weights says.
+    # y of the formulas of this file, of blocks.pxi or of nibbles.pxi, as the storage of the weights says: for panels p
+    # from `panel` to `last` - 1, INTEGER_ROWS rows at a time, products first and then the epilogue.
     cdef float results[INTEGER_ROWS * NR]
     cdef Py_ssize_t column[NV]
     cdef Py_ssize_t p, first, rows, i
@@ -165,7 +160,7 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
     for p in range(panel, last):
         nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
         for j in range(nv):
-            column[j] = (p * NR + j * VL) // out.width * out.block + (p * NR + j * VL) % out.width
+            column[j] = place_of(p * NR + j * VL, out)
         first = 0
         while first < M:
             rows = min(M - first, <Py_ssize_t>INTEGER_ROWS)
@@ -177,7 +172,7 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
                 nibble_results(y, <const short*>a + first * stride, stride, ranges + first, rows, p, nv, results)
             for i in range(first, first + rows):
                 to = out.data + i * out.stride
-                step = v_set1(ranges[i].step if of_8_bits else 1)       # results of weights of 4 bits have their steps
+                step = v_set1(ranges[i].step if of_8_bits else 1)       # those of 4 bits include the steps
                 for j in range(nv):
                     x = v_fma(step, v_load(results + (i - first) * NR + j * VL), v_load(y.bias + p * NR + j * VL))
                     if residual != NULL:
@@ -214,7 +209,8 @@ cdef void pack_integers(const Linear* y, void* panels, float* sums, Py_ssize_t c
 
 cdef short PAIRS_OF_ONES[2 * MR + 8]
 cdef double integer_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # Run n rounds as dot_rounds does, with two products in each lane, and return their integer operations.
+    # Run n rounds as dot_rounds does, with two products in each lane, and return their integer operations. Rows are
+    # read from changing addresses (k & 3), so that the compiler cannot merge products.
     cdef vx acc[MR * NV]
     cdef vx w[NV]
     cdef vx x

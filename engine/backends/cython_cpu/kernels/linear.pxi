@@ -1,17 +1,24 @@
 # Compute the GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]) from packed panels. Weights are
-# float32, or bfloat16 with two or four successive k of a column together (simd/simd.h).
+# float32, or bfloat16 with two or four successive k of a column together (WEIGHTS_TOGETHER in simd.pxi, which also says
+# what VL, NV, NR, MR and KC are; a Tile and its kinds LINEAR, PAIRS and WIDENED: tile.pxi).
+
+cdef inline Py_ssize_t place_of(Py_ssize_t column, const Output* out) noexcept nogil:
+    # Return the offset of a column in the first row of the result; see Output in table.pxd.
+    return column // out.width * out.block + column % out.width
+
 
 cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
                                  const float* residual, const Output* out, Py_ssize_t panel,
                                  Py_ssize_t last) noexcept nogil:
-    # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
-    # equal height.
+    # The loops, from the outermost: K blocks (slices), whole steps of depth each; panels p, whose K block stays in
+    # cache; tiles of rows of nearly equal height. The first K block adds the bias, the last one residual and
+    # activation. A tile prefetches its share of the next panel's K block (t.ahead).
     cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1
     cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
     cdef Py_ssize_t w_size = sizeof(float) if kind == LINEAR else 2
     cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step
     cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
-    cdef Py_ssize_t s, k, p, i, row, next_row, column
+    cdef Py_ssize_t s, k, p, i, row, next_row
     cdef int j, nv
     cdef bint final
     cdef Tile t
@@ -26,8 +33,7 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
         for p in range(panel, last):
             nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
             for j in range(nv):
-                column = p * NR + j * VL
-                t.column[j] = column // out.width * out.block + column % out.width
+                t.column[j] = place_of(p * NR + j * VL, out)
             t.b = <const char*>y.panels + (p * NR * K + k * nv * VL) * w_size
             t.bias = y.bias + p * NR if s == 0 else NULL
             row = 0
@@ -40,12 +46,9 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
                 else:
                     t.out = out.data + row * out.stride
                 t.residual = residual + row * out.stride if final and residual != NULL else NULL
-                if kind == PAIRS:
-                    pairs_any(<int>(next_row - row), nv, &t)
-                elif kind == WIDENED:
-                    widened_any(<int>(next_row - row), nv, &t)
-                else:
-                    linear_any(<int>(next_row - row), nv, &t)
+                if kind == PAIRS: pairs_any(<int>(next_row - row), nv, &t)
+                elif kind == WIDENED: widened_any(<int>(next_row - row), nv, &t)
+                else: linear_any(<int>(next_row - row), nv, &t)
                 row = next_row
 
 

@@ -29,7 +29,7 @@ cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py
     while first < M:
         rows = min(M - first, <Py_ssize_t>WAITING)
         tiles = (rows + MR - 1) // MR
-        next = a + (first + rows) * a_stride if first + rows < M else ahead
+        next = a + (first + rows) * a_stride if first + rows < M else ahead     # the rows to prefetch
         for p in range(panel, last):
             nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
             t.maximum = maximum + p * NR

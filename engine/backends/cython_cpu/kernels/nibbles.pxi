@@ -22,6 +22,9 @@
 # groups. Word h of a column holds the weights 8h to 8h + 7 of the block: byte t has number t in its lower half and
 # number t + 4 in its upper half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2]; they are multiplied as
 # weights of 8 bits are.
+#
+# BLOCK_DEPTH = 32, SCALE_BYTES = 2 and FETCHED, bytes prefetched ahead: blocks.pxi. A tile has mr <= NIBBLE_MR rows and
+# nv <= NV vectors of VL columns (simd.pxi); row_of(i, low, high, stride) is its row i (depth.pxi).
 
 cdef enum:
     GROUP_DEPTH = 16            # of the two groups of a block, each of which has a multiplier and an offset in INT4
@@ -34,15 +37,15 @@ cdef enum:
 
 
 cdef struct Codes:
-    # Where the parts of a row of operands begin.
-    signed char* codes
-    float* steps
-    int* sums
-    short* groups
+    # Where the parts of a row of operands begin, or their numbers of a later block.
+    signed char* codes          # [K]
+    float* steps                # [K/32]
+    int* sums                   # [K/32], of the codes of a block
+    short* groups               # [K/16], sum[i,g] of the formula
 
 
 cdef inline Codes codes_of(void* row, Py_ssize_t blocks) noexcept nogil:
-    # Return where the parts of a row of operands begin: they follow its int16.
+    # Return where the parts of a row of operands begin: they follow the int16 of integers.pxi, one for each of K.
     cdef Codes to
     to.codes = <signed char*>row + 2 * BLOCK_DEPTH * blocks
     to.steps = <float*>(to.codes + BLOCK_DEPTH * blocks)
@@ -53,14 +56,14 @@ cdef inline Codes codes_of(void* row, Py_ssize_t blocks) noexcept nogil:
 
 cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
                    Py_ssize_t first, RowRange* ranges) noexcept nogil:
-    # Round M rows of x to the integers of integers.pxi, with their steps in `ranges`, and to codes. The steps of a row
-    # that holds NaN or infinity are NaN, which makes all its results NaN.
+    # Round M rows of x to the integers of integers.pxi, with their steps in `ranges`, and behind them to codes. The
+    # steps of a row that holds NaN or infinity are NaN, which makes all its results NaN.
     cdef Py_ssize_t blocks = blocks_of(K), row, b
     cdef Codes to
     to_integers(x, x_stride, M, K, operands, stride, first, ranges)
     for row in range(M):
         to = codes_of(<short*>operands + (first + row) * stride, blocks)
-        if ranges[row].step == ranges[row].step:
+        if ranges[row].step == ranges[row].step:        # not NaN
             round_blocks(x + row * x_stride, K, to, ranges[row].step)
         else:
             memset(to.codes, 0, BESIDE_BLOCK * blocks)
@@ -121,8 +124,8 @@ cdef struct Nibbles:
 
 
 cdef inline vx unpacked(const bint grouped, vx word, vx factor, const int n) noexcept nogil:
-    # The lower or the upper four bits of every byte. They are multiplied by the multiplier of their group here, or by
-    # n_group after the products of the group.
+    # Return the lower (n = 0) or the upper four bits of every byte. grouped: whether they are INT4's, which have
+    # multipliers. These multiply them here, or with NIBBLE_GROUPS the products of a group, in n_group.
     return x_mul16(n_half(word, n), factor) if grouped and not NIBBLE_GROUPS else n_half(word, n)
 
 
@@ -172,7 +175,8 @@ cdef inline void add_half_block(const bint grouped, const bint wide, const int m
 cdef inline void add_block(const bint grouped, const int mr, const int nv, int storage, Py_ssize_t width, const char* b,
                            const float* steps, const int* row_sums, Py_ssize_t stride, const vx* s,
                            float* results) noexcept nogil:
-    # results[mr][NR] += the sums of a block times steps and scales, which lie at b. row_sums: of the codes.
+    # results[mr][NR] += the sums s [mr][NV] of a block times steps and scales, and in Q4_1 the sums of the codes times
+    # minima. b: the scales of this block, behind its weights. steps, row_sums: of the first row, `stride` bytes apart.
     cdef vf scale, minimum, y, step
     cdef float* to
     cdef int i, j
@@ -208,7 +212,8 @@ cdef inline void begin_sums(const bint grouped, const int mr, const int nv, int 
 cdef inline void add_block_by_steps(const bint grouped, const bint wide, const int mr, const int nv, const Nibbles* w,
                                     const char* b, Py_ssize_t c, const char* weights, Codes a, Py_ssize_t stride,
                                     float* results) noexcept nogil:
-    # results[mr][NR] += the products of the block at b with nv vectors of columns. A code is read once for all vectors.
+    # results[mr][NR] += the products of the block at b with nv vectors of columns, from column c on. A code is read
+    # once for all vectors. wide: whether `weights` are bytes, as unpack_blocks stores them, or the words of the block.
     cdef vx sums[NIBBLE_MR * NV]
     cdef vx factor[NV]
     cdef const char* low = <const char*>a.codes
@@ -225,7 +230,8 @@ cdef inline void add_block_by_steps(const bint grouped, const bint wide, const i
 
 cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nibbles* w, const char* b, Py_ssize_t c,
                                      Codes a, Py_ssize_t stride, float* results) noexcept nogil:
-    # Add the same for one vector of columns, c. The weights of a group are unpacked once for all rows.
+    # Add the same for one vector of columns, c. The weights of a group are unpacked once for all rows; its multipliers
+    # are 1, twice in each lane, unless the weights are INT4's (grouped).
     cdef vx sums[NIBBLE_MR * NV]
     cdef vx of_group[4]
     cdef vx word, factor = x_set1(0x10001)
@@ -275,18 +281,12 @@ cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, 
 cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const int nv, Nibbles w, Codes a,
                              Py_ssize_t stride, Py_ssize_t c, float* results) noexcept nogil:
     # A set with fewer rows in its tiles does not compile the taller ones.
-    if NIBBLE_MR > 5 and mr == 6:
-        nibble_tile(grouped, wide, 6, nv, w, a, stride, c, results)
-    elif NIBBLE_MR > 4 and mr == 5:
-        nibble_tile(grouped, wide, 5, nv, w, a, stride, c, results)
-    elif mr == 4:
-        nibble_tile(grouped, wide, 4, nv, w, a, stride, c, results)
-    elif mr == 3:
-        nibble_tile(grouped, wide, 3, nv, w, a, stride, c, results)
-    elif mr == 2:
-        nibble_tile(grouped, wide, 2, nv, w, a, stride, c, results)
-    else:
-        nibble_tile(grouped, wide, 1, nv, w, a, stride, c, results)
+    if NIBBLE_MR > 5 and mr == 6: nibble_tile(grouped, wide, 6, nv, w, a, stride, c, results)
+    elif NIBBLE_MR > 4 and mr == 5: nibble_tile(grouped, wide, 5, nv, w, a, stride, c, results)
+    elif mr == 4: nibble_tile(grouped, wide, 4, nv, w, a, stride, c, results)
+    elif mr == 3: nibble_tile(grouped, wide, 3, nv, w, a, stride, c, results)
+    elif mr == 2: nibble_tile(grouped, wide, 2, nv, w, a, stride, c, results)
+    else: nibble_tile(grouped, wide, 1, nv, w, a, stride, c, results)
 
 
 cdef inline void nibble_panel(const bint grouped, const bint wide, int mr, Nibbles w, Codes a, Py_ssize_t stride,
@@ -323,7 +323,8 @@ cdef void sum_unpacked_scaled(int mr, Nibbles w, Codes a, Py_ssize_t stride, flo
 
 cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                          Py_ssize_t p, int nv, float* results) noexcept nogil:
-    # results[M][NR] = the products of M rows and panel p.
+    # results[M][NR] = the products of M rows and panel p. With many rows, some blocks of the panel are unpacked to
+    # `wide` and multiplied by all rows, before the next ones; with few, every tile unpacks what it multiplies.
     cdef char wide[UNPACKED * BLOCK_DEPTH * NR]
     cdef Py_ssize_t blocks = blocks_of(y.K), k = 0
     cdef bint grouped = y.storage == <int>INT4, many = M > PACKED_ROWS and not NIBBLE_GROUPS
@@ -334,10 +335,8 @@ cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, con
     memset(results, 0, M * NR * sizeof(float))
     while k < blocks:
         w.panel, w.blocks = panel + k * w.step, min(blocks - k, <Py_ssize_t>UNPACKED) if many else blocks
-        if many and grouped:
-            unpack_blocks(True, w.width, w.step, w.blocks, w.panel, wide)
-        elif many:
-            unpack_blocks(False, w.width, w.step, w.blocks, w.panel, wide)
+        if many and grouped: unpack_blocks(True, w.width, w.step, w.blocks, w.panel, wide)
+        elif many: unpack_blocks(False, w.width, w.step, w.blocks, w.panel, wide)
         rows = codes_of(<void*>a, blocks)
         rows.codes += k * BLOCK_DEPTH
         rows.steps += k
@@ -349,7 +348,7 @@ cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, con
 
 
 cdef void add_in_tiles(bint many, Py_ssize_t M, Nibbles w, Codes a, Py_ssize_t stride, float* results) noexcept nogil:
-    # Add the products of M rows, in tiles of nearly equal height.
+    # Add the products of M rows, `stride` bytes apart, in tiles of nearly equal height. many: whether w is unpacked.
     cdef Py_ssize_t tiles = (M + NIBBLE_MR - 1) // NIBBLE_MR, row = 0, next_row, i
     cdef bint grouped = w.storage == <int>INT4
     cdef Codes rows = a
@@ -360,20 +359,17 @@ cdef void add_in_tiles(bint many, Py_ssize_t M, Nibbles w, Codes a, Py_ssize_t s
         rows.codes = a.codes + row * stride
         rows.steps = <float*>(<char*>a.steps + row * stride)
         rows.sums = <int*>(<char*>a.sums + row * stride)
-        if grouped and many:
-            sum_unpacked_grouped(mr, w, rows, stride, results + row * NR)
-        elif grouped:
-            sum_grouped(mr, w, rows, stride, results + row * NR)
-        elif many:
-            sum_unpacked_scaled(mr, w, rows, stride, results + row * NR)
-        else:
-            sum_scaled(mr, w, rows, stride, results + row * NR)
+        if grouped and many: sum_unpacked_grouped(mr, w, rows, stride, results + row * NR)
+        elif grouped: sum_grouped(mr, w, rows, stride, results + row * NR)
+        elif many: sum_unpacked_scaled(mr, w, rows, stride, results + row * NR)
+        else: sum_scaled(mr, w, rows, stride, results + row * NR)
         row = next_row
 
 
 cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                       Py_ssize_t p, int nv, const char* offsets, float* results) noexcept nogil:
-    # results[M][NR] = scale * results + offset_scale * step * sum over g of o * sum[g]
+    # results[M][NR] = scale * results + offset_scale * step * sum over g of o * sum[g]: the last two parts of the
+    # formula of INT4. Offsets are multiplied as weights in integers.pxi, the two groups of a block as two steps.
     cdef int totals[INTEGER_ROWS * NR]
     cdef Py_ssize_t depth = blocks_of(y.K) * BLOCK_DEPTH, k = 0, part, i
     cdef int j
@@ -395,7 +391,8 @@ cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, c
 
 cdef void pack_nibbles(const Linear* y, char* panel, Py_ssize_t width, Py_ssize_t c,
                        const unsigned char* row) noexcept nogil:
-    # Put a stored row into column c of a panel of this width.
+    # Put a stored row into column c of a panel of this width. A stored block of INT4 begins with its weights, numbers
+    # 2i and 2i + 1 in a byte; one of GGUF begins with scales (and minima), and a byte has numbers i and i + 16.
     cdef Py_ssize_t size = bytes_of_block(y.storage), beside = size - WEIGHT_BYTES, blocks = blocks_of(y.K), k
     cdef char* offsets = panel + size * width * blocks
     cdef unsigned char q[BLOCK_DEPTH]

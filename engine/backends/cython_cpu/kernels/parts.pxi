@@ -37,9 +37,9 @@ cdef struct Job:
 cdef struct Jobs:
     # All jobs of a call: the columns of one slice after another, then those of the next slice.
     const Linear* y
-    Py_ssize_t column
+    Py_ssize_t column       # columns [column, last_column)
     Py_ssize_t last_column
-    Py_ssize_t first
+    Py_ssize_t first        # steps of depth [first, last)
     Py_ssize_t last
     Py_ssize_t lines        # steps of the whole depth
     Py_ssize_t count
@@ -47,10 +47,10 @@ cdef struct Jobs:
 cdef struct Split:
     # Weights that are split next, in lines of 32 floats: those of a whole job, or of one step of it.
     const char* source
-    char* to
-    Py_ssize_t left         # lines
+    char* to                # where their parts go: [step][part][column of tiles][16][64 bytes]
+    Py_ssize_t left         # lines that are left, of all, and of the step at hand
     Py_ssize_t left_in_step
-    Py_ssize_t each         # how many at a time
+    Py_ssize_t each         # lines that are split at a time
     int columns
     Py_ssize_t steps        # of the job at hand that have not been begun
     Py_ssize_t next_job
@@ -70,7 +70,7 @@ cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline int places_of(const int parts) noexcept nogil:
-    # Return the places in a step behind products, where something is split.
+    # Return how many products of parts a step has; behind each of them, some lines of weights are split.
     return 6 if parts == 3 else 3
 
 
@@ -145,7 +145,8 @@ cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums*
 
 cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a,
                                       const char* lower, const char* b, Split* s) noexcept nogil:
-    # Add the products of a step in two parts to the sums of a block; split weights behind them.
+    # Add the products of a step in two parts to the sums of a block, in the order of the head of this file; split
+    # weights behind them. few: a single block of rows, whose operands and weights are not read again soon.
     t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
@@ -224,12 +225,9 @@ cdef inline void multiply_parts(const int parts, const bint few, const int rows,
             b = t_weight_parts(0) + slot[0] * STEP_BYTES
             slot[0] = 1 - slot[0]
             split_step(parts, s, jobs, slot[0])
-        if few and rows == 1:
-            multiply_step_of_few(parts, columns, a, b, s)
-        elif parts == 3:
-            multiply_step_of_three(few, rows, columns, a, lower, b, s)
-        else:
-            multiply_step_of_two(few, rows, columns, a, lower, b, s)
+        if few and rows == 1: multiply_step_of_few(parts, columns, a, b, s)
+        elif parts == 3: multiply_step_of_three(few, rows, columns, a, lower, b, s)
+        else: multiply_step_of_two(few, rows, columns, a, lower, b, s)
         a += parts * TILE_BYTES
         lower += parts * TILE_BYTES
         b += parts * columns * TILE_BYTES
@@ -251,10 +249,8 @@ cdef inline void multiply_any_parts(const int parts, const bint few, const TileW
                                     Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
     # Map the tiles of a block to a function that is compiled for them.
     if block.rows > TILE_ROWS:
-        if block.columns == 2:
-            multiply_parts(parts, few, 2, 2, w, jobs, s, slot, block, before)
-        else:
-            multiply_parts(parts, few, 2, 1, w, jobs, s, slot, block, before)
+        if block.columns == 2: multiply_parts(parts, few, 2, 2, w, jobs, s, slot, block, before)
+        else: multiply_parts(parts, few, 2, 1, w, jobs, s, slot, block, before)
     elif block.columns == 2:
         multiply_parts(parts, few, 1, 2, w, jobs, s, slot, block, before)
     else:
@@ -304,10 +300,8 @@ cdef inline void multiply_floats(const int parts, TileWork* w) noexcept nogil:
     jobs.y, jobs.lines, jobs.column, jobs.last_column = w.y, w.lines, w.column, w.last_column
     jobs.first, jobs.last = w.out.first_line, w.out.first_line + steps_of(w)
     jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if w.M > 0 else 0
-    if w.M <= SIDE:
-        multiply_jobs(parts, True, &jobs, w)
-    else:
-        multiply_jobs(parts, False, &jobs, w)
+    if w.M <= SIDE: multiply_jobs(parts, True, &jobs, w)
+    else: multiply_jobs(parts, False, &jobs, w)
 
 
 cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,

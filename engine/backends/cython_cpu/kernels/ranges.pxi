@@ -1,4 +1,5 @@
-# The softmax of the keys of one range, and the fold of the ranges: see cached_attention.pxi.
+# The softmax of the keys of one range of RANGE = 256 keys, and the fold of the ranges: see cached_attention.pxi. The
+# sums of a query are O [E], E being e padded to VL, the maximum M of its scores, and the sum L of its weights.
 
 cdef inline bint changes_cached_scores(const CachedAttention* call) noexcept nogil:
     # Return whether scores are anything but q k^T scale, so that log2 e comes after the change.
@@ -86,7 +87,7 @@ cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* 
 
 cdef inline void fold(float* maximum, float* sum, float* context, float range_maximum, float range_sum,
                       const float* range_context, Py_ssize_t E) noexcept nogil:
-    # Add the sums of a range to those of the ranges before it.
+    # Add the sums of a range to those of the ranges before it: each is multiplied by 2^(its maximum - the larger one).
     cdef float most = max(maximum[0], range_maximum), a = 0, b = 0
     cdef vf old, new
     cdef Py_ssize_t k = 0

@@ -57,7 +57,5 @@ cdef inline void rotate_as(const bint interleaved, const Rotary* rotary, const f
 cdef void rotate(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                  Py_ssize_t M) noexcept nogil:
     # Rotate row m of x[M,d] by the m-th angles. out may equal x.
-    if rotary.interleaved:
-        rotate_as(True, rotary, x, x_stride, out, out_stride, M)
-    else:
-        rotate_as(False, rotary, x, x_stride, out, out_stride, M)
+    if rotary.interleaved: rotate_as(True, rotary, x, x_stride, out, out_stride, M)
+    else: rotate_as(False, rotary, x, x_stride, out, out_stride, M)

@@ -113,6 +113,7 @@ cdef void revise_scores(const Attention* call, const Terms* terms, const Block* 
                         bint edge) noexcept nogil:
     # Change and hide scores in one pass, or around the call of a user's function. edge: whether the band hides any key.
     cdef bint change = call.softcap != 0 or call.bias != NULL or call.relative != NULL
+    # The constants of each call are `change` and `hide`.
     if change and call.score_mod == NULL:
         revise(call, terms, b, keys, p, True, True, edge)
         return
@@ -125,7 +126,8 @@ cdef void revise_scores(const Attention* call, const Terms* terms, const Block* 
 
 
 cdef bint all_finite(const float* v, Py_ssize_t v_stride, Py_ssize_t rows, Py_ssize_t e) noexcept nogil:
-    # 0 x is 0 if x is finite and NaN if not. Four rows are added at a time, to hide the latency of the additions.
+    # Return whether all numbers v [rows][e] are finite: 0 x is 0 if x is finite and NaN if not. Four rows are added at
+    # a time, to hide the latency of the additions.
     cdef vf zero = v_set1(0.0)
     cdef vf sum[4]
     cdef Py_ssize_t row = 0, column, i

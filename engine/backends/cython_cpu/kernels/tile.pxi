@@ -3,6 +3,8 @@
 #
 # Each accumulator adds its products in order of depth. Therefore the bits of a result depend neither on the tile's
 # height nor on how rows are assigned to tiles and threads.
+#
+# simd.pxi: VL floats of a vector; NV vectors, NR = NV*VL columns, of a panel; MR rows of a tile; mr <= MR, nv <= NV.
 
 cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a K block
@@ -38,7 +40,8 @@ cdef struct Tile:
 
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
-    # acc [mr][nv] = a b, without an epilogue. An odd last step of depth is half a pair.
+    # acc [mr][nv] = a b, without an epilogue. `multiply` (depth.pxi) takes strides in bytes, and a step of a pair of
+    # bfloat16 numbers takes two numbers of depth; an odd last one is half a pair.
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
     cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
@@ -49,6 +52,7 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
     if QUADS and kind == PAIRS:
         multiply_quads(mr, nv, (t.depth + 3) // 4, a, a_stride, b, t.ahead, t.ahead_step, acc)
     elif kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
+        # Rows of P^T are steps of depth, so the two strides of a change places; nothing is prefetched.
         multiply(weights, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
     else:
         multiply(weights, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float),
@@ -152,42 +156,28 @@ cdef inline void context_tile(const int kind, const int mr, const int nv, const 
 
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     # Choose the epilogue.
-    if kind == LINEAR or kind == PAIRS or kind == WIDENED:
-        linear_tile(kind, mr, nv, t)
-    elif kind == SCORES or kind == SCORES_OF_PAIRS:
-        scores_tile(kind, mr, nv, t)
-    elif kind == MAXIMA:
-        maxima_tile(mr, nv, t)
-    else:
-        context_tile(kind, mr, nv, t)
+    if kind == LINEAR or kind == PAIRS or kind == WIDENED: linear_tile(kind, mr, nv, t)
+    elif kind == SCORES or kind == SCORES_OF_PAIRS: scores_tile(kind, mr, nv, t)
+    elif kind == MAXIMA: maxima_tile(mr, nv, t)
+    else: context_tile(kind, mr, nv, t)
 
 
 cdef inline void tile_rows(const int kind, int mr, const int nv, const Tile* t) noexcept nogil:
     # mr is from 1 to MR, which is 6 at most.
-    if mr == 6:
-        tile_exact(kind, 6, nv, t)
-    elif mr == 5:
-        tile_exact(kind, 5, nv, t)
-    elif mr == 4:
-        tile_exact(kind, 4, nv, t)
-    elif mr == 3:
-        tile_exact(kind, 3, nv, t)
-    elif mr == 2:
-        tile_exact(kind, 2, nv, t)
-    else:
-        tile_exact(kind, 1, nv, t)
+    if mr == 6: tile_exact(kind, 6, nv, t)
+    elif mr == 5: tile_exact(kind, 5, nv, t)
+    elif mr == 4: tile_exact(kind, 4, nv, t)
+    elif mr == 3: tile_exact(kind, 3, nv, t)
+    elif mr == 2: tile_exact(kind, 2, nv, t)
+    else: tile_exact(kind, 1, nv, t)
 
 
 cdef inline void tile_any(const int kind, int mr, int nv, const Tile* t) noexcept nogil:
     # nv is below NV in the last panel, or the last block of queries, alone.
-    if nv == NV:
-        tile_rows(kind, mr, NV, t)
-    elif nv == 1:
-        tile_rows(kind, mr, 1, t)
-    elif NV > 2 and nv == 2:
-        tile_rows(kind, mr, 2, t)
-    elif NV > 3:
-        tile_rows(kind, mr, 3, t)
+    if nv == NV: tile_rows(kind, mr, NV, t)
+    elif nv == 1: tile_rows(kind, mr, 1, t)
+    elif NV > 2 and nv == 2: tile_rows(kind, mr, 2, t)
+    elif NV > 3: tile_rows(kind, mr, 3, t)
 
 
 cdef void linear_any(int mr, int nv, const Tile* t) noexcept nogil:

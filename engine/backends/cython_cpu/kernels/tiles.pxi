@@ -21,9 +21,9 @@
 
 cdef extern from "simd/tiles.h" nogil:
     enum:
-        TILE_ROWS
-        TILE_BYTES
-        SIDE
+        TILE_ROWS       # 16, which is VL wherever there are tiles
+        TILE_BYTES      # 1024
+        SIDE            # 2 * TILE_ROWS: rows and columns of a block
         KEEP_OPERANDS   # what stays in the L1 cache; t_step takes a sum of both
         KEEP_WEIGHTS
     enum TileNumbers:   # a constant in every call, like rows, columns and parts, which count tiles
@@ -33,18 +33,18 @@ cdef extern from "simd/tiles.h" nogil:
         OF_THREE_PARTS
         OF_INT16
     ctypedef struct tile_sums:
-        float* sums
-        Py_ssize_t row
+        float* sums         # [SIDE][SIDE] of a block; of integers, the bits of int32
+        Py_ssize_t row      # the first row and the first column
         Py_ssize_t column
         Py_ssize_t rows
-        Py_ssize_t next
-        Py_ssize_t* place
-        int columns
-        bint first
+        Py_ssize_t next     # the row that the epilogue comes to next
+        Py_ssize_t* place   # the offset in the result of each 16 columns of the first row
+        int columns         # tiles of columns, 1 or 2
+        bint first          # whether the sums are of the first, and of the last part of the depth
         bint final
     void t_begin()      # before any other of these functions; the tiles are this thread's until t_end
     void t_end()
-    void t_clear(const int rows, const int columns)
+    void t_clear(const int rows, const int columns)        # the sums of a block of 1 or 2 tiles of rows and of columns
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
     void t_step(const int numbers, const int keep, const int rows, const int columns, const char* a, const char* lower,
@@ -53,13 +53,14 @@ cdef extern from "simd/tiles.h" nogil:
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
     void t_store_tiles(const int rows, float* upper, float* lower)
     vf t_integers(const float* sums)        # the floats are the bits of int32
-    vf t_joined(const float* upper, const float* lower)
+    vf t_joined(const float* upper, const float* lower)      # 256 * upper + lower, of int32
     void t_store_int16(char* p, vf x)       # the lower bytes go into the next tile, TILE_BYTES behind the upper ones
     vx t_minus(vx a, vx b)
     enum:
-        PARTS
-        FRESH
-        STEP_BYTES
+        PARTS           # the most parts of a float
+        FRESH           # steps of 32 columns of depth after which sums begin anew
+        STEP_BYTES      # of the parts of the weights of a step
+    # Write pairs of numbers of two vectors, as lines of their parts, each `next` bytes behind the one before.
     void t_split_operands(const int parts, char* p, Py_ssize_t next, vf first, vf second)
     void t_split_weights(const int parts, char* p, Py_ssize_t next, vf first, vf second)
     void t_load_operands(const int keep, const int rows, const char* a, const char* lower)
@@ -180,7 +181,8 @@ cdef inline bint writes_operands(const int numbers, const TileWork* w) noexcept 
 
 cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block,
                                    Py_ssize_t i) noexcept nogil:
-    # Return the line of row i of a block of results that become operands, or the first of the lines of its parts.
+    # Return the line of row i of a block of results that become operands [rows/16][N/32][part][16][64 bytes], or the
+    # first of the lines of its parts: 32 results are a line.
     cdef Py_ssize_t parts = parts_of(numbers), row = block.row + i
     return <char*>w.out.operands + (row // TILE_ROWS * w.out.operands_stride * TILE_ROWS * sizeof(operand)
                                     + block.column // SIDE * TILE_BYTES) * parts + row % TILE_ROWS * LINE_BYTES
@@ -215,7 +217,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
     cdef vf bias, scale, sums, x
     for j in range(block.columns):
         column = block.column + j * VL
-        bias = scale = sums = v_load(w.y.bias + column)
+        bias = scale = sums = v_load(w.y.bias + column)     # scale and sums: of integers alone
         if are_integers(numbers):
             scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
@@ -335,12 +337,9 @@ cdef inline void multiply_block(const int numbers, const int rows, const int col
             due -= steps
             last += 1
         if row < last:
-            if numbers == OF_INT8:
-                work_between_int8(w, block, before, row, last)
-            elif numbers == OF_INT16:
-                work_between_int16(w, block, before, row, last)
-            else:
-                work_between_bfloat16(w, block, before, row, last)
+            if numbers == OF_INT8: work_between_int8(w, block, before, row, last)
+            elif numbers == OF_INT16: work_between_int16(w, block, before, row, last)
+            else: work_between_bfloat16(w, block, before, row, last)
             row = last
     t_store_sums(rows, columns, block.sums if w.waiting == NULL else w.waiting, SIDE * sizeof(float))
 
@@ -349,10 +348,8 @@ cdef inline void multiply_any_block(const int numbers, const TileWork* w, tile_s
                                     tile_sums* before) noexcept nogil:
     # Map the tiles of a block to a function that is compiled for them.
     if in_halves(numbers) or block.rows > TILE_ROWS:
-        if block.columns == 2:
-            multiply_block(numbers, 2, 2, w, block, before)
-        else:
-            multiply_block(numbers, 2, 1, w, block, before)
+        if block.columns == 2: multiply_block(numbers, 2, 2, w, block, before)
+        else: multiply_block(numbers, 2, 1, w, block, before)
     elif block.columns == 2:
         multiply_block(numbers, 1, 2, w, block, before)
     else:
@@ -362,13 +359,11 @@ cdef inline void multiply_any_block(const int numbers, const TileWork* w, tile_s
 cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
                              Py_ssize_t width) noexcept nogil:
     # Say where the results of a block go, of which no row is finished.
-    cdef Py_ssize_t c
     cdef int j
     block.row, block.column, block.next = row, column, 0
     block.rows, block.columns = rows, <int>(width // VL)
     for j in range(block.columns):
-        c = column + j * VL
-        block.place[j] = c // w.out.width * w.out.block + c % w.out.width + row * w.out.stride
+        block.place[j] = place_of(column + j * VL, w.out) + row * w.out.stride
 
 
 cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_ssize_t i) noexcept nogil:
@@ -384,6 +379,8 @@ cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_
     w.sums = s.between[i].sums if s.turn > 0 else outside if s.resumes else NULL
     w.waiting = s.between[i].sums if s.end < s.steps else outside if s.pauses else NULL
     w.sums_ahead = NULL
+    # In the first slice, the next block of rows begins with sums from outside, too, and behind the last slice, the
+    # first block of the next columns does.
     if s.resumes and s.turn == (0 if i + 1 < s.blocks else s.count - 1):
         w.sums_ahead = outside + SIDE * SIDE
 
@@ -391,7 +388,8 @@ cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_
 cdef inline void multiply_tiles(const int numbers, TileWork* w) noexcept nogil:
     # Compute a call of `multiply` in the order of loops that the head of this file states.
     cdef Py_ssize_t height = rows_of_block(numbers), number = 0, i
-    cdef bint first_part = w.out.first_line == 0, last_part = not 0 < w.out.last_line < w.lines
+    cdef bint first_part = w.out.first_line == 0
+    cdef bint last_part = w.out.last_line == 0 or w.out.last_line >= w.lines       # 0: the whole depth
     cdef tile_sums buffers[2]
     cdef tile_sums between[SLICED_BLOCKS]
     cdef tile_sums* block
@@ -410,12 +408,12 @@ cdef inline void multiply_tiles(const int numbers, TileWork* w) noexcept nogil:
         for s.turn in range(s.count):
             s.first, s.end = s.steps * s.turn // s.count, s.steps * (s.turn + 1) // s.count
             for i in range(s.blocks):
-                block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
+                block, before = &buffers[number & 1], &buffers[1 - (number & 1)]       # in turns
                 place_block(w, block, i * height, min(w.M - i * height, height), s.column, s.width)
                 block.first, block.final = first_part, last_part
                 place_part(numbers, w, &s, i)
                 multiply_any_block(numbers, w, block, before)
-                if w.waiting == NULL:
+                if w.waiting == NULL:       # its sums are complete, and wait for the epilogue during the next block
                     number += 1
         s.column += SIDE
     if number > 0:

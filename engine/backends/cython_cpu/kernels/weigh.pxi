@@ -26,7 +26,8 @@ cdef void weigh(const Attention* call, float* weights, Py_ssize_t stride, float*
 
 cdef void weigh_block(const Attention* call, Scratch* s, Block* b, float* weights, Py_ssize_t stride,
                       float* entropy) noexcept nogil:
-    # The block needs no room for its context, and keeps a there.
+    # Compute the weights of a block of queries: one pass over the keys for the maxima, and a second one for the rest.
+    # The block needs no room for its context, and keeps the sum `a` of the head of this file there.
     cdef Py_ssize_t first = max(0, b.t + call.low), last = min(call.S, b.t + b.n - 1 + call.high), i
     cdef float* row
     cdef float total, nats

@@ -1,7 +1,9 @@
 /* AVX2 with FMA: 8 lanes, 16 registers. A tile is 6x16, 12 accumulators; a slice of a panel is 768 x 16 floats = 48 KB.
  *
  * The variant with AVX-VNNI has vpdpbusd for codes. A tile of codes by vpmaddubsw has 5 rows: 10 sums, 2 vectors of
- * codes, 2 of products and one of ones are 15 of 16 registers. */
+ * codes, 2 of products and one of ones are 15 of 16 registers.
+ *
+ * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
 #pragma once
 #include <immintrin.h>
 
@@ -27,6 +29,7 @@ INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+/* Add the low bits of z to the exponent of p, which begins at bit 23. */
 INLINE vf v_raise(vf p, vf z) {
     return (__m256)_mm256_add_epi32((__m256i)p, _mm256_slli_epi32((__m256i)z, 23));
 }
@@ -54,7 +57,7 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
     return (__m256)_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256());
 }
 
-/* Products of 16-bit integers */
+/* Products of 16-bit integers: a vx holds two of them in each 32-bit lane, or one int32 */
 
 #define ENGINE_INTEGERS
 typedef __m256i vx;
@@ -64,7 +67,8 @@ INLINE void x_store(int32_t *p, vx x) { _mm256_storeu_si256((__m256i *)p, x); }
 INLINE vx x_load_int8(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 INLINE vx x_mul16(vx a, vx b) { return _mm256_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm256_cvtepi32_ps(x); }
-/* Without the instruction of F16C, which is another feature of CPUs. */
+/* Without the instruction of F16C, which is another feature of CPUs: a subnormal number is its integer times 2^-24; any
+ * other has 112 less in its exponent than a float. */
 INLINE vf v_load_float16(const uint16_t *p) {
     __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     __m256i size = _mm256_and_si256(x, _mm256_set1_epi32(0x7fff));
@@ -82,6 +86,7 @@ INLINE void x_store_int8(int8_t *p, vf x) {
     __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(halves, halves));
 }
+/* The lower (i = 0) or the upper four bits of every byte; and of VL bytes at p, each in both int16 of its lane. */
 INLINE vx n_half(vx words, int i) {
     return _mm256_and_si256(i ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(15));
 }
@@ -91,12 +96,12 @@ INLINE vx n_factors(const uint8_t *p, int i) {
     return _mm256_and_si256(_mm256_srli_epi16(both, 4 * i), _mm256_set1_epi16(15));
 }
 #ifdef __AVXVNNI__
-enum { NIBBLE_MR = 4 };
+enum { NIBBLE_MR = 4 }; /* the rows of a tile of 4-bit weights */
 #else
 enum { NIBBLE_MR = 6 };
 #endif
 
-/* From the compiler's vectors of int8, gcc makes a load for each number. */
+/* Load n numbers as floats. From the compiler's vectors of int8, gcc makes a load for each number. */
 #define ENGINE_WIDEN
 INLINE vf v_load_int8(const int8_t *p, int n) {
     long long bytes = 0;
@@ -108,7 +113,7 @@ INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
     memcpy(&halves, p, v_whole(n) ? 2 * VL : 2 * (size_t)n);
     return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
 }
-/* The mask stays in memory, because tiles need all registers. */
+/* Load the first or the second bfloat16 number of each pair. The mask stays in memory: tiles need all registers. */
 INLINE vf v_load_half(const uint16_t *p, int second) {
     static const uint32_t mask[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
                                      0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
@@ -118,7 +123,7 @@ INLINE vf v_load_half(const uint16_t *p, int second) {
     return (vf)pairs;
 }
 
-/* Dot products of codes */
+/* Dot products of codes, the integers from 0 to 255 of a row, and weights in int8; sums in int32 begin with 0 here */
 
 typedef __m256i vd;
 INLINE vd d_start(const float *sums) { return (void)sums, _mm256_setzero_si256(); }
@@ -138,7 +143,8 @@ enum { DOT_MR = 5 };
 #endif
 #include "x86.h"
 
-/* Products of bfloat16 numbers */
+/* Products of bfloat16 numbers are FMAs of floats here. Load the first (half = 0) or the second number of each pair of
+ * weights: a bfloat16 number is the upper half of a float. */
 
 INLINE vf p_weights(const uint16_t *p, int half) {
     __m256i pairs = _mm256_loadu_si256((const __m256i *)p);

@@ -1,7 +1,9 @@
 /* AVX-512: 16 lanes, 32 registers. A tile is 6x64, 24 accumulators; a slice of a panel is 1024 x 64 floats = 256 KB.
  *
  * Variants: with VNNI (vpdpbusd for codes), with BF16 (vdpbf16ps for pairs), and with AMX, whose tiles are in tiles.h.
- * A tile of codes by vpmaddubsw has 24 sums, 2 vectors of codes, 2 of products and one of ones: 29 of 32 registers. */
+ * A tile of codes by vpmaddubsw has 24 sums, 2 vectors of codes, 2 of products and one of ones: 29 of 32 registers.
+ *
+ * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
 #pragma once
 #include <immintrin.h>
 
@@ -38,24 +40,26 @@ INLINE void v_storen(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_mask(n)
 INLINE vf v_and(vf a, vf b) { return _mm512_and_ps(a, b); }
 INLINE vf v_or(vf a, vf b) { return _mm512_or_ps(a, b); }
 INLINE vf v_select(vf mask, vf a, vf b) {
-    return (__m512)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xca);
+    return (__m512)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xca); /* a where mask is 1, or b */
 }
-INLINE vf v_of_mask(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
-INLINE vf v_equal(vf a, vf b) { return v_of_mask(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
-INLINE vf v_less(vf a, vf b) { return v_of_mask(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
+/* A bit of a mask becomes a lane of ones or zeros. */
+INLINE vf v_from_mask(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
+INLINE vf v_equal(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
+INLINE vf v_less(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     __m128i bytes = _mm_maskz_loadu_epi8(v_mask(n), p);
-    return v_of_mask(_mm_test_epi8_mask(bytes, bytes));
+    return v_from_mask(_mm_test_epi8_mask(bytes, bytes));
 }
 
 #define ENGINE_SPLIT
 typedef struct { vf n, rest; } v_parts;
 INLINE v_parts v_split(vf x) {
-    vf rest = _mm512_reduce_ps(x, 0);
+    vf rest = _mm512_reduce_ps(x, 0); /* x minus the nearest integer */
     return (v_parts){_mm512_sub_ps(x, rest), rest};
 }
 INLINE vf v_scale(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 
+/* Combine the upper half of the lanes with the lower half, repeatedly: the order of v_sum in common.h. */
 #define ENGINE_REDUCE
 #define V_REDUCE(x, combine)                                                                           \
     __m256 half = _mm256_##combine##_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));      \
@@ -65,7 +69,7 @@ INLINE vf v_scale(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 INLINE float v_sum(vf x) { V_REDUCE(x, add) }
 INLINE float v_largest(vf x) { V_REDUCE(x, max) }
 
-/* Products of 16-bit integers */
+/* Products of 16-bit integers: a vx holds two of them in each 32-bit lane, or one int32 */
 
 #define ENGINE_INTEGERS
 typedef __m512i vx;
@@ -82,6 +86,7 @@ INLINE void x_store_int16(int16_t *p, vf x) {
 INLINE void x_store_int8(int8_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
+/* The lower (i = 0) or the upper four bits of every byte; and of VL bytes at p, each in both int16 of its lane. */
 INLINE vx n_half(vx words, int i) {
     return _mm512_and_si512(i ? _mm512_srli_epi16(words, 4) : words, _mm512_set1_epi8(15));
 }
@@ -90,8 +95,9 @@ INLINE vx n_factors(const uint8_t *p, int i) {
     both = _mm512_or_si512(both, _mm512_slli_epi32(both, 16));
     return _mm512_and_si512(_mm512_srli_epi16(both, 4 * i), _mm512_set1_epi16(15));
 }
-enum { NIBBLE_MR = MR };
+enum { NIBBLE_MR = MR }; /* the rows of a tile of 4-bit weights */
 
+/* Load n numbers as floats, and below the first or the second bfloat16 number of each pair. */
 #define ENGINE_WIDEN
 INLINE vf v_load_int8(const int8_t *p, int n) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v_mask(n), p)));
@@ -105,7 +111,7 @@ INLINE vf v_load_half(const uint16_t *p, int second) {
                        : _mm512_slli_epi32(pairs, 16));
 }
 
-/* Dot products of codes */
+/* Dot products of codes, the integers from 0 to 255 of a row, and weights in int8; sums in int32 begin with 0 here */
 
 typedef __m512i vd; /* VL int32 sums */
 INLINE vd d_start(const float *sums) { return (void)sums, _mm512_setzero_si512(); }
@@ -130,7 +136,8 @@ INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
 enum { DOT_MR = MR };
 #include "x86.h"
 
-/* Products of bfloat16 numbers */
+/* Products of bfloat16 numbers, the upper halves of floats. A lane of weights is a pair: two successive steps of depth.
+ * vdpbf16ps multiplies whole pairs (PAIR_STEPS = 1); without it, p_weights widens number `half` of each for FMAs. */
 
 #ifdef __AVX512BF16__
 #define PAIR_INSTRUCTION "vdpbf16ps"

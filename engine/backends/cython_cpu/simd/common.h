@@ -161,6 +161,8 @@ INLINE void x_store_int16(int16_t *p, vf x) {
 INLINE void x_store_int8(int8_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) p[lane] = (int8_t)rintf(x[lane]);
 }
+/* Weights of 4 bits: the rows of a tile; the lower (i = 0) or the upper four bits of every byte; those of VL bytes at
+ * p, each in both int16 of its lane; and sum + the four products of each lane, of unsigned weights and signed codes. */
 enum { NIBBLE_MR = 4 };
 INLINE vx n_half(vx words, int i) { return words >> 4 * i & 0x0f0f0f0f; }
 INLINE vx n_factors(const uint8_t *p, int i) {
@@ -178,6 +180,7 @@ INLINE vx n_dot(vx sum, vx weights, vx codes) {
 enum { NIBBLE_GROUPS = 1 };
 #else
 enum { NIBBLE_GROUPS = 0 };
+/* Return sum + the products of a group: four vectors of weights with four steps each, and 16 codes. */
 INLINE vx n_group(vx sum, const vx *weights, const int8_t *codes, vx factor) {
     (void)factor;       /* the weights are multiplied by it already */
     for (int i = 0; i < 4; i++) sum = n_dot(sum, weights[i], x_set1(load_32(codes + 4 * i)));
@@ -214,9 +217,10 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)fir
 INLINE void p_store_line(operand *p, vf first, vf second) { p_store(p, first), p_store(p + VL, second); }
 #endif
 
+/* Products of two rows by two columns are bfmmla's (neon.h); other sets have empty functions that are never called. */
 #ifndef QUAD_INSTRUCTION
 #define QUAD_INSTRUCTION PAIR_INSTRUCTION
-enum { QUADS = 0 }; /* the functions are never called */
+enum { QUADS = 0 };
 typedef vf vq;
 typedef vf vquad;
 typedef vf vquads;

@@ -4,7 +4,9 @@
  * bfdot).
  *
  * The instructions multiply signed by signed bytes. So rows hold the signed byte code - CODE_ZERO, CODE_ZERO being 128,
- * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers. */
+ * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers.
+ *
+ * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
 #pragma once
 #include <arm_neon.h>
 
@@ -37,10 +39,10 @@ INLINE vf v_raise(vf p, vf z) {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(z), 23)));
 }
 INLINE uint32x4_t v_bits(vf x) { return vreinterpretq_u32_f32(x); }
-INLINE vf v_of_bits(uint32x4_t x) { return vreinterpretq_f32_u32(x); }
+INLINE vf v_from_bits(uint32x4_t x) { return vreinterpretq_f32_u32(x); }
 INLINE vf v_keep(vf x, int n) {
     static const int32_t lanes[] = {0, 1, 2, 3};
-    return v_of_bits(vandq_u32(v_bits(x), vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n))));
+    return v_from_bits(vandq_u32(v_bits(x), vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n))));
 }
 /* There are no masked loads and stores. Up to three numbers are loaded as a pair and a single one. */
 INLINE vf v_loadn(const float *p, int n) {
@@ -64,17 +66,17 @@ INLINE void v_storen(float *p, vf x, int n) {
         vst1q_lane_f32(p, x, 0);
     }
 }
-INLINE vf v_and(vf a, vf b) { return v_of_bits(vandq_u32(v_bits(a), v_bits(b))); }
-INLINE vf v_or(vf a, vf b) { return v_of_bits(vorrq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_and(vf a, vf b) { return v_from_bits(vandq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_or(vf a, vf b) { return v_from_bits(vorrq_u32(v_bits(a), v_bits(b))); }
 INLINE vf v_select(vf mask, vf a, vf b) { return vbslq_f32(v_bits(mask), a, b); }
-INLINE vf v_equal(vf a, vf b) { return v_of_bits(vceqq_f32(a, b)); }
-INLINE vf v_less(vf a, vf b) { return v_of_bits(vcltq_f32(a, b)); }
+INLINE vf v_equal(vf a, vf b) { return v_from_bits(vceqq_f32(a, b)); }
+INLINE vf v_less(vf a, vf b) { return v_from_bits(vcltq_f32(a, b)); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     uint32_t bytes = 0;
     if (n == VL) memcpy(&bytes, p, VL);
     else for (int i = 0; i < n; i++) bytes |= (uint32_t)p[i] << 8 * i;
     uint32x4_t wide = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
-    return v_of_bits(vtstq_u32(wide, wide));
+    return v_from_bits(vtstq_u32(wide, wide));
 }
 
 /* The factor stays in the first lane, because loading it to all lanes would take a pipe of the multiply-adds. */
@@ -87,7 +89,7 @@ INLINE vf v_add_product(vf sum, vfactor a, vf b) {
     return sum;
 }
 
-/* Dot products of codes */
+/* Dot products of codes, the integers from 0 to 255 of a row, and weights in int8. d_store writes code - 128. */
 
 INLINE void d_store(uint8_t *p, vf x) {
     int16x4_t whole = vqmovn_s32(vcvtnq_s32_f32(x));    /* narrowing saturates */
@@ -100,7 +102,7 @@ INLINE int32x4_t d_offset(const float *sums) { return vshlq_n_s32(vcvtq_s32_f32(
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
-/* Two rows by two columns */
+/* smmla multiplies two rows by two columns over eight steps of depth. */
 #define DOT_INSTRUCTION "smmla"
 enum { DOT = 8, DOT_MR = MR, DOT_STEPS = 2, DOT_ROWS = 2, DOT_GROUP = 8, DOT_BOUND = 0, CODE_ZERO = 128 };
 typedef struct {
@@ -173,6 +175,8 @@ INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
     }};
 }
 INLINE vweights d_weights(const int8_t *p) { return p; }
+/* Load two vectors of weights, each with four steps of depth for four columns; add both products in int16, and then
+ * neighbours of these sums to int32. */
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     for (int i = 0; i < 4; i += 2) {
         int8x16_t first, second;
@@ -192,7 +196,8 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #endif
 
-/* Products of bfloat16 numbers */
+/* Products of bfloat16 numbers, the upper halves of floats. A lane of weights is a pair: two successive steps of depth.
+ * bfdot multiplies whole pairs (PAIR_STEPS = 1); without it, p_weights widens number `half` of each pair for FMAs. */
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #define PAIR_INSTRUCTION "bfdot"
@@ -241,6 +246,6 @@ INLINE vf q_row(vq sum, int row) {
 #else
 INLINE vf p_weights(const uint16_t *p, int half) {
     uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(p));
-    return v_of_bits(half ? vandq_u32(pairs, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(pairs, 16));
+    return v_from_bits(half ? vandq_u32(pairs, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(pairs, 16));
 }
 #endif

@@ -124,7 +124,8 @@ vd d_dot(vd sum, vcodes codes, vweights weights) {
     return sum;
 }
 
-/* Products of bfloat16 numbers: of `wide`, an emulation of vdpbf16ps, so that its layout is tested on any machine */
+/* Products of bfloat16 numbers, the upper halves of floats; a lane of weights is a pair of steps of depth. `wide`
+ * emulates vdpbf16ps, so that its layout is tested on any machine; elsewhere number `half` of each pair is widened. */
 
 #ifdef ENGINE_EMULATE_WIDE
 #define PAIR_INSTRUCTION "portable code"

@@ -1,26 +1,26 @@
 # Declare the functions of simd.h, which says what they do. A rule that a caller keeps, or relies on, stands here too.
 
 cdef extern from "simd/simd.h" nogil:
-    ctypedef struct vf:
+    ctypedef struct vf:  # a vector of VL floats
         pass
-    ctypedef struct vfactor:
+    ctypedef struct vfactor:  # a number that multiplies a vector in v_add_product
         pass
-    ctypedef struct v_parts:
+    ctypedef struct v_parts:  # x = n + rest
         vf n
         vf rest
     enum:
-        VL
-        NV
-        MR
-        NR
-        FUSED
-        KC
-        LINE
-        AHEAD
-        CELL_VECTORS
-        LANES
-        LANE_VECTORS
-        FEW
+        VL  # floats of a vector
+        NV  # vectors of a panel
+        MR  # the most rows of a tile
+        NR  # NV*VL, the columns of a panel
+        FUSED  # 1 if v_fma and v_add_product round once
+        KC  # the largest K block of float32 steps, after which sums begin anew
+        LINE  # floats of a cache line
+        AHEAD  # floats that a plain loop prefetches ahead
+        CELL_VECTORS  # vectors of one number of the CELL tokens of a cell
+        LANES  # partial sums of the sum of a row, 16 everywhere
+        LANE_VECTORS  # vectors that hold them
+        FEW  # the most queries of a tile over a cell
     const char* ISA_NAME
     const char* FLOAT_INSTRUCTION
     vf v_set1(float x)
@@ -35,47 +35,47 @@ cdef extern from "simd/simd.h" nogil:
     vf v_max(vf a, vf b)  # b where either is NaN, here and in v_min
     vf v_min(vf a, vf b)
     vf v_abs(vf a)
-    vf v_fma(vf a, vf b, vf c)
+    vf v_fma(vf a, vf b, vf c)  # a b + c
     vfactor v_factor(const float* p)
-    vf v_all(vfactor x)
-    vf v_add_product(vf sum, vfactor a, vf b)
-    vf v_fnma(vf a, vf b, vf c)
+    vf v_all(vfactor x)  # x in every lane
+    vf v_add_product(vf sum, vfactor a, vf b)  # sum + a b
+    vf v_fnma(vf a, vf b, vf c)  # c - a b
     v_parts v_split(vf x)  # -126 <= x <= 127
-    vf v_scale(vf p, vf n)
-    vf v_keep(vf x, int n)
+    vf v_scale(vf p, vf n)  # p 2^n, n from v_split
+    vf v_keep(vf x, int n)  # zeros from lane n on
     vf v_and(vf a, vf b)
     vf v_or(vf a, vf b)
-    vf v_select(vf mask, vf a, vf b)
-    vf v_equal(vf a, vf b)
+    vf v_select(vf mask, vf a, vf b)  # a where the mask is set, otherwise b
+    vf v_equal(vf a, vf b)  # a mask: lanes of ones or zeros, here and in v_less
     vf v_less(vf a, vf b)  # false for NaN
-    vf v_load_mask(const unsigned char* p, int n)
+    vf v_load_mask(const unsigned char* p, int n)  # ones where one of n bytes is not 0
     vf v_load_int8(const signed char* p, int n)
     vf v_load_bfloat16(const unsigned short* p, int n)
-    vf v_load_half(const unsigned short* p, int second)
-    vf v_iota()
-    vf v_zip_low(vf a, vf b)
+    vf v_load_half(const unsigned short* p, int second)  # of VL pairs of bfloat16 numbers
+    vf v_iota()  # 0, 1, 2, ...
+    vf v_zip_low(vf a, vf b)  # a0 b0 a1 b1 ...; v_zip_high does it with the upper halves
     vf v_zip_high(vf a, vf b)
-    vf v_even(vf a, vf b)
+    vf v_even(vf a, vf b)  # lanes 0, 2, ... of a, then of b; v_odd the others
     vf v_odd(vf a, vf b)
     void v_transpose(vf* rows)
     float v_sum(vf x)  # the order of the sum depends on VL, so it decides no result; l_sum may
     ctypedef struct v_lanes:
         vf v[1]         # LANE_VECTORS of them
-    v_lanes l_zero()
-    float l_sum(v_lanes sums)
+    v_lanes l_zero()  # LANES partial sums of 0
+    float l_sum(v_lanes sums)  # their sum, with the same bits on all sets
     int l_count(int n, int j)  # n < LANES
     float v_largest(vf x)  # NaN may be ignored
-    void fetch_near(const char* p)
+    void fetch_near(const char* p)  # prefetches a line into the L1 cache, fetch_far into the L2 cache
     void fetch_far(const char* p)
-    void fetch_lines(const char* p, Py_ssize_t size)
+    void fetch_lines(const char* p, Py_ssize_t size)  # those of `size` bytes, into the L2 cache
     Py_ssize_t opaque(Py_ssize_t x)  # x; the compiler cannot compute with it in advance
 
     # bfloat16
-    ctypedef struct vp:
+    ctypedef struct vp:  # weights
         pass
-    ctypedef struct vpair:
+    ctypedef struct vpair:  # an operand, or a pair of them, for p_dot
         pass
-    ctypedef int operand
+    ctypedef int operand  # bfloat16 where PAIR_STEPS is 1, otherwise float32
     ctypedef struct vq:
         pass
     ctypedef struct vquad:
@@ -83,19 +83,19 @@ cdef extern from "simd/simd.h" nogil:
     ctypedef struct vquads:
         pass
     enum:
-        PAIR_STEPS
-        QUADS
-        WEIGHTS_TOGETHER
+        PAIR_STEPS  # calls of p_dot for a pair, two successive steps of depth
+        QUADS  # 1 if q_dot multiplies two rows by two columns
+        WEIGHTS_TOGETHER  # successive weights of a column, 4 with QUADS, otherwise 2
     const char* QUAD_INSTRUCTION
     const char* WIDENED_INSTRUCTION
     vp p_weights(const unsigned short* p, int half)  # half: of each pair, where PAIR_STEPS is 2
     vpair p_operand(const operand* p)
-    vf p_dot(vf sum, vpair x, vp weights)
-    vp p_lanes(vf x)
+    vf p_dot(vf sum, vpair x, vp weights)  # sum + the products
+    vp p_lanes(vf x)  # lanes used as weights
     void p_store(operand* p, vf x)  # rounds half to even where operands are bfloat16
     void p_store_pairs(unsigned short* p, vf first, vf second)  # only where PAIR_STEPS is 1
-    void p_store_line(operand* p, vf first, vf second)
-    void p_zip(const unsigned short* first, const unsigned short* second, unsigned short* to, Py_ssize_t n)
+    void p_store_line(operand* p, vf first, vf second)  # p_store of two vectors
+    void p_zip(const unsigned short* first, const unsigned short* second, unsigned short* to, Py_ssize_t n)  # pairs
     vq q_zero()  # these five: only where QUADS is 1
     vquad q_operands(const operand* p, const operand* next)
     vquads q_weights(const unsigned short* p)
@@ -103,7 +103,7 @@ cdef extern from "simd/simd.h" nogil:
     vf q_row(vq sum, int row)
 
     # 16-bit integers
-    ctypedef struct vx:
+    ctypedef struct vx:  # VL int32, or 2*VL int16
         pass
     const char* INTEGER_INSTRUCTION
     int load_32(const void* p)  # from any address
@@ -111,7 +111,7 @@ cdef extern from "simd/simd.h" nogil:
     vx x_load(const void* p)
     void x_store(int* p, vx x)
     vx x_load_int8(const signed char* p)  # 2*VL of them
-    vx x_mul16(vx a, vx b)
+    vx x_mul16(vx a, vx b)  # lower halves of the products of int16
     vx x_dot(vx sum, vx a, vx b)  # wraps
     vf x_float(vx x)
     vf v_load_float16(const unsigned short* p)  # finite numbers
@@ -121,30 +121,30 @@ cdef extern from "simd/simd.h" nogil:
     enum:
         NIBBLE_MR
         NIBBLE_GROUPS
-    vx n_half(vx words, int i)
-    vx n_factors(const unsigned char* p, int i)
+    vx n_half(vx words, int i)  # the lower (i = 0) or the upper four bits of every byte
+    vx n_factors(const unsigned char* p, int i)  # the same of VL bytes, each in both int16 of its lane
     vx n_dot(vx sum, vx weights, vx codes)  # weights up to 225 without NIBBLE_GROUPS, otherwise up to 15
-    vx n_group(vx sum, const vx* weights, const signed char* codes, vx factor)
+    vx n_group(vx sum, const vx* weights, const signed char* codes, vx factor)  # factor times 16 products, added to sum
     void x_store_int8(signed char* p, vf x)  # numbers in the range of int8
 
     # 8-bit integers
-    ctypedef struct vd:
+    ctypedef struct vd:  # int32 sums of DOT_ROWS rows and VL columns
         pass
     ctypedef struct vcodes:
         pass
     ctypedef struct vweights:
         pass
     enum:
-        DOT
-        DOT_STEPS
-        DOT_MR
-        DOT_ROWS
-        DOT_GROUP
-        DOT_BOUND
-        CODE_ZERO
+        DOT  # steps of depth that d_dot multiplies
+        DOT_STEPS  # calls of d_dot in a turn of a tile's loop
+        DOT_MR  # the most rows of a tile
+        DOT_ROWS  # rows that d_dot multiplies, 1 or 2
+        DOT_GROUP  # successive weights of a column that lie together
+        DOT_BOUND  # 1 if products are added in int16, see x86.h
+        CODE_ZERO  # the byte that stands for the code 0
     const char* DOT_INSTRUCTION
-    vd d_start(const float* sums)
-    vcodes d_codes(const unsigned char* p, const unsigned char* next)
+    vd d_start(const float* sums)  # sums before the first product; `sums`: of the columns' weights
+    vcodes d_codes(const unsigned char* p, const unsigned char* next)  # of a row, and of the next one if DOT_ROWS is 2
     vweights d_weights(const signed char* p)
     vd d_dot(vd sum, vcodes codes, vweights weights)
     vf d_float(vd x, int row)  # sums of 0 or more

@@ -115,7 +115,7 @@ INLINE vf t_fma(vf a, vf b, vf c) {
     return v_select(v_less(v_abs(scaled), v_set1(FLT_MIN * 0x1p64f)), v_and(rounded, v_set1(-0.0f)), rounded);
 }
 
-/* Return ones where a number is 0, or its magnitude is at least `least` and below 2^63. */
+/* Return ones where a number is 0, or its magnitude is at least `least` and below 2^63: "moderate" in t_add_pairs. */
 INLINE t_lanes t_moderate(vf x, float least) {
     vf size = v_abs(x);
     return (t_lanes)(size == 0) | ((t_lanes)(size >= least) & (t_lanes)(size < 0x1p63f));
@@ -164,6 +164,7 @@ static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
     }
 }
 
+/* tdpbusd, or tdpbssd if is_signed: row k/4 of tile b has the weights of four steps for each of 16 columns. */
 static __attribute__((noinline)) void t_add_bytes(int is_signed, int sum, int a, int b) {
     t_demand();
     t_lanes weights[64], total;
@@ -189,6 +190,8 @@ INLINE vf t_cut(vf x, float largest) { return v_min(v_set1(largest), v_max(v_set
 
 #endif
 
+/* Load a tile, past the L1 cache unless `keep`. Add the products of tiles a and b, of the caller's constant `numbers`;
+ * of 16-bit integers tile 4 has the upper bytes, which are signed. */
 #define T_LOAD(keep, tile, p, stride) if (keep) { t_load(tile, p, stride); } else { t_stream(tile, p, stride); }
 #define T_ADD(sum, a, b) \
     if (numbers == OF_BFLOAT16) { t_add_pairs(sum, a, b); } \
@@ -363,6 +366,8 @@ INLINE void t_load_parts(const int parts, const char *a) {
     t_stream(3, a + TILE_BYTES, 64);
     t_stream(4, a, 64);
 }
+/* Of the parts of operands, tile 4 has part 0, tile 3 part 1 and tile 2 part 2; tiles 5, 6 and 7 get parts 0, 1 and 2
+ * of weights, one a call, from b. `column` is the tile of sums. Products come in the order that parts.pxi states. */
 #define T_PART_OF_THREE(column, part, b)                                                            \
     if (part == 0) { t_stream(5, b, 64); t_add_pairs(column, 2, 5); t_add_pairs(column, 3, 5); }    \
     if (part == 1) { t_stream(6, b, 64); t_add_pairs(column, 3, 6); t_add_pairs(column, 4, 6); }    \
@@ -380,7 +385,7 @@ INLINE void t_multiply_part(const int parts, const int column, const int part, c
         T_PART_OF(1, part, b)
     }
 }
-INLINE void t_barrier(void) { T_BARRIER(); }
+INLINE void t_barrier(void) { T_BARRIER(); } /* for callers that write operands or weights by vectors */
 
 /* Where a thread keeps weights that it has split: two panels of SIDE columns and FRESH steps of the depth, or two
  * steps. They begin at a page: at some other places a product of few rows took 1.13 times as long. */

@@ -41,11 +41,15 @@ def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
 
 
 def _add_products(b: ir.IRBuilder, numbers: Numbers, row: int, column: int) -> None:
-    """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column."""
+    """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column.
+
+    A block of sums takes tiles 0 to 3, its lower row 2 and 3; operands are in tiles 4 and 5, weights in tiles 6 and 7.
+    """
     _run(b, numbers[row], 2 * row + column, 4 + row, 6 + column)
 
 
 def _sums_at(b: ir.IRBuilder, pointer: ir.Value, row: int, column: int) -> ir.Value:
+    """Return the address of a tile of sums, by its row and its column of tiles, in floats [SIDE][SIDE]."""
     floats = row * TILE_ROWS * SIDE + column * TILE_ROWS
     return b.gep(pointer, [SIZE(4 * floats)], source_etype=BYTE)
 

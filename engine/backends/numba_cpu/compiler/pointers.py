@@ -1,12 +1,13 @@
 """Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name = x`.
 
-They point to numbers, to other pointers, or to a struct.
+They point to numbers, to other pointers, or to a struct. For each operation, a class tells Numba the types, and a
+function emits the code: `sig` has the types of its arguments, `args` their LLVM values.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -26,10 +27,17 @@ POINTER = BYTE.as_pointer()
 """The LLVM type of every pointer: LLVM's pointers have no element type."""
 
 
-class Struct(types.Type):
-    """The layout of a C struct: the Numba type and the offset in bytes of each field, and the size of all."""
+class Field(NamedTuple):
+    """A field of a C struct: its Numba type, and its offset in bytes."""
 
-    def __init__(self, name: str, fields: dict[str, tuple[types.Type, int]], size: int):
+    kind: types.Type
+    offset: int
+
+
+class Struct(types.Type):
+    """The layout of a C struct: its fields by name, and the size of all in bytes."""
+
+    def __init__(self, name: str, fields: dict[str, Field], size: int):
         self.fields = fields
         self.size = size
         super().__init__(name)
@@ -125,16 +133,17 @@ class _Fields(AttributeTemplate):
     key = Pointer
 
     def generic_resolve(self, kind: Pointer, name: str) -> Any:
-        return kind.to.fields[name][0] if isinstance(kind.to, Struct) and name in kind.to.fields else None
+        return kind.to.fields[name].kind if isinstance(kind.to, Struct) and name in kind.to.fields else None
 
 
 def _address(builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
-    return builder.gep(pointer, [SIZE(kind.to.fields[name][1])], source_etype=BYTE)
+    """Return &pointer->name, for a pointer to a struct."""
+    return builder.gep(pointer, [SIZE(kind.to.fields[name].offset)], source_etype=BYTE)
 
 
 @lower_getattr_generic(Pointer)
 def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
-    return builder.load(_address(builder, kind, pointer, name), typ=context.get_value_type(kind.to.fields[name][0]))
+    return builder.load(_address(builder, kind, pointer, name), typ=context.get_value_type(kind.to.fields[name].kind))
 
 
 @lower_setattr_generic(Pointer)

@@ -89,7 +89,10 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
 
 
 def returns_bool(annotation: Any) -> bool:
-    """Return whether a compiled function returns a bool in a case, which Numba turns into the number of other cases."""
+    """Return whether a compiled function returns a bool in a case, which Numba turns into the number of other cases.
+
+    It follows each returned variable back through copies, casts and merged branches to the values that it can have.
+    """
     values: dict[str, list[Any]] = {}
     returned, seen = [], set()
     for block in annotation.blocks.values():
@@ -198,7 +201,7 @@ def lanes(extra: types.BaseTuple, count: int) -> Callable:
 
 @contextmanager
 def one_loop(builder: ir.IRBuilder, count: int) -> Iterator[ir.Value]:
-    """Emit a loop from 0 to count - 1 that LLVM vectorises; the block emits its body."""
+    """Emit a loop from 0 to count - 1 that LLVM vectorises; the block of the `with` statement emits its body."""
     zero = ir.IntType(64)(0)
     start, body, end = builder.block, builder.append_basic_block("lane"), builder.append_basic_block("done")
     builder.branch(body)

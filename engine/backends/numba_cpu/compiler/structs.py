@@ -1,4 +1,7 @@
-"""The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba."""
+"""The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba.
+
+The order of the fields is the layout. table.pxd says what each struct and field means; private structs say it here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from numba import types
 
 from ...cpu.native.native import PRODUCT_PLACES
 from ..target import PAIR_STEPS
-from .pointers import Pointer, Struct
+from .pointers import Field, Pointer, Struct
 
 # Names for annotations of kernels and of the fields below. For the type checker, pointers and vectors are Any.
 Floats: TypeAlias = Any
@@ -51,8 +54,9 @@ def _lay_out(cls: type) -> type[ctypes.Structure]:
     name = cls.__name__
     fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
     layout = type(name, (ctypes.Structure,), {"_fields_": fields})
-    offsets = {field: (NUMBA_TYPES[kind], getattr(layout, field).offset) for field, kind in cls.__annotations__.items()}
-    NUMBA_TYPES[name] = Pointer(Struct(name, offsets, ctypes.sizeof(layout)))
+    placed = {field: Field(NUMBA_TYPES[kind], getattr(layout, field).offset)
+              for field, kind in cls.__annotations__.items()}
+    NUMBA_TYPES[name] = Pointer(Struct(name, placed, ctypes.sizeof(layout)))
     return layout
 
 
@@ -70,24 +74,24 @@ def private(cls: type) -> type:
 
 @struct
 class Linear:
-    panels: Floats
-    bias: Floats
-    scale: Floats
-    sums: Floats
-    offset_scale: Floats
-    N: Size
-    K: Size
+    panels: Floats          # the weights, as the product packs them
+    bias: Floats            # [N]
+    scale: Floats           # [N], of int8 and INT4 weights; null otherwise
+    sums: Floats            # [N], the sum of the integers of each column
+    offset_scale: Floats    # [N], of INT4; null otherwise
+    N: Size                 # columns, padded to VL
+    K: Size                 # depth
     activation: Int
-    storage: Int
+    storage: Int            # of the weights, an enum Storage
 
 
 @struct
 class Output:
-    data: Floats
+    data: Floats    # (row, column) at data + column // width * block + row * stride + column % width
     stride: Size
     width: Size
     block: Size
-    operands: Code
+    operands: Code  # this and the rest is for compiled kernels alone
     operands_stride: Size
     first_line: Size
     last_line: Size
@@ -101,28 +105,28 @@ class TileBlock:
     """A block of sums of AMX's tiles, and the inputs of its epilogue; see tiles.pxi."""
 
     y: Linear
-    ranges: Floats      # (low, step) of the first row's codes
+    ranges: Floats  # (low, step) of the first row's codes
     residual: Floats
     out: Output
-    sums: Floats        # [SIDE][SIDE]; of int8, the bits of int32
-    column: Size        # the first one
+    sums: Floats    # [SIDE][SIDE]; of int8, the bits of int32
+    column: Size    # the first one
     rows: Size
-    columns: Size       # tiles of columns, 1 or 2
-    place: Size         # the offset in the result of the first 16 columns of the first row
-    second: Size        # the offset of the next 16 columns
-    initial: Size       # whether the sums are those of the first part of the depth, and of the last
+    columns: Size   # tiles of columns, 1 or 2
+    place: Size     # the offset in the result of the first 16 columns of the first row
+    second: Size    # the offset of the next 16 columns
+    initial: Size   # whether the sums are those of the first part of the depth, and of the last
     final: Size
 
 
 @struct
 class Relative:
-    keys: Floats
-    queries: Floats
-    row: Ints
+    keys: Floats        # K^T in panels, the last row first; null: no term
+    queries: Floats     # Q^T in panels; null: no term
+    row: Ints           # the row of distance x at row[limit + x]
     limit: Size
-    near: Size
+    near: Size          # distances up to this one have one row after the other
     rows: Size
-    columns: Size
+    columns: Size       # of panels for DISTANCES successive distances
 
 
 @struct
@@ -141,18 +145,18 @@ class Attention:
     e: Size
     low: Size
     high: Size
-    bias: Floats
+    bias: Floats        # element (t, s) at bias[t*bias_t + s*bias_s]; null: none
     bias_t: Size
     bias_s: Size
-    mask: Bytes
+    mask: Bytes         # in the same way, 0 to hide the key; null: none
     mask_t: Size
     mask_s: Size
-    score_mod: Code
+    score_mod: Code     # the user's function, and the address of its data; null: none
     captured: Code
-    b: Size
+    b: Size             # the sequence and the head, for score_mod
     h: Size
-    query: Size
-    relative: Relative
+    query: Size         # index of the query at q
+    relative: Relative  # null: none
     scale: Float
     softcap: Float
 
@@ -174,8 +178,8 @@ class Keys(NamedTuple):
 
     first: Size
     last: Size
-    v: Floats           # value vectors, beginning with the one of key `first`
-    tail: Floats        # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
+    v: Floats       # value vectors, beginning with the one of key `first`
+    tail: Floats    # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
 
 
 class Terms(NamedTuple):
@@ -259,27 +263,27 @@ class Unpacked(NamedTuple):
 
 @struct
 class Best:
-    values: Floats
-    ids: Ints
+    values: Floats  # [M][k], the largest first
+    ids: Ints       # [M][k], -1 for an empty place
     k: Int
 
 
 @struct
 class Rotary:
-    cos: Floats
+    cos: Floats         # row m at cos + m*stride, width/2 entries
     sin: Floats
     stride: Size
-    width: Size
-    d: Size
-    interleaved: Int
+    width: Size         # columns of a row that are turned
+    d: Size             # all columns
+    interleaved: Int    # whether pairs are columns 2i and 2i + 1
 
 
 @struct
 class EmbeddingTable:
     rows: Code
-    scale: Floats
-    storage: Int
-    factor: Float
+    scale: Floats   # [rows], for INT8
+    storage: Int    # an enum Storage
+    factor: Float   # of every number
 
 
 @struct
@@ -294,8 +298,8 @@ class Embedding:
 
 @struct
 class Norm:
-    weight: Floats
-    bias: Floats
+    weight: Floats  # [D]
+    bias: Floats    # [D]
     D: Size
     eps: Float
 

@@ -1,5 +1,7 @@
 """Define a vector of floats with VL lanes for Numba functions, with the operations and names of simd.h.
 
+Each operation is an intrinsic: b is an LLVM builder, x, y, p, n are LLVM values, VF and VI vectors of floats and int32.
+
 The compiler must not reorder or contract these operations: none has a fast-math flag.
 """
 
@@ -95,14 +97,17 @@ v_scale = _of_vectors(_scale)
 # A mask is a vector whose lanes are all ones or all zeros.
 
 def _bits(operation: str) -> Any:
+    """Return an intrinsic that applies an operation of LLVM to the bits of two vectors."""
     return _of_vectors(lambda b, x, y: b.bitcast(getattr(b, operation)(b.bitcast(x, VI), b.bitcast(y, VI)), VF))
 
 
 def _mask(b: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
+    """Return the mask for VL booleans."""
     return b.bitcast(b.sext(lanes, VI), VF)
 
 
 def _upper(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """Set the lower 16 bits of each lane to zero."""
     return b.and_(bits, ir.Constant(VI, [-65536] * VL))
 
 
@@ -111,13 +116,14 @@ v_equal = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("==", x, y)))
 v_less = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("<", x, y)))
 v_select = _of_vectors(lambda b, mask, x, y: b.select(b.icmp_signed("<", b.bitcast(mask, VI), VI(None)), x, y))
 
-PAIRS = [i // 2 + i % 2 * VL for i in range(2 * VL)]
+PAIRS = [i // 2 + i % 2 * VL for i in range(2 * VL)]    # lane 0 of both vectors, then lane 1 of both, and so on
 v_zip_low = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[:VL]))
 v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
 v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
 v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
 
-# bfloat16 numbers are the upper halves of floats.
+# bfloat16 numbers are the upper halves of floats: v_upper cuts to one, v_nearest rounds, of two as near ones to the
+# larger magnitude. v_zip_upper makes pairs of the upper halves of x and y, the one of x in the lower half of each lane.
 v_upper = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.bitcast(x, VI)), VF))
 v_nearest = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.add(b.bitcast(x, VI), ir.Constant(VI, [1 << 15] * VL))), VF))
 v_zip_upper = _of_vectors(lambda b, x, y: b.bitcast(
@@ -151,6 +157,7 @@ def _not_zero(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def _upper_halves(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Return the floats whose upper halves are VL bfloat16 numbers."""
     return b.bitcast(b.shl(b.zext(x, VI), ir.Constant(VI, [16] * VL)), VF)
 
 
@@ -180,7 +187,7 @@ def transpose(b: ir.IRBuilder, pointer: ir.Value, step: ir.Value, target: ir.Val
         halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
         rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
     for i, row in enumerate(rows):
-        store(b, shift(b, target, i * VL), row, 4)
+        store(b, shift(b, target, i * VL), row, align=4)
 
 
 @intrinsic
@@ -198,7 +205,7 @@ def v_load(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 @emits()
 def v_store(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Store VL floats at p."""
-    store(b, p, x, 4)
+    store(b, p, x, align=4)
 
 
 @emits(vector)
@@ -209,11 +216,11 @@ def v_loadn(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
 
 @emits()
 def v_storen(b: ir.IRBuilder, pointer: ir.Value, value: ir.Value, count: ir.Value) -> None:
-    """Store the first lanes of a vector at `pointer`."""
-    # Masked stores are slow on some CPUs. If n is a constant, the compiler removes the branch.
+    """Store the first `count` lanes of a vector at `pointer`."""
+    # Masked stores are slow on some CPUs. If the count is a constant, the compiler removes the branch.
     with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
         with whole:
-            store(b, pointer, value, 4)
+            store(b, pointer, value, align=4)
         with part:
             mask = first_lanes(b, count)
             call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
@@ -249,10 +256,10 @@ def v_largest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 @emits()
 def fetch_far(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L2 cache."""
-    fetch(b, p, 2)
+    fetch(b, p, locality=2)
 
 
 @emits()
 def fetch_near(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L1 cache."""
-    fetch(b, p, 3)
+    fetch(b, p, locality=3)

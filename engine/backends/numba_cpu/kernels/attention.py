@@ -1,4 +1,8 @@
-"""Compute attention of one head of one sequence in blocks, with a streaming softmax; attention.pxi explains it."""
+"""Compute attention of one head of one sequence in blocks, with a streaming softmax; attention.pxi explains it.
+
+Queries lie across the lanes: W = nv*VL of them have scores P^T [keys][W], so the softmax needs no sum over lanes. When
+the maximum of a query grows, its sums so far are multiplied by a correction, 2^(old - new maximum).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,8 @@ from .relative import load_transposed, multiply_terms, terms_stride
 from .scores import LOG2_E, all_finite, changes_scores, revise_scores
 from .tile import context_tile, scores_tile
 
-KEYS = 256
-QUERIES = 256
+KEYS = 256      # of a key block
+QUERIES = 256   # of a query group
 MORE = 3 * VL * VL + VL
 """Floats of scratch for tiles that the compiled kernels keep on the stack."""
 
@@ -48,7 +52,7 @@ def attention_scratch(d: Size, e: Size, columns: Size) -> Size:
 
 @inline
 def cut(call: Attention, scratch: Floats) -> Scratch:
-    """Return the scratch areas that follow the query blocks."""
+    """Return the scratch areas that follow the query blocks, in this order; `terms` and `lanes` are the last ones."""
     p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     tail = p + NR * KEYS
     correction = tail + NR * KEYS

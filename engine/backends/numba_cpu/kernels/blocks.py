@@ -30,15 +30,16 @@ Q8_0_BYTES = SCALE_BYTES + BLOCK_DEPTH
 
 def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value, stride: ir.Value,
             weights: ir.Value, scales: ir.Value, results: ir.Value) -> None:
-    """results[mr][NR] = the products of mr rows
+    """results[mr][NR] = the products of mr rows of codes, `stride` numbers apart, and one vector of columns
 
-    weights, scales, results: those of the first column. width: the columns of the panel.
+    weights, scales, results: those of the first column. width: the columns of the panel. A panel is a run of blocks:
+    integers [16][width][2] of 32 steps of depth, then float16 scales [width]. Sums of a block are exact.
     """
     step = b.mul(width, SIZE(Q8_0_BYTES))
 
     def block(values: list[ir.Value]) -> list[ir.Value]:
         a, w, scales_at, *sums = values
-        fetch(b, at(b, w, SIZE(FETCHED)), 2)
+        fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
         rows = [at(b, a, b.mul(stride, SIZE(i)), SHORT) for i in range(mr)]
         totals = [NO_SUM] * mr
         for n in range(BLOCK_DEPTH // 2):
@@ -51,7 +52,7 @@ def _blocks(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value
 
     begin = [codes, weights, scales, *[ir.Constant(VF, [0.0] * VL)] * mr]
     for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):
-        store(b, at(b, results, SIZE(4 * i * NR)), total, 4)
+        store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
 
 sum_q8_0 = tile_of(_blocks, MR, vectors=1)

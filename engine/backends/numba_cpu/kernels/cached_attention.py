@@ -1,6 +1,8 @@
 """Compute attention over the cells of a cache; cached_attention.pxi and cached_many.pxi explain it.
 
-Here every number of queries unpacks its ranges. The bits are the same.
+For each range of RANGE = 256 keys, keys and values are unpacked to panels of floats, and GEMMs compute scores and
+context of CHUNK_QUERIES queries at a time. The sums of each range, O [E] with E = e padded to VL, the maximum and the
+sum of weights, are folded in order. Here every number of queries unpacks its ranges. The bits are the same.
 """
 
 from __future__ import annotations

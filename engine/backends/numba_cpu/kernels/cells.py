@@ -10,8 +10,8 @@ from ..target import NR, VL
 from .attention import padded
 from .embed import BFLOAT16, FLOAT32, INT8
 
-CELL = 16
-RANGE = 256
+CELL = 16       # tokens of a cell of a cache
+RANGE = 256     # keys of a range, whose softmax has a maximum of its own
 
 
 @inline

@@ -14,7 +14,7 @@ from .elementwise import natural_logarithm
 from .lanes import sum_of
 from .softmax import entries, largest, power, sum_of_powers
 
-LOWEST = -np.finfo(np.float32).max
+LOWEST = -np.finfo(np.float32).max      # of a row whose logits are all -inf, because -inf - -inf is NaN
 
 
 @inline

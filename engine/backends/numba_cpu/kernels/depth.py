@@ -13,7 +13,7 @@ from ..compiler.pointers import BYTE, POINTER, SIZE
 from ..target import DOT, LINE, OPERAND_BYTES, PAIR_STEPS, STEPS, VL
 from . import dot, pairs
 
-EMPTY = ir.Constant(POINTER, None)
+EMPTY = ir.Constant(POINTER, None)      # a null pointer
 
 
 class Arithmetic(NamedTuple):
@@ -31,15 +31,18 @@ class Arithmetic(NamedTuple):
 
 
 def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """Load a float into every lane."""
     return splat(b, b.load(pointer, typ=F32, align=4))
 
 
-FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), broadcast, lambda b, p, half: load(b, p), fma)
-INTEGERS = Arithmetic(BYTE, BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
-                      lambda b, p, half: dot.load_weights(b, p), dot.dot, steps=STEPS if DOT == 4 else 1)
-PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
-                   pairs.load_weights, pairs.dot, PAIR_STEPS)
-WIDENED = Arithmetic(F32, ir.IntType(16), VL * 2, FLOATS.zero, broadcast, pairs.load_widened, fma, 2)
+FLOATS = Arithmetic(a=F32, w=F32, vector=VL, zero=ir.Constant(VF, [0.0] * VL), row=broadcast,
+                    column=lambda b, p, half: load(b, p), add=fma)
+INTEGERS = Arithmetic(a=BYTE, w=BYTE, vector=VL * DOT, zero=dot.NO_SUM, row=dot.load_codes,
+                      column=lambda b, p, half: dot.load_weights(b, p), add=dot.dot, steps=STEPS if DOT == 4 else 1)
+PAIRS = Arithmetic(a=ir.IntType(8 * OPERAND_BYTES), w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero,
+                   row=pairs.load_operand, column=pairs.load_weights, add=pairs.dot, pair_steps=PAIR_STEPS)
+WIDENED = Arithmetic(a=F32, w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero, row=broadcast,
+                     column=pairs.load_widened, add=fma, pair_steps=2)
 """Weights in bfloat16 and operands in float32, which is PAIRS if PAIR_STEPS is 2."""
 
 
@@ -66,11 +69,11 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
 
 def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
     """Prefetch the cache lines that hold `size` bytes, at least one line."""
-    fetch(b, pointer, 2)
+    fetch(b, pointer, locality=2)
 
     def another(values: list[ir.Value]) -> list[ir.Value]:
         following = _moved(b, values[0], SIZE(4 * LINE), BYTE)
-        fetch(b, following, 2)
+        fetch(b, following, locality=2)
         return [following]
 
     repeat(b, b.lshr(b.sub(size, SIZE(1)), SIZE((4 * LINE).bit_length() - 1)), [pointer], another)
@@ -104,6 +107,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
         return repeat(b, times, values, body)
 
+    # The loop of unrolled steps, then the steps that remain, one by one.
     steps = SIZE(kind.steps)
     size = b.mul(ahead_step, steps) if ahead_step is not None else None
     values = rounds(b.sdiv(depth, steps), kind.steps, [a, w, ahead, *[kind.zero] * (mr * nv)], size)

@@ -1,7 +1,8 @@
 """Generate dot products of 8-bit integers as LLVM code, as simd/ does in C: codes 0 to 255, weights -127 to 127.
 
-An operand is DOT steps of depth for each of VL lanes. Its form depends on the instructions: one vector, two vectors, a
-pointer to memory or, on a CPU without such instructions, one vector for each step.
+An operand is DOT steps of depth for each of VL lanes. Its form depends on the instruction, INTEGERS: for "vpdpbusd" one
+vector (DOT = 4), for "vpmaddubsw" two vectors of codes and a pointer to weights (DOT = 8); on a CPU without such an
+instruction ("lanes"), one vector for each step. LLVM values: b is a builder, pointers are bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from ..target import DOT, INTEGERS, VL
 Operand = list[ir.Value]
 
 NO_SUM = ir.Constant(VI, [0] * VL)
-MAGIC = ir.Constant(VF, [12582912.0] * VL)
+ROUNDER = ir.Constant(VF, [12582912.0] * VL)
+"""1.5 * 2^23: adding it rounds a small float to an integer, which is then in the lowest bits of the sum."""
 
 # Adds four products at a time in int16, which simd/x86.h explains. It is assembly, because LLVM would load the weights
 # once and run out of registers. It is declared to write memory, so that LLVM does not load the codes of a row before
@@ -48,7 +50,7 @@ def load_codes(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
 
 
 def load_weights(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
-    """Load VL*DOT int8 weights from `pointer` on."""
+    """Load VL*DOT int8 weights [DOT/4][VL][4]; FOUR_AT_A_TIME reads them itself, so there they are the pointer."""
     if INTEGERS == "vpmaddubsw":
         return [pointer]
     bits = b.load(pointer, typ=VI, align=1)
@@ -74,10 +76,10 @@ def dot(b: ir.IRBuilder, codes: Operand, weights: Operand, total: ir.Value) -> i
 def store_codes(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
     """Round VL floats from 0 to 255 to the nearest codes and store them.
 
-    Adding 1.5*2^23 leaves the code in the lowest bits.
+    The sum with ROUNDER has the code in its lowest bits.
     """
     narrow = ir.VectorType(BYTE, VL)
-    store(b, pointer, b.trunc(b.bitcast(b.fadd(x, MAGIC), VI), narrow), 1)
+    store(b, pointer, b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), narrow), align=1)
 
 
 def _all(x: int) -> ir.Constant:

@@ -30,6 +30,8 @@ from ..compiler.vector import (
 from ..target import VL
 
 LN_2 = 0.6931471805599453
+ROUNDER = 12582912.0
+"""1.5 * 2^23: adding it rounds a small float to an integer, which is then in the lowest bits of the sum."""
 
 IDENTITY, GELU, GELU_TANH, RELU, SILU = range(5)
 """The values of enum Activation in table.pxd."""
@@ -43,10 +45,10 @@ def pair(c0: float, c1: float, x: Vector) -> Vector:
 
 @inline
 def v_exp2_bounded(x: Vector) -> Vector:
-    """Return 2^x for -126 <= x <= 127, within 2.6 ulp."""
-    magic = v_set1(12582912.0)
-    z = v_add(x, magic)
-    r = v_sub(x, v_sub(z, magic))
+    """Return 2^x = 2^n 2^r with n = round(x), for -126 <= x <= 127, within 2.6 ulp."""
+    rounder = v_set1(ROUNDER)
+    z = v_add(x, rounder)
+    r = v_sub(x, v_sub(z, rounder))
     r2 = v_mul(r, r)
     p = pair(9.6755413e-3, 1.3276408e-3, r)
     p = v_fma(p, r2, pair(2.4022120e-1, 5.5507135e-2, r))
@@ -62,7 +64,10 @@ def v_exp2(x: Vector) -> Vector:
 
 @helper
 def natural_logarithm(x: Float) -> np.float32:
-    """Return ln x: in float64, with additions, products and quotients alone."""
+    """Return ln x, in float64 with additions, products and quotients alone.
+
+    For x = m 2^e, m around 1, it is e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1).
+    """
     if not 0 < x < np.inf:
         return np.float32(x if x > 0 else -np.inf if x == 0 else np.nan)
     m, exponent = frexp(np.float64(x))

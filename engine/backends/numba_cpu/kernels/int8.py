@@ -1,4 +1,8 @@
-"""Compute the GEMM in 8-bit integers, y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi."""
+"""Compute the GEMM in 8-bit integers, y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi.
+
+Rows are rounded to codes from 0 to 255 over their own range, a[i,k] = low_i + step_i code[i,k]; `ranges`: (low, step).
+Weights are integers with a scale for each column. Panels have NR = NV*VL columns; one product takes DOT steps.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ from ..compiler.vector import (
 from ..target import DOT, DOT_MR, LINE_BYTES, NR, NV, VL
 from . import dot
 from .elementwise import IDENTITY, activate_rows
+from .linear import place_of
 from .operands import place_in_row, start_of_row
 from .roofline import in_rounds
 from .tile import columns, dot_tile
@@ -52,7 +57,10 @@ def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
 @inline
 def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, codes_stride: Size,
                   first: Size, ranges: Floats) -> None:
-    """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN."""
+    """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN.
+
+    `probe` adds up 0 x, which is NaN if x is not finite. strip: the rows that lie together, line by line (operands.py).
+    """
     for row in range(M):
         codes = operands + start_of_row(first + row, strip, codes_stride, LINE_BYTES)
         least = v_set1(x[0])
@@ -83,6 +91,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
     """Compute panels [panel, last) of y for M rows of codes.
 
     The outer loop is over panels, the inner loop over tiles of rows of nearly equal height. The depth is not divided.
+    Each tile prefetches its share of the next panel (ahead).
     """
     tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
     offsets = columns()
@@ -90,8 +99,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
         for j in range(nv):
-            column = p * NR + j * VL
-            offsets[j] = column // out.width * out.block + column % out.width
+            offsets[j] = place_of(p * NR + j * VL, out)
         w = as_integers8(y.panels) + p * NR * depth * DOT
         scale, sums, bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
         row = 0
@@ -108,7 +116,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
 
 
 def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Pack the rows of w[n,K] into columns [column, column + n) of the zeroed panels, and store the sums of columns."""
+    """Pack rows of w[n,K] from `column` on into zeroed panels [K/DOT][vector][DOT/4][VL][4]; store their sums."""
     depth = (y.K + DOT - 1) // DOT
     for i in range(n):
         c = column + i

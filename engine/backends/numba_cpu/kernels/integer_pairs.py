@@ -15,7 +15,7 @@ FETCHED = 2048
 SHORT = ir.IntType(16)
 SHORTS = ir.VectorType(SHORT, 2 * VL)
 NO_SUM = ir.Constant(VI, [0] * VL)
-_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}    # vpmaddwd, by VL
 
 
 def every(x: int) -> ir.Constant:
@@ -27,8 +27,8 @@ def dot(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """Return total + x y, the products of both int16 of each lane added."""
     if VL in _PRODUCTS and INTEGERS != "lanes":
         return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, SHORTS), b.bitcast(y, SHORTS)))
-    halves = [(b.ashr(b.shl(v, every(16)), every(16)), b.ashr(v, every(16))) for v in (x, y)]
-    return b.add(b.add(total, b.mul(halves[0][0], halves[1][0])), b.mul(halves[0][1], halves[1][1]))
+    (x_low, x_high), (y_low, y_high) = [(b.ashr(b.shl(v, every(16)), every(16)), b.ashr(v, every(16))) for v in (x, y)]
+    return b.add(b.add(total, b.mul(x_low, y_low)), b.mul(x_high, y_high))
 
 
 def at(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type = BYTE) -> ir.Value:

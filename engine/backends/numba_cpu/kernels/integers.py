@@ -1,4 +1,8 @@
-"""Compute the GEMM of rows in 16-bit integers and weights of 8 bits, or of codes and 4 bits; see integers.pxi."""
+"""Compute the GEMM of rows in 16-bit integers and weights of 8 bits, or of codes and 4 bits; see integers.pxi.
+
+A row is rounded to integers of 12 bits by its own step, a[i,k] = step_i code[i,k]; `ranges` has (0, step) of each.
+Panels of NR columns lie as [K/2][columns][2] int8; tiles have up to MR rows and NV vectors of VL columns.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,11 @@ from ..compiler.vector import (
 )
 from ..target import MR, NR, NV, VL
 from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
+from .dot import ROUNDER
 from .elementwise import IDENTITY, activate_rows
 from .embed import INT4, INT8, Q8_0
 from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
+from .linear import place_of
 from .nibbles import (
     DEEPEST_OFFSETS,
     GROUP_DEPTH,
@@ -46,8 +52,8 @@ from .roofline import in_rounds
 from .tile import columns, tile_of
 
 DEEPEST, INTEGER_ROWS = 4096, 64
+"""The depth over which sums are exact in int32, and the rows whose sums are kept at a time."""
 LARGEST_CODE = np.float32(2047)
-MAGIC = ir.Constant(VF, [12582912.0] * VL)
 
 
 def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
@@ -56,7 +62,7 @@ def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, s
 
     def step(values: list[ir.Value]) -> list[ir.Value]:
         a, w, *results = values
-        fetch(b, at(b, w, SIZE(FETCHED)), 2)
+        fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
         weights = [load_pairs_of_bytes(b, at(b, w, SIZE(j * 2 * VL))) for j in range(nv)]
         for i in range(mr):
             x = pair(b, at(b, a, b.mul(stride, SIZE(i)), SHORT))
@@ -66,7 +72,7 @@ def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, s
 
     places = [at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
     for place, total in zip(places, repeat(b, steps, [codes, w, *[NO_SUM] * (mr * nv)], step)[2:], strict=True):
-        store(b, place, total, 4)
+        store(b, place, total, align=4)
 
 
 sum_bytes = tile_of(_sums)
@@ -81,16 +87,16 @@ def v_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 @emits()
 def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers, and store them."""
-    whole = b.trunc(b.bitcast(b.fadd(x, MAGIC), VI), ir.VectorType(SHORT, VL))
-    store(b, p, whole, 2)
+    whole = b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), ir.VectorType(SHORT, VL))
+    store(b, p, whole, align=2)
 
 
 @emits()
 def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
-    whole = b.bitcast(b.fadd(x, MAGIC), VI)
+    whole = b.bitcast(b.fadd(x, ROUNDER), VI)
     for pointer, bits in zip((upper, lower), (b.lshr(whole, every(8)), whole), strict=True):
-        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
+        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), align=1)
 
 
 @inline
@@ -194,8 +200,7 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
         for j in range(nv):
-            column = p * NR + j * VL
-            offsets[j] = column // out.width * out.block + column % out.width
+            offsets[j] = place_of(p * NR + j * VL, out)
         for first in range(0, M, INTEGER_ROWS):
             rows = min(M - first, INTEGER_ROWS)
             if y.storage == INT8:

@@ -12,11 +12,19 @@ from .elementwise import IDENTITY, activate_rows
 from .tile import columns, linear_tile
 
 
+@inline
+def place_of(column: Size, out: Output) -> Size:
+    """Return the offset of a column in the first row of the result; see Output in table.pxd."""
+    return column // out.width * out.block + column % out.width
+
+
 def product(step: int, tile: Any) -> Any:
     """Return the loops of a GEMM around a tile that takes `step` steps of depth at a time.
 
-    The types of the panels and of the rows `a` are the tile's. The loops, from the outermost: K blocks (slices);
-    panels, whose K block stays in cache; tiles of rows of nearly equal height.
+    The types of the panels and of the rows `a` are the tile's. The loops, from the outermost: K blocks (slices), whole
+    steps each; panels p of NR columns, whose K block stays in cache; tiles of rows of nearly equal height. The first K
+    block adds the bias, the last one residual and activation. A tile prefetches its share of the next panel's K block
+    (ahead).
     """
     deepest = step * KC
 
@@ -35,8 +43,7 @@ def product(step: int, tile: Any) -> Any:
             for p in range(panel, last):
                 nv = min(y.N - p * NR, NR) // VL
                 for j in range(nv):
-                    column = p * NR + j * VL
-                    offsets[j] = column // out.width * out.block + column % out.width
+                    offsets[j] = place_of(p * NR + j * VL, out)
                 w = panels + (p * NR * K + k * nv * VL)
                 bias = y.bias + p * NR if s == 0 else null()
                 row = 0

@@ -12,7 +12,10 @@ from .tile import ROWS, columns, linear_tile, maxima_tile, sums_of_rows
 @inline
 def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size, last: Size, maximum: Floats,
                    next: Floats, waiting: Floats, offsets: Floats) -> None:
-    """Update the maxima with at most ROWS rows, and prefetch the next ones."""
+    """Update the maxima with at most ROWS rows; each tile prefetches its share of the rows from `next` on.
+
+    waiting [ROWS][NR]: the sums of a panel after some K blocks (slices). offsets: of the NV vectors of columns in it.
+    """
     slices, tiles = (y.K + KC - 1) // KC, (rows + MR - 1) // MR
     shares = (last - panel) * slices
     for p in range(panel, last):

@@ -1,4 +1,8 @@
-"""Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi."""
+"""Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi.
+
+Every block of 32 numbers of a row has a step of its own, and codes from -127 to 127; weights are from 0 to 15. A block
+of a panel is [4][columns] words of 32 bits, eight weights of a column each, then its scales, or multipliers of INT4.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +20,26 @@ from ..compiler.vector import emits, v_abs, v_add, v_largest, v_load, v_loadn, v
 from ..rows import ROWS
 from ..target import INTEGERS, NR, VL
 from .blocks import blocks_of
+from .elementwise import ROUNDER
 from .embed import INT4, Q4_0, Q4_1
 from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SCALE_BYTES, SHORTS, at, every, load_float16
 from .integer_pairs import dot as dot_pairs
 from .tile import tile_of
 
-NIBBLE_ROWS = 4
+NIBBLE_ROWS = 4     # the most rows of a tile
 GROUP_DEPTH, WEIGHT_BYTES, OFFSET_BYTES = 16, BLOCK_DEPTH // 2, 2
 """The depth of a group; the bytes of the weights, and of the offsets of INT4, of a block of one column."""
 DEEPEST_OFFSETS, BESIDE_BLOCK = 4096, ROWS["codes"]["beside"]
+"""The depth over which sums of offsets are exact; the bytes that a row has behind its int16 for each block."""
 IN_PAIRS = INTEGERS == "vpmaddubsw"
 """Whether products are added in int16, in which a lane has the sums of two halves."""
 BYTES_OF_VECTOR = ir.VectorType(BYTE, 4 * VL)
-_MAGIC = np.float32(12582912.0)
+_ROUNDER = np.float32(ROUNDER)
 _PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 
 
 def _half(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
-    """Return the lower or the upper four bits of every byte."""
+    """Return the lower (n = 0) or the upper four bits of every byte."""
     return b.and_(b.lshr(word, every(4 * n)), every(0x0F0F0F0F))
 
 
@@ -58,7 +64,12 @@ def _factor(b: ir.IRBuilder, pointer: ir.Value, g: int) -> ir.Value:
 
 def _totals(b: ir.IRBuilder, starts: list[ir.Value], words: list[ir.Value], factors: list[ir.Value] | None,
             codes: Callable[[int, int], ir.Value]) -> list[ir.Value]:
-    """Return the sums of a block for each row; factors: the multipliers of its groups, or None."""
+    """Return the sums of a block for each row, added to `starts`.
+
+    words: the four vectors of weights, eight of each column. factors: the multipliers of both groups, or None. codes(i,
+    n): the codes 4n to 4n + 3 of row i in every lane. Without IN_PAIRS, weights are multiplied by their factor at once;
+    otherwise products wait in int16 for the end of a group, or of a block without groups.
+    """
     totals, parts = starts, [NO_SUM] * len(starts)
     for h, word in enumerate(words):
         for n in range(2):
@@ -93,7 +104,7 @@ def _tile(storage: int) -> Callable[..., None]:
 
         def block(values: list[ir.Value]) -> list[ir.Value]:
             a, steps_at, sums_at, w, scales_at, *sums = values
-            fetch(b, at(b, w, SIZE(FETCHED)), 2)
+            fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
             row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
             totals = _totals(
                 b, [b.mul(x, every(-8)) if storage == Q4_0 else NO_SUM for x in row_sums],
@@ -115,7 +126,7 @@ def _tile(storage: int) -> Callable[..., None]:
 
         begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
-            store(b, at(b, results, SIZE(4 * i * NR)), total, 4)
+            store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
     blocks_of.__name__ = f"_nibbles{storage}"
     return blocks_of
@@ -129,8 +140,8 @@ sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 @emits()
 def store_bytes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int8 to the nearest integers, and store them."""
-    magic = ir.Constant(VF, [float(_MAGIC)] * VL)
-    store(b, p, b.trunc(b.bitcast(b.fadd(x, magic), VI), ir.VectorType(BYTE, VL)), 1)
+    rounder = ir.Constant(VF, [ROUNDER] * VL)
+    store(b, p, b.trunc(b.bitcast(b.fadd(x, rounder), VI), ir.VectorType(BYTE, VL)), align=1)
 
 
 @inline
@@ -169,7 +180,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
         for b in range(blocks):
             steps[b] = of_row
         return
-    magic = v_set1(_MAGIC)
+    rounder = v_set1(_ROUNDER)
     in_steps = np.float32(1) / of_row if of_row > np.float32(1e-30) else np.float32(0)
     for b in range(blocks):
         largest = v_set1(0.0)
@@ -186,10 +197,10 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
                 value = v_load(x + i) if K - i >= VL else v_loadn(x + i, max(K - i, 0))
                 value = v_mul(value, inverse)
                 store_bytes(codes + i, value)
-                of_group = v_add(of_group, v_sub(v_add(value, magic), magic))
+                of_group = v_add(of_group, v_sub(v_add(value, rounder), rounder))
             group = v_sum(of_group)
             total += group
-            groups[2 * b + g] = np.int16((group * (step * in_steps) + _MAGIC) - _MAGIC)
+            groups[2 * b + g] = np.int16((group * (step * in_steps) + _ROUNDER) - _ROUNDER)
         sums[b] = np.int32(total)
 
 

@@ -31,7 +31,7 @@ _squares, _deviations = sum_of(_add_square), sum_of(_add_deviation)
 def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
     """Compute out = (x - mean) / sqrt(variance + eps) * weight + bias; out may equal x.
 
-    The variance is computed from x - mean.
+    The variance is computed from x - mean: E[x^2] - E[x]^2 loses all its digits where |mean| is large.
     """
     vectors, tail = norm.D // VL, norm.D % VL
     whole = vectors * VL

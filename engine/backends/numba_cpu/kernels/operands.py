@@ -8,8 +8,8 @@ from ..compiler.structs import Size
 
 @inline
 def start_of_row(row: Size, strip: Size, stride: Size, line: Size) -> Size:
-    """Return the place of a row's first number; stride: numbers from one row to the next when strip is 1; line: numbers
-    of a line of 64 bytes."""
+    """Return the place of a row's first number. strip: rows that lie together, line by line; line: numbers of a line of
+    64 bytes; stride: numbers from one row to the next when strip is 1."""
     return row // strip * strip * stride + row % strip * line
 
 

@@ -1,4 +1,8 @@
-"""Compute the GEMM of floats on AMX's tiles, each float the sum of two or three bfloat16 numbers; see parts.pxi."""
+"""Compute the GEMM of floats on AMX's tiles, each float the sum of two or three bfloat16 numbers; see parts.pxi.
+
+Operands are stored as parts, in strips of 16 rows [K/32][part][16][16][2]. Weights stay floats in memory, in steps of
+32 of the depth, and are split while the tiles multiply. A block of sums has up to SIDE = 32 rows and columns.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,8 @@ from ..compiler.vector import (
 )
 from ..target import LINE_BYTES, NR, TILE_ROWS, VL
 from .elementwise import IDENTITY, activate_rows
-from .tiles import place_of, run_bfloat16_rounds
+from .linear import place_of
+from .tiles import run_bfloat16_rounds
 
 FRESH = 24
 """Steps of 32 columns of depth after which sums begin anew."""
@@ -120,7 +125,11 @@ def _places(parts: int, rows: int, columns: int, i: int = 0) -> Any:
 
 
 def _block(parts: int, rows: int, columns: int) -> Any:
-    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns."""
+    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns over some steps.
+
+    a, lower: the parts of the upper and of the lower rows. source: weights, floats in lines of two vectors. of_steps:
+    memory for the parts of the weights of two steps, of which one is multiplied while the next one is split.
+    """
     clear, store, lines = clear_sums(rows, columns), store_sums(rows, columns), columns * TILE_ROWS
     split_weights, multiply_step = _split_weights(parts, columns), _places(parts, rows, columns)
 

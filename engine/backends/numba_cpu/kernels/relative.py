@@ -1,4 +1,9 @@
-"""Compute terms of the scores that depend on the distance of a query and a key; see relative.pxi."""
+"""Compute terms of the scores that depend on the distance of a query and a key; see relative.pxi.
+
+The term of query t and key s is q[t] K[r] + k[s] Q[r], r being the row of distance t - s in two tables (`Relative` in
+table.pxd). For a query group and a key block, two products compute it for all rows that their distances have; each
+score then picks two numbers. K lies in reverse, so that the next key is the next number of a query, too.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from ..compiler.vector import transpose, v_add, v_load, v_loadn, v_set1, v_store
 from ..target import LINE, MR, NR, NV, VL
 from .tile import scores_tile
 
-QUERIES = 256
-SHARE = 64
+QUERIES = 256   # of a query group, as in attention.py
+SHARE = 64      # queries, or keys, of one product
 
 
 @inline
@@ -34,7 +39,7 @@ def load_transposed(p: Floats, stride: Size, rows: Size, columns: Size, tile: Fl
 
 @inline
 def row_for(relative: Relative, distance: Size) -> Size:
-    """Return the row of a distance."""
+    """Return the row of a distance t - s; beyond the limit, all distances have the row of the limit."""
     return relative.row[relative.limit + max(-relative.limit, min(relative.limit, distance))]
 
 
@@ -61,8 +66,8 @@ def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -
         relative = call.relative
         stride = terms_stride(relative.columns)
         of_keys = s.terms + QUERIES * stride
-        keys, end = block.last - block.first, relative.rows - 1
-        distance = call.query + t - block.first
+        keys, end = block.last - block.first, relative.rows - 1      # K lies in reverse: row `end` is its column 0
+        distance = call.query + t - block.first     # of the first query and the first key
         if relative.keys:
             first_key = (end - row_for(relative, distance + n - 1)) // NR
             for i in range(0, n, SHARE):
@@ -93,7 +98,7 @@ def load_terms(call: Attention, terms: Terms, t: Size, n: Size, key: Size, keys:
     of_key = terms.keys + ((key - terms.key) * stride - terms.first_query_row)
     if distance - (keys - 1) >= -relative.near and distance + n - 1 <= relative.near:
         row = row_for(relative, distance)
-        if relative.keys:
+        if relative.keys:       # the row of query t + i is row + i, so its numbers begin stride - 1 floats further on
             load_transposed(of_query + -row, stride - 1, n, keys, tile)
         else:
             for r in range(keys):

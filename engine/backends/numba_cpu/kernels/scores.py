@@ -35,7 +35,7 @@ from ..compiler.vector import (
     with_parameters,
 )
 from ..target import VL
-from .elementwise import pair
+from .elementwise import ROUNDER, pair
 from .relative import load_terms, load_transposed
 
 LOG2_E = np.float32(1.4426950408889634)
@@ -51,10 +51,10 @@ def changes_scores(call: Attention) -> bool:
 @inline
 def v_tanh(x: Vector) -> Vector:
     """Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|; the numerator is 2^n (2^r - 1) + (2^n - 1)."""
-    magic = v_set1(12582912.0)
-    y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))
-    z = v_add(y, magic)
-    r = v_sub(y, v_sub(z, magic))
+    rounder = v_set1(ROUNDER)
+    y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))      # 2|x| log2 e = n + r
+    z = v_add(y, rounder)
+    r = v_sub(y, v_sub(z, rounder))
     r2 = v_mul(r, r)
     power = v_scale(v_set1(1.0), z)
     q = v_fma(pair(1.3390735e-3, 1.5403512e-4, r), r2, pair(5.5503573e-2, 9.618238e-3, r))
@@ -146,7 +146,10 @@ def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, chan
 
 @helper
 def revise_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, edge: bool) -> None:
-    """Apply all changes to the scores of a key block, then the mask and the band."""
+    """Apply all changes to the scores of a key block, then the mask and the band. edge: whether the band hides any key.
+
+    The constants in the calls are `change` and `hide`; one pass does both unless a user's function comes between them.
+    """
     change = call.softcap != 0 or bool(call.bias) or bool(call.relative)
     if change and not call.score_mod:
         revise(call, s, terms, b, keys, True, True, edge)

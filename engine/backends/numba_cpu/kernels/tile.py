@@ -1,7 +1,8 @@
 """Generate tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers, then one of four epilogues.
 
 This module generates as LLVM code what tile.pxi contains. Each (mr, nv) is a separate LLVM function, which Numba does
-not have to type, and a switch selects it. Each accumulator adds its products in order of depth.
+not have to type, and a switch selects it. Each accumulator adds its products in order of depth, so that the bits of a
+result do not depend on the tile. b is an LLVM builder; strides count elements, and `shift` moves a pointer by floats.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stri
     results = _if_set(b, residual, results, lambda i, j, x: b.fadd(x, load(b, shift(b, residual, places[i][j]))))
     for i in range(mr):
         for j in range(nv):
-            store(b, shift(b, out, places[i][j]), results[i][j], 4)
+            store(b, shift(b, out, places[i][j]), results[i][j], align=4)
 
 
 def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -120,9 +121,9 @@ def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
     for j in range(nv):
         highest = load(b, shift(b, maximum, j * VL))
         for i in range(mr):
-            store(b, shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL), sums[i][j], 4)
+            store(b, shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL), sums[i][j], align=4)
             highest = greater(b, highest, sums[i][j])
-        store(b, shift(b, maximum, j * VL), highest, 4)
+        store(b, shift(b, maximum, j * VL), highest, align=4)
 
 
 def _maxima(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -140,7 +141,7 @@ def _maxima(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
         for i in range(mr):
             x = sums[i][j]
             highest = b.select(b.fcmp_ordered("ord", x, x), greater(b, x, highest), x)
-        store(b, shift(b, maximum, j * VL), highest, 4)
+        store(b, shift(b, maximum, j * VL), highest, align=4)
 
 
 def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -159,7 +160,7 @@ def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
     sums = _if_set(b, correction, sums, corrected)
     for i in range(mr):
         for j in range(nv):
-            store(b, places[i][j], sums[i][j], 4)
+            store(b, places[i][j], sums[i][j], align=4)
 
 
 def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, kinds: list[ir.Type]) -> ir.Function:

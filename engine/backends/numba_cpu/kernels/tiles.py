@@ -1,4 +1,9 @@
-"""Compute the GEMM on AMX's tiles, in bfloat16, int8 and 16-bit integers, and prepare its inputs; see tiles.pxi."""
+"""Compute the GEMM on AMX's tiles, in bfloat16, int8 and 16-bit integers, and prepare its inputs; see tiles.pxi.
+
+Operands lie in strips of 16 rows, line by line, a line being 64 bytes of depth: each is a tile. Of 16-bit integers, a
+tile of lower bytes lies behind each of upper bytes, and both take the places of the two tiles of rows of a block. A
+block of sums has up to SIDE = 32 rows and 32 columns. VL = TILE_ROWS = 16.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +53,7 @@ from .bfloat16 import round_rows
 from .elementwise import IDENTITY, activate_rows
 from .int8 import quantize_rows
 from .integers import DEEPEST, inverse_step, store_halves
+from .linear import place_of
 from .operands import start_of_row
 
 two_blocks = on_stack(NUMBA_TYPES["TileBlock"].to, 2)
@@ -93,16 +99,11 @@ def int16_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out:
     return v_fma(v_set1(row[1]), total, v_load(block.y.bias + column)) if block.final else total
 
 
-@inline
-def place_of(column: Size, out: Output) -> Size:
-    """Return the offset of a column in the first row of the result."""
-    return column // out.width * out.block + column % out.width
-
-
 def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: Any) -> Any:
     """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns.
 
-    tiles: those of a line of 16 operands, of which the second one, if any, takes the place of the lower rows.
+    tiles: those of a line of 16 operands, of which the second one, if any, takes the place of the lower rows. In each
+    step of depth, as many rows of the block before are finished as spreads them evenly (due).
     """
     height = SIDE // tiles      # rows of operands
     clear, add, store = clear_sums(rows, columns), add_step(numbers, rows, columns), store_sums(rows, columns)
@@ -171,7 +172,7 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
     @inline
     def multiply_tiles(y: Linear, a: Bytes, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                        panel: Size, last_panel: Size, first: Size, most: Size) -> None:
-        """first, most: the first line of the depth, and how many."""
+        """Compute panels [panel, last_panel) of y; first, most: the first line of the depth, and at most how many."""
         lines, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * tiles * size * TILE_ROWS
         steps, blocks = min(lines - first, most), (M + height - 1) // height
         pair, sums, number = two_blocks(), sums_of_two(), 0

@@ -38,16 +38,19 @@ def weigh(call: Attention, weights: Floats, stride: Size, entropy: Floats, scrat
             b = cut_block(call, t, i, scratch)
             load_queries(call, b, s.bias)
             for j in range(b.nv):
-                v_store(b.context + j * VL, v_set1(0.0))
+                v_store(b.context + j * VL, v_set1(0.0))    # for the entropy; see weigh_keys
             weigh_block(call, s, b, weights, stride)
             store_rows(call, b, weights, stride, entropy)
 
 
 @helper
 def weigh_block(call: Attention, s: Scratch, b: Block, weights: Floats, stride: Size) -> None:
-    """Find the maximum of each query's scores; then compute the powers of two and their sums."""
+    """Find the maximum of each query's scores; in a second pass, compute the powers of two and their sums.
+
+    The scores are computed in both passes, so that no row of them is kept. They are blocks P^T [KEYS][W] of W queries.
+    """
     last = min(call.S, b.t + b.n - 1 + call.high)
-    for second in range(2):
+    for second in (False, True):
         for key in range(max(0, b.t + call.low), last, KEYS):
             keys = Keys(key, min(last, key + KEYS), call.v, null())
             terms = multiply_terms(call, s, b.t, b.n, keys)
@@ -58,7 +61,10 @@ def weigh_block(call: Attention, s: Scratch, b: Block, weights: Floats, stride: 
 
 @helper
 def weigh_keys(s: Scratch, b: Block, keys: Keys, weights: Floats, stride: Size) -> None:
-    """Turn scores P^T into powers of two, add them to the sums, and store a row for each query where one is wanted."""
+    """Turn scores P^T into powers of two, add them to the sums, and store a row for each query where one is wanted.
+
+    b.context has no other use here, and holds the sum of p (score - maximum) of each query, for its entropy.
+    """
     zero = v_set1(0.0)
     for row in range(0, keys.last - keys.first, VL):
         rows = min(keys.last - keys.first - row, VL)
