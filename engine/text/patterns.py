@@ -41,15 +41,23 @@ where one fails at its end."""
 
 _ONE = re.compile(r"\[\^?\]?(?:\\.|[^\[\]\\])*\]|\\[pP]\{\^?\w+\}|\\[^\W\d]|\\[\W_]")
 """A class without classes in it, or an escaped character."""
-_PLAIN = re.compile(r"\^?(?:[^()\[\]{}*+?\\^$]\??)*(?:[^()\[\]{}*+?\\^$](?:[*+]|\{\d{0,3}(?:,\d{0,3})?\}))?")
-"""Characters, then one that is repeated: where the characters match, so does the whole, and the search goes on."""
+_CHARACTER = r"[^()\[\]{}*+?\\^$]"
+_PLAIN = re.compile(rf"""
+    \^?                                                        # the beginning of a line
+    (?:{_CHARACTER}\??)*                                       # characters, of which some may be left out
+    (?:{_CHARACTER}(?:[*+]|{{\d{{0,3}}(?:,\d{{0,3}})?}}))?     # one that is repeated: behind it nothing can fail
+    """, re.VERBOSE)
+"""An alternative whose search reads a text once, such as `ab?c+`, unlike `a+b`, if few characters may be left out."""
+_MAX_LEFT_OUT = 3
+"""Each character that may be left out doubles the ways to read a text: `a?a?a?b` tries eight where there is no b."""
 
 
 def may_backtrack(pattern: str) -> bool:
     """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
     if pattern in _PUBLISHED:
         return False
-    return not all(_PLAIN.fullmatch(part) for part in _ONE.sub("x", pattern).split("|"))
+    return not all(_PLAIN.fullmatch(part) and part.count("?") <= _MAX_LEFT_OUT
+                   for part in _ONE.sub("x", pattern).split("|"))
 
 
 def check_patterns(document: dict[str, Any]) -> bool:

@@ -79,7 +79,7 @@ def vars_of(places) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pattern", [
-    " {2,}", r"\s+", r"^\s*", r" ?\p{L}+", r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "x", "", r"\d{1,3}",
+    " {2,}", r"\s+", r"^\s*", r" ?\p{L}+", "a?b?c?d+", r"'s|'t|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", "x", "", r"\d{1,3}",
     *sorted(_PUBLISHED)])
 def test_patterns_that_certainly_read_a_text_once(pattern):
     assert not may_backtrack(pattern)
@@ -87,7 +87,7 @@ def test_patterns_that_certainly_read_a_text_once(pattern):
 
 @pytest.mark.parametrize("pattern", [
     GOES_BACK, "(a+)+b", "(a|a)*b", "a*b", "a+?b", "(?=a+b)a", r"[[a-z]&&[^b]]+b", r"a+\p{L}", "a+$", "a{2,}b", "a+a+",
-    r"\s+(?!\S)", "a{1,99999}"])
+    r"\s+(?!\S)", "a{1,99999}", "a?a?a?a?b", r"[a-c]?\w?.?x?y+"])
 def test_patterns_that_may_go_back(pattern):
     assert may_backtrack(pattern)
 
