@@ -227,6 +227,7 @@ MISTAKES = (
         file="engine/backends/cpu/native/state.pxi",
         right="    if 0 == first < last and sequence.shared_cell:",
         wrong="    if False:",
+        build=("native",),
         tests="tests/backends/cpu/test_decoder.py -k 'path_alone or forks'",
         caught_by=("tests/backends/cpu/test_decoder.py::test_forks_copy_the_cell_that_they_leave",),
     ),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from ..tools.paths import ROOT
 from .cases import MISTAKES
@@ -9,6 +10,8 @@ from .tree import arguments_of, failed_tests
 
 TEXTS = {file: (ROOT / file).read_text(encoding="utf-8") for file in sorted({m.file for m in MISTAKES})
          if (ROOT / file).is_file()}
+
+COMPILED = {".pyx", ".pxi", ".pxd", ".h", ".c"}
 
 
 def test_each_mistake_changes_one_place():
@@ -18,6 +21,7 @@ def test_each_mistake_changes_one_place():
         assert mistake.wrong != mistake.right, mistake.name
         assert mistake.right.count("\n") <= 3, mistake.name
         assert mistake.what.endswith("."), mistake.name
+        assert bool(mistake.build) == (Path(mistake.file).suffix in COMPILED), mistake.name
 
 
 def test_the_tests_of_each_mistake_are_there():

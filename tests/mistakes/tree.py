@@ -76,7 +76,10 @@ class Tree:
         try:
             path.write_text(source.replace(mistake.right, mistake.wrong), encoding="utf-8")
             if mistake.build:
-                found = self.run([sys.executable, "-Wignore", "-m", "tests.mistakes.build", *mistake.build])
+                try:
+                    found = self.run([sys.executable, "-Wignore", "-m", "tests.mistakes.build", *mistake.build])
+                except subprocess.TimeoutExpired:
+                    raise NotTried(f"it does not compile in {LIMIT} s") from None
                 if found.returncode:
                     raise NotTried(f"it does not compile: {found.stdout[-2000:]}")
             yield
