@@ -72,8 +72,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     """Return the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND",
-                                      parser_class=CommandParser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
 
     _add_convert(commands)
     _add_fetch(commands)

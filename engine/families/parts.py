@@ -63,7 +63,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Family:
-    """The functions that read the models of a model_type. Both get the contents of config.json.
+    """The functions that read the models of a model_type. Each gets the contents of config.json.
 
     They raise `WeightsError` for impossible values, and `UnsupportedError` for what the engine lacks.
     """

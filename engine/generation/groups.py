@@ -90,8 +90,7 @@ class Generation(Work):
         """The number of best tokens of a row that the search looks at; 0 is all of them."""
         always = sum(getattr(rule, "most", 0) for rule in self.rules)       # tokens that are removed in every step
         only_removals = all(rule.removes_only for rule in self.rules)
-        self.needs_logits = (self.renormalizes or not only_removals or not self.width
-                             or self.width + always > MOST_TOP)
+        self.needs_logits = (self.renormalizes or not only_removals or not self.width or self.width + always > MOST_TOP)
         """True if a step must give all logits; it does not change, whatever else is in the batch."""
         self.finished: list[Generated | None] = [None] * self.samples if self.beams == 1 else []
         """The result of each sample, or the best finished results of a beam search, best first."""

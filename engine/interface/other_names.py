@@ -82,10 +82,7 @@ LOAD: Mapping[str, OtherName] = {
     "files": instead("pass the path of a folder"),
 }
 
-register({
-    "__init__": {name: row for name, row in LOAD.items() if row.ours not in ("path", "memory")},
-    "load": LOAD,
-})
+register({"__init__": {name: row for name, row in LOAD.items() if row.ours not in ("path", "memory")}, "load": LOAD,})
 
 _GENERATES = "a Generator generates; engine.load returns the object that the model's files ask for"
 _ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"

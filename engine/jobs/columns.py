@@ -78,8 +78,7 @@ def without_views(kind: Any) -> Any:
     if types.is_binary_view(kind):
         return pa.large_binary()
     if types.is_struct(kind):
-        return pa.struct([kind.field(i).with_type(without_views(kind.field(i).type))
-                          for i in range(kind.num_fields)])
+        return pa.struct([kind.field(i).with_type(without_views(kind.field(i).type)) for i in range(kind.num_fields)])
     if types.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(without_views(kind.value_type)), kind.list_size)
     for check, make in ((types.is_list, pa.list_), (types.is_large_list, pa.large_list)):

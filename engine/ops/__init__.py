@@ -32,18 +32,6 @@ from .positions import alibi_slopes, relative_position_bias, rotary
 from .rowwise import gelu, layer_norm, relu, rms_norm, silu, softmax
 
 __all__ = [
-    "alibi_slopes",
-    "attention",
-    "encoder_layer",
-    "ffn",
-    "gelu",
-    "layer_norm",
-    "linear",
-    "multi_head_attention",
-    "relative_position_bias",
-    "relu",
-    "rms_norm",
-    "rotary",
-    "silu",
-    "softmax",
+    "alibi_slopes", "attention", "encoder_layer", "ffn", "gelu", "layer_norm", "linear", "multi_head_attention",
+    "relative_position_bias", "relu", "rms_norm", "rotary", "silu", "softmax",
 ]

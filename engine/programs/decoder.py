@@ -61,7 +61,7 @@ def cross_program(config: ModelConfig) -> Program | None:
 
 
 def head_program(config: ModelConfig) -> Program:
-    """Return the program from the vectors p of picked tokens to their logits, [tokens, V] unless they are no words."""
+    """Return the program from the vectors p of picked tokens to their logits [tokens, logits_width]."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
     product = Linear("p", (LinearPart(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)

@@ -433,8 +433,8 @@ def _kind(task: str, given: Mapping[str, Any]) -> Hashable:
 # A `Reranker` has its own calibration and, for a cross-encoder, the prompt that `Engine.predict` would choose.
 
 
-def _reranked(model: Reranker, engine: Engine, jobs: _Jobs, kind: Hashable, pairs: Sequence[tuple[str, str]],
-              options: Mapping[str, Any], stop: Stop, finish: Callable[[np.ndarray], Any]) -> Work:
+def _reranked(engine: Engine, jobs: _Jobs, kind: Hashable, pairs: Sequence[tuple[str, str]], options: Mapping[str, Any],
+              stop: Stop, finish: Callable[[np.ndarray], Any]) -> Work:
     """Return the work of a cross-encoder with one logit for each pair. finish: gets these logits, float32 [n]."""
     runner, prompt = engine.runner_of("classify"), _prompt(engine)
     tokens, marks = _pairs(runner, [(prompt + first, second) for first, second in pairs], options["truncation"], stop)
@@ -444,7 +444,7 @@ def _reranked(model: Reranker, engine: Engine, jobs: _Jobs, kind: Hashable, pair
 def _score_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop
                        ) -> Work:
     options = _options("score", given, **_CUT, logits=False)
-    return _reranked(model, engine, jobs, _kind("score", given), _checked_pairs(inputs), options, stop,
+    return _reranked(engine, jobs, _kind("score", given), _checked_pairs(inputs), options, stop,
                      _scores(model, options))
 
 
@@ -452,7 +452,7 @@ def _rank_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any,
                       ) -> Work:
     options = _options("rank", given, **_CUT, logits=False, top_k=None, return_documents=False)
     query, texts = _query(inputs)
-    return _reranked(model, engine, jobs, _kind("rank", given), [(query, text) for text in texts], options, stop,
+    return _reranked(engine, jobs, _kind("rank", given), [(query, text) for text in texts], options, stop,
                      _ranks(model, texts, options))
 
 

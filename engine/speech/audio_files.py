@@ -90,7 +90,7 @@ def _decoded(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
     if container.demuxer is not None:
         yield from decode_by_ffmpeg(file, container, stop)
         return
-    # It opens the file behind the tags, because libsndfile would look there for every format that it knows.
+    # libsndfile gets no tags: behind them it would accept any format, not only the container that we have found.
     with opened_behind(file, tags) as behind:
         yield from _decode_by_library(behind, container)
 

@@ -51,8 +51,4 @@ TRANSCRIBE: Mapping[str, OtherName] = {
     "fp16": instead('precision="bfloat16" of load computes in 16 bits, where the CPU does', False),
 }
 
-register({
-    "transcribe": TRANSCRIBE,
-    "transcriptions": TRANSCRIBE,
-    "detect_language": {"sounds": TRANSCRIBE["sounds"]},
-})
+register({"transcribe": TRANSCRIBE, "transcriptions": TRANSCRIBE, "detect_language": {"sounds": TRANSCRIBE["sounds"]},})

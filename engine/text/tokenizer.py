@@ -173,8 +173,7 @@ class Tokenizer:
             encodings += self._encodings(part, stop, fast=True, batch=True, add_special_tokens=False)
         return encodings
 
-    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, stop: Stop = NEVER
-               ) -> list[Places]:
+    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, stop: Stop = NEVER) -> list[Places]:
         """Tokenize texts, and return the place of each token in its text. split: whether a text is a list of words.
 
         Texts are truncated as by a call. stop: as in a call.

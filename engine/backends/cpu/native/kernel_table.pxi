@@ -290,9 +290,10 @@ cdef class Product:
                  float[::1] sums=None):
         """out [M,N] = activation(operands w^T + bias + residual [M,N]).
 
-        width, block, lines and sums are explained at Output in table.pxd. M is the number of rows of out or of
-        operands, whichever has fewer: operands are filled up to whole strips, and an `out` of blocks, one below the
-        other, has M rows for each of them.
+        width, block: if width is not 0, `out` has a block of M rows for each `width` columns, `block` floats behind the
+        one before. lines: the first line of the depth and the one after the last, (0, 0) for all; sums: where the sums
+        of a part of the depth wait for the next (`Output` in table.pxd). M is the number of rows of out or of operands,
+        whichever has fewer, because operands are filled up to whole strips.
         """
         cdef const unsigned char[:, :] a = operands.view("u1")
         cdef Py_ssize_t M = min(a.shape[0], out.shape[0])

@@ -38,7 +38,7 @@ cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py
                 k = y.K * s // slices
                 t.depth = y.K * (s + 1) // slices - k
                 t.b = <const float*>y.panels + p * NR * y.K + k * nv * VL
-                t.bias = y.bias + p * NR if s == 0 else NULL
+                t.bias = y.bias + p * NR if s == 0 else NULL        # NULL: the tile adds the sums that wait
                 t.ahead, t.ahead_step = <const char*>t.b, 0
                 row = 0
                 for i in range(tiles):
