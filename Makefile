@@ -246,6 +246,7 @@ arm64: $(INSTALLED)  ## Compile for AArch64, and run the tests of the kernels th
 	$(BIN)/python tests/arm64/run.py build
 	$(BIN)/python tests/arm64/run.py check
 	$(BIN)/python tests/arm64/run.py test
+	$(BIN)/python tests/arm64/run.py bits
 
 bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run

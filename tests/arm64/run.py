@@ -4,6 +4,7 @@
     python tests/arm64/run.py build [SETS]        compile; SETS is a value of ENGINE_BUILD_ISA
     python tests/arm64/run.py check               look at the instructions of each module, and at the sets of some CPUs
     python tests/arm64/run.py test [FILES]        run tests, file by file; the default is tests/backends/kernels
+    python tests/arm64/run.py bits [I/N]          compare portable bits with the record of tests/tools/same_bits.py
     python tests/arm64/run.py python ARGUMENTS    run the arm64 Python
 
 README.md says what has to be installed. QEMU_CPU names another CPU than `max`, which has all instructions.
@@ -52,8 +53,9 @@ def prepare() -> None:
         subprocess.run(["dpkg", "-x", deb, SYSROOT], check=True)
     platforms = [word for tag in ("manylinux2014", "manylinux_2_27", "manylinux_2_28")
                  for word in ("--platform", f"{tag}_aarch64")]
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", SITE, "--upgrade", "--only-binary=:all:",
-                    "--python-version", PYTHON, *platforms, *WHEELS], check=True)
+    for wheels in (WHEELS, ("--no-deps", "tokenizers")):
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", SITE, "--upgrade",
+                        "--only-binary=:all:", "--python-version", PYTHON, *platforms, *wheels], check=True)
 
 
 def build(sets: str) -> None:
@@ -125,6 +127,18 @@ def test(files: list[str]) -> int:
     return bool(failed)
 
 
+def bits(share: str) -> int:
+    """Compute every N-th golden result with portable bits on each set of Arm; return how many sets differ."""
+    groups = ("encoders", "decoders", "speech", "heads", "tables")
+    record = str(REPOSITORY / "tests/golden/portable_bits.json")
+    differ = 0
+    for name in SETS.split(",")[1:]:
+        print(f"{name}: ", end="", flush=True)
+        command = arm64("-Wignore", "-m", "tests.tools.same_bits", "--against", record, "--share", share, *groups)
+        differ += subprocess.run(command, cwd=REPOSITORY, env=os.environ | {"ENGINE_ISA": name}).returncode != 0
+    return differ
+
+
 def main(command: str, *arguments: str) -> int:
     """Run one of the commands above."""
     if command == "prepare":
@@ -135,10 +149,12 @@ def main(command: str, *arguments: str) -> int:
         check()
     elif command == "test":
         return test(list(arguments))
+    elif command == "bits":
+        return bits(*arguments or ("0/12",))
     elif command == "python":
         return subprocess.run(arm64(*arguments), check=False).returncode
     else:
-        sys.exit(f"no command is called {command!r}; choose prepare, build, check, test or python")
+        sys.exit(f"no command is called {command!r}; choose prepare, build, check, test, bits or python")
     return 0
 
 
