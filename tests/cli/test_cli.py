@@ -325,6 +325,12 @@ def test_an_output_folder_that_is_missing_is_named_at_once(tmp_path, monkeypatch
                                        "'no/dir'\n")
 
 
+def test_a_command_is_required(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "the following arguments are required: COMMAND" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("command", "typed", "message"), [
     ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, q8_0, int4, "
      "bfloat16x3, auto"),

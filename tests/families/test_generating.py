@@ -202,6 +202,12 @@ def test_defaults_are_those_of_transformers(model_type):
                                     config.ffn_size, config.vocab_size, config.logits)
 
 
+def test_opt_has_biases_unless_a_file_says_no():
+    read = get_family({"model_type": "opt"}).read_generator
+    assert [bool(read({"model_type": "opt"} | stated).decoder.config.biases)
+            for stated in ({}, {"enable_bias": True}, {"enable_bias": False})] == [True, True, False]
+
+
 UNSTATED = {"gemma2": {"query_pre_attn_scalar": 6}, "gemma3_text": {"query_pre_attn_scalar": 6},
             "gpt2_inner": {"activation_function": "gelu_new"}, "gpt2_unscaled": {"scale_attn_weights": True},
             "gpt_neox_serial": {"hidden_act": "gelu"}, "starcoder2": {"sliding_window": None}}

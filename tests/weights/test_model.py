@@ -12,6 +12,7 @@ from engine import Engine, Model, Transformer
 from engine.base.errors import EngineError, InputError, WeightsError
 from engine.weights import model as model_module
 
+from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.limited import outcome
 from ..tools.tiny_models import D, random_model
@@ -69,6 +70,15 @@ def test_what_is_no_model_is_refused():
         engine_of("a transformer")
     with pytest.raises(WeightsError, match="neither of the two"):
         Engine(Model())
+
+
+def test_a_decoder_stands_alone_or_reads_the_vectors_of_its_encoder():
+    alone, reading = (Transformer(config, make_weights(config)) for config in (
+        DECODERS["Llama"], replace(DECODERS["2017"], memory_size=D + 1)))
+    Model(decoder=alone).checked("a model")
+    for encoder, width in ((None, 0), (random_model(), D)):
+        with pytest.raises(WeightsError, match=f"width {D + 1} by cross-attention, .* vectors of width {width};"):
+            Model(encoder=encoder, decoder=reading).checked("a model")
 
 
 def test_weights_that_kernels_cannot_read_are_copied():
