@@ -104,6 +104,17 @@ def merge_dialects(values: dict[str, Any], new_names: Mapping[str, str]) -> dict
     return merged
 
 
+def _rope_of(values: dict[str, Any], kind: str | None) -> Any:
+    """Return what `rope_parameters` states of one kind of layer, or of all layers where `kind` is None."""
+    ropes = values.get("rope_parameters")
+    if kind is None or not isinstance(ropes, dict):
+        return ropes
+    if kind not in ropes and "rope_theta" in ropes:
+        raise UnsupportedError(f"rope_parameters {shown(ropes)} are those of all layers; only those of each kind of "
+                               f"layer, such as {kind}, are supported")
+    return ropes.get(kind)
+
+
 def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | None = None) -> float:
     """Return the base of the rotary embedding of one kind of layer, of `LAYER_TYPES`, from either dialect.
 
@@ -113,9 +124,7 @@ def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | N
     """
     if values.get("rope_scaling") is not None:
         raise UnsupportedError(f"rope_scaling {shown(values['rope_scaling'])} is not supported; only null is")
-    ropes = values.get("rope_parameters")
-    rope = ropes.get(kind) if isinstance(ropes, dict) and kind is not None else ropes
-    layers = kind or "all layers"
+    rope, layers = _rope_of(values, kind), kind or "all layers"
     if not isinstance(rope, dict | None):
         raise WeightsError(f"rope_parameters of {layers} must be an object, not {shown(rope)}")
     rope = rope or {}
@@ -138,8 +147,7 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
     `max_position_embeddings` tokens, which is the longest that a model takes here. Raises `UnsupportedError` for any
     other scaling.
     """
-    ropes, old = values.get("rope_parameters"), values.get("rope_scaling")
-    new = ropes.get(kind) if isinstance(ropes, dict) and kind is not None else ropes
+    new, old = _rope_of(values, kind), values.get("rope_scaling")
     if not isinstance(new, dict | None) or not isinstance(old, dict | None):
         raise WeightsError(f"rope_parameters and rope_scaling must be objects, not {shown(new)} and {shown(old)}")
     scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]

@@ -26,7 +26,8 @@ class Bound:
     positions: int | None
     """The most tokens by the model's positions; None if they set no limit."""
     together: int | None = None
-    """max_batch_tokens, for a part of which the model has to see all tokens in one step; None for any other one."""
+    """max_batch_tokens, for a source, which one step reads, and for a prompt of a model whose table of distances ends
+    there; None for any other part."""
     verb: str = "reads"
     """What the model does with the part."""
     advice: str = ""
@@ -52,7 +53,7 @@ class Lengths:
     def __init__(self, decoder: ModelConfig, encoder: ModelConfig | None, longest: int | None, together: int):
         """longest: the most tokens of a hypothesis, as the decoder's plan says. together: max_batch_tokens."""
         self._encoder, self._longest, self._vocab_size = encoder, longest, decoder.vocab_size
-        # Biases of distances have a table, which ends at max_batch_tokens.
+        # Biases of distances have a table, which ends at max_batch_tokens: `longest` is this number then.
         table = None if longest == decoder.longest_sequence else longest
         self.prompt = Bound("the prompt", decoder.longest_sequence, table)
         self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)

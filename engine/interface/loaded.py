@@ -85,7 +85,7 @@ class Loaded(metaclass=_Named):
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
     _own: tuple[str, ...] = ("text", "generation")
-    """The names of `SET` that an object of this class has as attributes, each of which it sets once."""
+    """The attributes among those of `SET`, which users of other libraries assign: each is set once, at the load."""
     _closed = False
     """Whether `close` was called."""
 

@@ -324,7 +324,8 @@ def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
                                "only 'none' and 'linear' are")
     columns = _width(stated)
     for key in ("rope.dimension_count", "attention.value_length"):
-        if kind.partial is None and columns is not None and key in stated and _differs(stated[key], columns):
+        exempt = kind.partial is not None and key == "rope.dimension_count"     # it says how many columns rotate
+        if not exempt and columns is not None and key in stated and _differs(stated[key], columns):
             raise UnsupportedError(f"{name}.{key} = {shown(stated[key])} is not supported; only the width of a head, "
                                    f"{shown(columns)}, is")
 

@@ -294,6 +294,14 @@ def test_bad_gguf_models(tmp_path, changes, words):
     assert "m.gguf" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["llama", "phi"])
+def test_values_of_a_gguf_file_are_as_wide_as_keys(tmp_path, name):
+    """Also where some columns of a head rotate, and rope.dimension_count is smaller."""
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name, **{"ARCH.attention.value_length": 7}))
+    with pytest.raises(UnsupportedError, match=r"attention\.value_length = 7"):
+        load_model(tmp_path / "m.gguf", kind="generate")
+
+
 @pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model."])
 def test_the_text_of_a_folder_with_images(tmp_path, prefix):
     """transformers 5 writes the first prefix, and version 4 the second one."""

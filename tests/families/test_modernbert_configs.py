@@ -67,6 +67,7 @@ def test_names_without_prefix_and_with_other_heads(run_changed, unchanged):
     ("longrope", {"rope_parameters": {"full_attention": GLOBAL, "sliding_attention": LONG}}),
     ("longrope", {"rope_scaling": {"type": "longrope", "factor": 4.0}}),
     ("rope_theta", {"rope_parameters": {"full_attention": DEFAULT, "sliding_attention": DEFAULT}}),
+    ("rope_parameters", {"rope_parameters": DEFAULT | {"rope_theta": 500.0}}),
     ("rope_theta", {"local_rope_theta": "10000"}),
     ("rope_theta", {"global_rope_theta": 0}),
     ("layer_types", {"layer_types": ["full_attention", "sliding_attention"] * 2}),

@@ -51,9 +51,9 @@ cdef struct Output:
     # is not used. Only products of up to `operands_depth` can do this.
     void* operands
     Py_ssize_t operands_stride  # numbers from one row to the next
-    # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32
-    # rows and 32 columns, or in `data` if sums begin anew, until the last part makes results of them. Only a Product
-    # with `hidden_columns` can do this.
+    # A part of the depth, in lines of 64 bytes of operands; all of it if last_line is 0. The sums of a block wait in
+    # `sums`, 4 KB for each 32 rows and 32 columns, or in `data` where they begin anew (`Product.fresh_depth`), until the
+    # last part makes results of them. Only a Product with `hidden_columns` can do this.
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums

@@ -95,7 +95,7 @@ def _unlisted(program: Program) -> Iterator[str]:
     """Name the operations, fields and values that are not listed."""
     for operation, shapes in program.steps():
         yield from _unlisted_fields(operation)
-        if isinstance(operation, Linear) and operation.layer is None and not operation.parts[0].heads:
+        if isinstance(operation, Linear) and operation.layer is None:
             yield "Linear outside of the layers"
         if isinstance(operation, Attend):
             q, k, v = (shapes[name] for name in reads(operation))
