@@ -151,6 +151,7 @@ def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
     ("avx2", "int8 by vpmaddubsw"),
     ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
     ("amxemulated", "bfloat16x3 by three tdpbf16ps"),
+    ("amxemulated", "in decoders float32 by vfmadd231ps, int8 by tdpbssd and tdpbusd"),
     ("neonbf16", "float32 by fmla, bfloat16 by bfmmla, int8 by smmla"),
     ("neon", "bfloat16 by fmla of widened weights, int8 by smlal"),
 ])

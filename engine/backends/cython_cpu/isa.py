@@ -60,8 +60,11 @@ def available() -> list[str]:
 
 def explain(kernels: Kernels) -> list[str]:
     """Say by which instruction these kernels multiply in each precision, and why not by a faster one."""
-    products = [kernels.product(name) for name in (*COMPUTED, *WAYS)]
-    lines = [", ".join(f"{product.precision} by {product.instruction}" for product in products if product.exists)]
+    of_encoders, of_decoders = ([f"{product.precision} by {product.instruction}" for name in (*COMPUTED, *WAYS)
+                                 if (product := kernels.product(name, decodes)).exists] for decodes in (False, True))
+    lines = [", ".join(of_encoders)]
+    if others := [text for text in of_decoders if text not in of_encoders]:
+        lines.append(f"in decoders {', '.join(others)}")
     if "avx512bf16" in available() and kernels.isa in ("avx512bf16", "avx512vnni"):
         lines.append(COMPARED[bool(made_by_amd())])
     faster = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(kernels.isa)]

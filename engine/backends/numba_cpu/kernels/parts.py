@@ -82,8 +82,7 @@ def split_in_two(to: Bytes, next_part: Size, first: Vector, second: Vector) -> N
 def cut_in_three(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
     """Write VL pairs of weights, as lines of their three parts, which hold all 24 bits of a float.
 
-    Parts are cut, as `v_zip_upper` does it, in place of rounded: that takes 14 instructions and not 22, and weights are
-    split again for every block of rows.
+    They are cut by `v_zip_upper`, in 14 instructions; rounding takes 22, and each block of rows splits weights again.
     """
     for part in range(3):
         v_store(as_floats(to + part * next_part), v_zip_upper(first, second))
