@@ -212,7 +212,7 @@ def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) 
     """Return the processors that the settings ask for, in the order of transformers. exp: e^x of scores."""
     processors: list[Processor] = []
     if config.repetition_penalty != 1:
-        processors.append(RepetitionPenalty(vocab_size))
+        processors.append(RepetitionPenalty(vocab_size))      # `Texts` has the penalty of each row
     if config.no_repeat_ngram_size:
         processors.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
     if config.encoder_no_repeat_ngram_size:

@@ -363,7 +363,7 @@ def _generates(document: dict[str, Any]) -> bool:
 
 
 def _reads(document: dict[str, Any]) -> bool:
-    """Return whether a decoder gives the vectors that the heads of the encoder read."""
+    """Return whether a decoder gives `logits_size` numbers for the heads of the encoder (BART's), and no words."""
     decoder = document.get("decoder")
     model = decoder.get("model") if isinstance(decoder, dict) else None
     return isinstance(model, dict) and bool(model.get("logits_size"))

@@ -52,12 +52,12 @@ cdef struct Output:
     void* operands
     Py_ssize_t operands_stride  # numbers from one row to the next
     # A part of the depth, in lines of 64 bytes of operands; all of it if last_line is 0. The sums of a block wait in
-    # `sums`, 4 KB for each 32 rows and 32 columns, or in `data` where they begin anew (`Product.fresh_depth`), until the
-    # last part makes results of them. Only a Product with `hidden_columns` can do this.
+    # `sums`, 4 KB for each 32 rows and 32 columns, or in `data` where they begin anew (`Product.fresh_depth`), until
+    # the last part makes results of them. Only a Product with `hidden_columns` can do this.
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums
-    bint bfloat16               # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
+    bint bfloat16               # the numbers at data are bfloat16, as `attend_rows` reads them, with the same geometry
     bint approximate            # the results are only read by `convert`, so the activation may be approximate
 
 # A user's function that changes a block of scores in place. The block has `keys` rows of n scores. Element (j, i), at
@@ -71,13 +71,13 @@ cdef enum:
 cdef struct Relative:
     # Terms of the scores that depend on the distance t - s of a query and a key, whose row of a table is r(t - s):
     # scores[t,s] = q[t] k[s]^T * scale + q[t] K[r]^T + k[s] Q[r]^T, where K and Q include the scale.
-    const float* keys           # K^T in panels [rows/NR][d][NR], the last row first, zeros at the end; NULL: no term
+    const float* keys           # K^T in panels [rows/NR][d][NR], the last row first, as t - s falls with s; NULL: none
     const float* queries        # Q^T in panels, the first row first; NULL: no term
     const int* row              # the row of distance x at row[limit + x], -limit <= x <= limit; it never falls
     Py_ssize_t limit            # a larger distance has the row of this one
     Py_ssize_t near             # distances up to this one, on both sides, have one row after the other
     Py_ssize_t rows
-    Py_ssize_t columns          # of panels that hold the rows of any DISTANCES successive distances
+    Py_ssize_t columns          # the most columns of whole panels with the rows of DISTANCES successive distances
 
 cdef struct Attention:
     # out[T,e] = softmax(scores) v[S,e], one head of one sequence;

@@ -1,4 +1,4 @@
-"""Types of the compiled module native.pyx, whose docstrings say what each argument means."""
+"""Types of the compiled module native.pyx, whose docstrings and classes say what arguments and attributes mean."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -74,8 +74,8 @@
  *   NIBBLE_GROUPS       1 if a tile multiplies by groups of 16 steps, with n_group; 0 if by 4 steps, with n_dot
  *   n_half              Return the lower or the upper four bits of every byte, for i = 0 or 1.
  *   n_factors           Return the same of VL bytes in memory, each twice: in both int16 of its lane.
- *   n_dot               Return sum + the four products of each lane. Without NIBBLE_GROUPS weights may be as
- *                       large as 225. It is assembly for the reason that d_dot has.
+ *   n_dot               Return sum + the four products of each lane. Without NIBBLE_GROUPS weights are times the
+ *                       factor of their group: up to 15 * 15. It is assembly for the reason that d_dot has.
  *   n_group             Return sum + factor times the products of four vectors of weights and 16 codes in memory.
  *
  * bfloat16 numbers are the upper halves of floats. Their products are added in float32. Two successive steps of depth,
@@ -88,7 +88,7 @@
  *   operand, vp, vpair  the types of an operand, of weights, and of an operand or a pair that multiplies them
  *   p_operand           Load the operand at p, or the pair of operands if PAIR_STEPS is 1, as p_dot multiplies whole
  *                       vectors by it.
- *   p_lanes             Use the lanes of x as weights.
+ *   p_lanes             Take the bits of any floats as weights, to measure how fast p_dot is.
  *   p_dot               Return sum + the products of operands and weights.
  *   p_store             Round VL floats half to even, if operands are bfloat16, and store them as operands.
  *   p_store_pairs       Round and store VL pairs of weights; only for PAIR_STEPS = 1.
