@@ -48,7 +48,7 @@ _PLAIN = re.compile(rf"""
     (?:{_CHARACTER}(?:[*+]|{{\d{{0,3}}(?:,\d{{0,3}})?}}))?     # one that is repeated: behind it nothing can fail
     """, re.VERBOSE)
 """An alternative whose search reads a text once, such as `ab?c+`, unlike `a+b`, if few characters may be left out."""
-_MAX_LEFT_OUT = 3
+_FEW_LEFT_OUT = 3
 """Each character that may be left out doubles the ways to read a text: `a?a?a?b` tries eight where there is no b."""
 
 
@@ -56,7 +56,7 @@ def may_backtrack(pattern: str) -> bool:
     """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
     if pattern in _PUBLISHED:
         return False
-    return not all(_PLAIN.fullmatch(part) and part.count("?") <= _MAX_LEFT_OUT
+    return not all(_PLAIN.fullmatch(part) and part.count("?") <= _FEW_LEFT_OUT
                    for part in _ONE.sub("x", pattern).split("|"))
 
 

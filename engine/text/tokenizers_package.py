@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from ..base.install import require
+from ..base.install import install_command, require
 from ..model.text_config import TextConfig
 from .incremental import DecodeTokens
 
@@ -35,8 +35,8 @@ def _check_release(tokenizers: ModuleType) -> None:
     words.enable_truncation(2)
     if len(words.encode("a a a a").overflowing) != 1:       # 0.23.1 and 0.23.2 have none
         raise UnsupportedError(f"tokenizers {tokenizers.__version__} loses the tokens behind the limit of a text, so "
-                               "windows would be missing and texts would be cut in silence; run pip install "
-                               "'tokenizers>=0.23.3'")
+                               "windows would be missing and texts would be cut in silence; for another release, "
+                               f"{install_command('text')}")
 
 
 def load_tokenizer(text: TextConfig) -> Any:
