@@ -109,9 +109,9 @@ def _rope_of(values: dict[str, Any], kind: str | None) -> Any:
     ropes = values.get("rope_parameters")
     if kind is None or not isinstance(ropes, dict):
         return ropes
-    if kind not in ropes and "rope_theta" in ropes:
-        raise UnsupportedError(f"rope_parameters {shown(ropes)} are those of all layers; only those of each kind of "
-                               f"layer, such as {kind}, are supported")
+    if others := ropes.keys() - set(LAYER_TYPES):
+        raise UnsupportedError(f"rope_parameters has {shown(min(others))}; only an object for each of "
+                               f"{', '.join(LAYER_TYPES)} is supported")
     return ropes.get(kind)
 
 

@@ -218,10 +218,6 @@ def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
     names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
     whole = fields.rotary(values, "rope_theta", variant.theta, width, names[0])
     local = fields.rotary(values | of_windows, "rope_theta", variant.theta, width, names[1])
-    ropes = values.get("rope_parameters")
-    if variant.own_ropes and isinstance(ropes, dict) and (others := ropes.keys() - set(fields.LAYER_TYPES)):
-        raise UnsupportedError(f"rope_parameters has {shown(min(others))}; only an object for each of "
-                               f"{', '.join(fields.LAYER_TYPES)} is supported")
     turn = variant.interleaved
     if not any(types):
         return (AttentionKind(causal=True, rotary_interleaved=turn, **whole),), ()

@@ -34,7 +34,7 @@ class Scoring(Work):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that. lengths: as in `checked`.
+        seen: gets the logits before that. lengths: as in `checked`. `Work` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)

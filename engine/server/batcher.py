@@ -24,13 +24,13 @@ class Pending:
     task: str
     inputs: Any
     options: dict[str, Any]
-    key: str
+    key: str                            # the API key whose requests take turns with those of other keys
     deadline: float
     """The time.monotonic() after which nobody waits for it."""
     future: Future[Any]
     bytes: int
     """What admission has counted for it."""
-    work: Work = field(init=False)
+    work: Work = field(init=False)      # from `_admit` on, when its texts are tokenized
     rows: list[Any] = field(default_factory=list)
     """The result of each sequence, None as long as there is none."""
     taken: int = 0

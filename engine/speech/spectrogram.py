@@ -42,7 +42,7 @@ def log_mel(samples: Any, channels: int = 80, portable: bool = False) -> np.ndar
     """Return the features that Whisper reads: float32 [channels, 3000], one column for each 10 ms of 30 s.
 
     samples: floats [n] from -1 to 1 at 16 kHz, at most 30 s. The features are those of transformers'
-    WhisperFeatureExtractor: ten logarithms of the power in mel channels, at most 8 below the largest, plus 4, over 4.
+    WhisperFeatureExtractor: log10 of the power in mel channels, at most 8 below the largest, plus 4, over 4.
     portable: give the same bits with every version of NumPy, by Fourier transforms that take ten times as long as its
     own. Raises `InputError`.
     """
@@ -113,7 +113,7 @@ class Spectrogram:
 
 
 def _log_power(samples: np.ndarray, filters: np.ndarray, portable: bool) -> np.ndarray:
-    """Return the ten logarithms of the power in each mel channel: float32 [channels, windows that the samples fill]."""
+    """Return log10 of the power in each mel channel: float32 [channels, windows that the samples fill]."""
     windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
     bell = 0.5 - 0.5 * cos_sin(2 * np.pi * np.arange(_WINDOW) / _WINDOW)[0]
     power = (_portable_power if portable else _power)(windows * bell)

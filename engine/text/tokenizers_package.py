@@ -34,9 +34,8 @@ def _check_release(tokenizers: ModuleType) -> None:
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.enable_truncation(2)
     if len(words.encode("a a a a").overflowing) != 1:       # 0.23.1 and 0.23.2 have none
-        raise UnsupportedError(f"tokenizers {tokenizers.__version__} loses the tokens behind the limit of a text, so "
-                               "windows would be missing and texts would be cut in silence; for another release, "
-                               f"{install_command('text')}")
+        raise UnsupportedError(f"tokenizers {tokenizers.__version__} loses tokens behind the limit of a text, so it "
+                               f"would be cut in silence; for another release, {install_command('text')}")
 
 
 def load_tokenizer(text: TextConfig) -> Any:

@@ -124,7 +124,7 @@ def test_a_release_that_loses_what_it_cuts_is_refused(monkeypatch):
     release.__version__, release.Tokenizer = "0.23.2", Losing
     release.models, release.pre_tokenizers = tokenizers.models, tokenizers.pre_tokenizers
     monkeypatch.setitem(sys.modules, "tokenizers", release)
-    with pytest.raises(UnsupportedError, match=r"tokenizers 0\.23\.2 loses the tokens .* run pip install '\.\[text\]'"):
+    with pytest.raises(UnsupportedError, match=r"tokenizers 0\.23\.2 loses tokens .* run pip install '\.\[text\]'"):
         Tokenizer(text, 64, 1)
 
 

@@ -107,8 +107,9 @@ class CpuDecoder(Requests[CellTable]):
         """Count what is open and what the cache holds."""
         self._settle_if_free()
         sources = sum(source.memory.nbytes for source in list(self._sources.values()))
-        return CacheStatistics(len(self._forest.requests), len(self._forest.line) + self._turn.waiting,
-                               sum(node.count for node in self._forest.nodes()), self._cache.nbytes + sources)
+        return CacheStatistics(len(self._forest.requests), waiting_calls=len(self._forest.line) + self._turn.waiting,
+                               cache_tokens=sum(node.count for node in self._forest.nodes()),
+                               cache_bytes=self._cache.nbytes + sources)
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
@@ -190,7 +191,7 @@ class CpuDecoder(Requests[CellTable]):
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
     def _attention_weights(self, row: Row, heads: Sequence[AttentionHead], stop: Stop) -> np.ndarray:
-        self._forest.parents([row])
+        self._forest.parents([row])                 # raises for a request that is not open
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))
         source = self._sources[row.request]

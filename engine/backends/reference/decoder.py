@@ -80,8 +80,9 @@ class ReferenceDecoder(Requests[list[Heads]]):
         nodes = list(self._forest.nodes())
         arrays = [array for node in nodes for heads in node.rows for array in heads]
         arrays += [array for source in list(self._sources.values()) for array in source.values()]
-        return CacheStatistics(len(self._forest.requests), len(self._forest.line) + self._turn.waiting,
-                               sum(node.count for node in nodes), sum(array.nbytes for array in arrays))
+        return CacheStatistics(len(self._forest.requests), waiting_calls=len(self._forest.line) + self._turn.waiting,
+                               cache_tokens=sum(node.count for node in nodes),
+                               cache_bytes=sum(array.nbytes for array in arrays))
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:

@@ -164,7 +164,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
     """Return the recipe of a Unigram model.
 
     vocabulary: returns (text, score) of each token in the order of ids, and the id of the unknown token. normalizers:
-    returns the steps of the normalizer. splits_spaces: whether white space splits a text, and none of it stays.
+    returns its steps, in transformers' order. splits_spaces: whether white space splits a text, and none of it stays.
     """
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
