@@ -165,7 +165,7 @@ OTHERS = {
     "interface/stream.py": "interface/test_generator.py interface/test_requests.py",
     "interface/token_dropout.py": "families/test_masks_and_limits.py families/test_vectors.py",
     "interface/translation.py": "text/test_language_tokenizers.py",
-    "jobs/batch_api.py": "jobs/test_readers.py",
+    "jobs/batch_api.py": "jobs/test_readers.py jobs/test_embed.py",
     "jobs/readers.py": "jobs/test_embed.py",
     "jobs/*.py": "jobs/test_embed.py",
     "loading/bge_m3.py": "heads/test_bge_m3.py",

@@ -265,12 +265,15 @@ def test_a_batch_of_requests(run, model, tmp_path):
     assert run("--format", "openai", file=file) == 0
     answers = [json.loads(line) for path in parts(tmp_path / "out").values() for line in path.read_text().splitlines()]
     assert [row["custom_id"] for row in answers] == [*(f"request-{i}" for i in range(12)), "\ud800"]
+    assert {row["response"]["status_code"] for row in answers} == {200}
     request = json.loads(file.read_text().splitlines()[2])
     expected = Engine.load(model).encode(request["body"]["input"])
     data = answers[2]["response"]["body"]["data"]
     assert np.array([item["embedding"] for item in data], np.float32).tobytes() == expected.tobytes()
     [refused] = (tmp_path / "out/_rejected").iterdir()
-    assert "/v1/chat/completions" in json.loads(refused.read_text())["response"]["body"]["error"]["message"]
+    response = json.loads(refused.read_text())["response"]
+    assert response["status_code"] == 400
+    assert "/v1/chat/completions" in response["body"]["error"]["message"]
 
 
 @pytest.mark.parametrize(("options", "message"), [
