@@ -81,7 +81,7 @@ class Schedule:
         self._entered: set[Work] = set()
         self._read_for: set[str] = set()
         """The owners of the prompts of which the last plan left something."""
-        self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read so many
+        self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
         self._cost: float | None = None
         """Seconds for a token of a prompt."""
         self._bases: dict[int, tuple[float, int]] = {}

@@ -93,7 +93,7 @@ class HopperProducts(BFloat16Products):
     def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
         (N, M), processors = out.shape, self._device.multiprocessors
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
-        x_map = self._device.tensor_map(x, tile.rows)       # TMA copies so many rows at a time
+        x_map = self._device.tensor_map(x, tile.rows)       # TMA copies this many rows at a time
         w_map = self._device.tensor_map(weights.weight, tile.columns)
         addend = self._dummy if residual is None else residual
         kernel = _hopper_linear(activation or "identity", residual is not None, tile)

@@ -170,8 +170,7 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
 cdef Py_ssize_t attend_by_blocks(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
                                  Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end,
                                  Private* private) noexcept nogil:
-    # The same for many rows, whose items are blocks of them: the keys of a block are about those that its band lets
-    # pass.
+    # The same for many rows. An item is a block of rows, and its cost is about the keys that its band lets pass.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
     cdef Py_ssize_t h, row, count

@@ -12,12 +12,11 @@ from llvmlite import binding, ir
 from ..compiler.emit import I32, VF, VI, call, splat
 from ..compiler.pointers import BYTE, SIZE, store
 from ..target import DOT, INTEGERS, VL
+from .elementwise import ROUNDER
 
 Operand = list[ir.Value]
 
 NO_SUM = ir.Constant(VI, [0] * VL)
-ROUNDER = ir.Constant(VF, [12582912.0] * VL)
-"""1.5 * 2^23: adding it rounds a small float to an integer, which is then in the lowest bits of the sum."""
 
 # Adds four products at a time in int16, which simd/x86.h explains. It is assembly, because LLVM would load the weights
 # once and run out of registers. It is declared to write memory, so that LLVM does not load the codes of a row before
@@ -74,12 +73,13 @@ def dot(b: ir.IRBuilder, codes: Operand, weights: Operand, total: ir.Value) -> i
 
 
 def store_codes(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
-    """Round VL floats from 0 to 255 to the nearest codes and store them.
+    """Round VL floats from 0 to 255 to the nearest codes and store them."""
+    store(b, pointer, b.trunc(nearest(b, x), ir.VectorType(BYTE, VL)), align=1)
 
-    The sum with ROUNDER has the code in its lowest bits.
-    """
-    narrow = ir.VectorType(BYTE, VL)
-    store(b, pointer, b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), narrow), align=1)
+
+def nearest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Return VL int32 whose lowest 16 bits are those of the integers nearest to small floats."""
+    return b.bitcast(b.fadd(x, ir.Constant(VF, [ROUNDER] * VL)), VI)
 
 
 def _all(x: int) -> ir.Constant:

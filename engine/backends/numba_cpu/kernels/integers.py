@@ -32,7 +32,7 @@ from ..compiler.vector import (
 )
 from ..target import MR, NR, NV, VL
 from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
-from .dot import ROUNDER
+from .dot import nearest
 from .elementwise import IDENTITY, activate_rows
 from .embed import INT4, INT8, Q8_0
 from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
@@ -87,14 +87,13 @@ def v_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 @emits()
 def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers, and store them."""
-    whole = b.trunc(b.bitcast(b.fadd(x, ROUNDER), VI), ir.VectorType(SHORT, VL))
-    store(b, p, whole, align=2)
+    store(b, p, b.trunc(nearest(b, x), ir.VectorType(SHORT, VL)), align=2)
 
 
 @emits()
 def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
-    whole = b.bitcast(b.fadd(x, ROUNDER), VI)
+    whole = nearest(b, x)
     for pointer, bits in zip((upper, lower), (b.lshr(whole, every(8)), whole), strict=True):
         store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), align=1)
 

@@ -1,6 +1,6 @@
 """Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi.
 
-Every block of 32 numbers of a row has a step of its own, and codes from -127 to 127; weights are from 0 to 15. A block
+Each block of 32 numbers of a row has its own step, and codes from -127 to 127. Weights are from 0 to 15. A block
 of a panel is [4][columns] words of 32 bits, eight weights of a column each, then its scales, or multipliers of INT4.
 """
 
@@ -20,6 +20,7 @@ from ..compiler.vector import emits, v_abs, v_add, v_largest, v_load, v_loadn, v
 from ..rows import ROWS
 from ..target import INTEGERS, NR, VL
 from .blocks import blocks_of
+from .dot import nearest
 from .elementwise import ROUNDER
 from .embed import INT4, Q4_0, Q4_1
 from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SCALE_BYTES, SHORTS, at, every, load_float16
@@ -140,8 +141,7 @@ sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 @emits()
 def store_bytes(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int8 to the nearest integers, and store them."""
-    rounder = ir.Constant(VF, [ROUNDER] * VL)
-    store(b, p, b.trunc(b.bitcast(b.fadd(x, rounder), VI), ir.VectorType(BYTE, VL)), align=1)
+    store(b, p, b.trunc(nearest(b, x), ir.VectorType(BYTE, VL)), align=1)
 
 
 @inline
