@@ -95,7 +95,8 @@ def _unlisted(program: Program) -> Iterator[str]:
     """Name the operations, fields and values that are not listed."""
     for operation, shapes in program.steps():
         yield from _unlisted_fields(operation)
-        if isinstance(operation, Linear) and operation.layer is None:
+        # Maps to heads are those of an Attend, and `_misplaced` looks where their results go.
+        if isinstance(operation, Linear) and operation.layer is None and not operation.parts[0].heads:
             yield "Linear outside of the layers"
         if isinstance(operation, Attend):
             q, k, v = (shapes[name] for name in reads(operation))
