@@ -9,7 +9,6 @@ import platform
 import re
 import sys
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +101,7 @@ def instruction_sets() -> list[str]:
         first = f"{asked}, because ENGINE_ISA names it"
     else:
         first = f"{runs[0]}, the fastest that runs here" if runs else "none"
-    built = [name for name in isa.INSTRUCTION_SETS if find_spec(f"{isa.__package__}.kernels_{name}")]
+    built = [name for name in isa.INSTRUCTION_SETS if isa.is_built(name)]
     refused = [f"not {name}: {reason}" for name in built if (reason := isa.why_not(name))]
     return [first, f"in this installation: {', '.join(built) or 'none'}", *refused]
 

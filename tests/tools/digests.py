@@ -21,6 +21,7 @@ import argparse
 import hashlib
 import itertools
 import json
+from functools import cache
 from importlib import import_module
 
 import numpy as np
@@ -87,7 +88,7 @@ MODELS = {
         attention_kinds=(AttentionKind(causal=True),)),
 }
 
-BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
+BATCHES = ((1,), (16,), (64,), (65,), (200,), (3, 0, 5, 64, 1, 1, 130), (70,) * 4, (97, 96, 95, 94, 93))
 """The lengths of sequences. Groups of up to 64 tokens run by columns, larger ones by rows, or as bundles if these keep
 all threads busy."""
 
@@ -103,12 +104,14 @@ def hashed(seed, *shape):
     return ((x >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)).reshape(shape)
 
 
+@cache
 def weights_of(config):
     """Return all parameters of a model; the weights of norms lie around 1."""
     return {name: hashed(seed, *shape) * np.float32(0.5) + np.float32(name.endswith("norm.weight"))
             for seed, (name, shape) in enumerate(expected_shapes(config).items(), 1)}
 
 
+@cache
 def batch_of(config, lengths):
     """Return a batch of sequences of these lengths, with hashed token ids and token types."""
     N = sum(lengths)

@@ -43,12 +43,18 @@ def fastest_first() -> list[str]:
     return sorted(INSTRUCTION_SETS, key=lambda isa: isa not in ("amx", first))
 
 
+@cache
+def is_built(isa: str) -> bool:
+    """Return whether the kernels of an instruction set are part of this installation; looking takes 0.1 ms."""
+    return find_spec(f"{__package__}.kernels_{isa}") is not None
+
+
 def why_not(isa: str) -> str | None:
     """Return why the kernels of this instruction set cannot run here, or None when they can."""
     if isa not in INSTRUCTION_SETS:
         renamed = " any more, and its new name is 'baseline'" if isa == "portable" else ""
         return f"no instruction set is called {isa!r}{renamed}; choose {', '.join(INSTRUCTION_SETS)}"
-    if find_spec(f"{__package__}.kernels_{isa}") is None:
+    if not is_built(isa):
         return f"{isa} kernels are not part of this build"
     return None if isa in ANY_CPU else refusal(isa)
 
@@ -83,7 +89,7 @@ def chosen() -> Kernels:
     """Return the kernels that ENGINE_ISA names if it is set, or else the fastest kernels that run here."""
     name = os.environ.get("ENGINE_ISA") or next(iter(available()), None)
     if name is None:
-        built = [isa for isa in INSTRUCTION_SETS if find_spec(f"{__package__}.kernels_{isa}")]
+        built = [isa for isa in INSTRUCTION_SETS if is_built(isa)]
         raise BackendUnavailable(f"this CPU can run none of the kernels that were built ({', '.join(built) or 'none'});"
                                  f" to build the others, {install_command()}")
     return load(name)

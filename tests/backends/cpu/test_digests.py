@@ -38,13 +38,15 @@ def test_bits_are_those_on_record(name, model):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("model", digests.MODELS)
 def test_portable_bits_are_those_of_all_sets(name, model):
-    """On 1 to 4 threads by turns."""
+    """On 1 to 4 threads by turns. Where a set has them in any case, the test above has seen them."""
     kernels = digests.isa.load(name)
     if not kernels.fused:
         pytest.skip(f"{name} has no fused multiply-adds")
     for i, precision in enumerate(digests.PRECISIONS[:3]):
         record = digests.record_of(name, kernels.product(precision, portable=True))
         assert record in ("fma/float32", "fma/bfloat16_weights", "bounded/int8")
+        if record == digests.record_of(name, kernels.product(precision)):
+            continue
         threads = digests.THREADS[(NAMES.index(name) + i + list(digests.MODELS).index(model)) % len(digests.THREADS)]
         found = digests.digest(kernels, model, precision, threads, digests.PORTABLE)
         assert found == RECORDED[record][model], f"{precision}, {threads} threads"

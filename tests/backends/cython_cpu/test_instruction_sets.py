@@ -54,7 +54,7 @@ def test_the_others_use_what_they_are_named_for(module, widest):
 def test_a_variant_runs_only_if_its_name_is_confirmed(monkeypatch):
     """A module that is there is not enough: a name without a check in features.pxi must not be imported."""
     monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx2", "neon9", "avx9", "avx5120", *isa.INSTRUCTION_SETS))
-    monkeypatch.setattr(isa, "find_spec", lambda name: object())
+    monkeypatch.setattr(isa, "is_built", lambda name: True)
     for name in ("amx2", "neon9", "avx9", "avx5120"):
         assert f"lacks {name}" in isa.why_not(name)
         assert name not in isa.available()
@@ -66,7 +66,7 @@ def test_every_variant_needs_a_check_or_runs_anywhere():
     asked = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isa, "refusal", asked.append)
-        patch.setattr(isa, "find_spec", lambda name: object())
+        patch.setattr(isa, "is_built", lambda name: True)
         patch.setattr(isa, "made_by_amd", lambda: True)
         assert isa.available() == list(isa.INSTRUCTION_SETS)
     assert {*isa.INSTRUCTION_SETS} - {*asked} == {"baseline", "wide", "amxemulated"}
@@ -77,7 +77,7 @@ def test_every_variant_needs_a_check_or_runs_anywhere():
 def test_the_maker_of_the_cpu_decides_on_bfloat16_products(monkeypatch, amd, first):
     """Only on AMD's CPUs are they faster than FMAs. Tiles come first everywhere; the other sets keep their order."""
     monkeypatch.setattr(isa, "refusal", lambda name: None)
-    monkeypatch.setattr(isa, "find_spec", lambda name: object())
+    monkeypatch.setattr(isa, "is_built", lambda name: True)
     monkeypatch.setattr(isa, "made_by_amd", lambda: amd)
     assert isa.available() == ["amx", first, *(name for name in isa.INSTRUCTION_SETS if name not in ("amx", first))]
 
@@ -115,6 +115,6 @@ def test_no_kernels_for_this_cpu_is_an_error_that_says_so(monkeypatch):
     built = isa.INSTRUCTION_SETS[1]
     monkeypatch.delenv("ENGINE_ISA", raising=False)
     monkeypatch.setattr(isa, "refusal", lambda name: f"this CPU lacks {name}")
-    monkeypatch.setattr(isa, "find_spec", lambda name: object() if name.endswith(f"_{built}") else None)
+    monkeypatch.setattr(isa, "is_built", built.__eq__)
     with pytest.raises(BackendUnavailable, match=rf"none of the kernels that were built \({built}\).*pip install"):
         isa.chosen()

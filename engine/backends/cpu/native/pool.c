@@ -45,6 +45,7 @@ static struct {
     pool_work work;
     void *arg;
     int size;
+    atomic_int first_step; /* of each wait: 0, or SPINS where all shall yield or sleep at once */
     atomic_int pending;
     atomic_int orphaned; /* 1 in a child that was forked inside the work of the thread that forked, until its end */
 } pool = {.turn = PTHREAD_MUTEX_INITIALIZER};
@@ -66,6 +67,16 @@ static inline void wait_step(int step) {
     else sched_yield();
 }
 
+/* Return the first step of the waits of a job. Where it has more threads than the process has CPUs, one that spins keeps
+ * another one from its work. */
+static int first_step(int threads) {
+#ifdef __linux__
+    cpu_set_t usable;
+    if (!sched_getaffinity(0, sizeof usable, &usable) && threads > CPU_COUNT(&usable)) return SPINS;
+#endif
+    return 0;
+}
+
 void pool_barrier_wait(pool_barrier *barrier, int size) {
     unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 == (unsigned)size) {
@@ -73,7 +84,8 @@ void pool_barrier_wait(pool_barrier *barrier, int size) {
         atomic_store_explicit(&barrier->phase, phase + 1, memory_order_release);
         return;
     }
-    for (int step = 0; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase; step += step < SPINS) {
+    int step = atomic_load_explicit(&pool.first_step, memory_order_relaxed);
+    for (; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase; step += step < SPINS) {
         if (step == SPINS && pool_is_orphaned()) return;
         wait_step(step);
     }
@@ -101,7 +113,7 @@ static void allow_all_cpus(worker *self) {
 }
 
 static void sleep_until_next(worker *self, unsigned seen) {
-    for (int step = 0; step < SPINS; step++) {
+    for (int step = atomic_load(&pool.first_step); step < SPINS; step++) {
         if (atomic_load_explicit(&self->ticket, memory_order_acquire) != seen) return;
         relax();
     }
@@ -204,7 +216,8 @@ static int take_turn(pool_look look, void *arg) {
 /* Wait until the workers have done their parts. */
 static void wait_for_workers(pool_look look, void *arg) {
     double looked = 0;
-    for (int step = 0; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS) {
+    int step = atomic_load_explicit(&pool.first_step, memory_order_relaxed);
+    for (; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS) {
         wait_step(step);
         if (step < SPINS) continue;
         if (pool_is_orphaned()) return;
@@ -274,6 +287,7 @@ int pool_run(int threads, pool_work work, void *arg, pool_look look) {
     pool.work = work;
     pool.arg = arg;
     pool.size = threads;
+    atomic_store(&pool.first_step, first_step(threads));
     atomic_store(&pool.pending, threads - 1);
     for (int i = 0; i < threads - 1; i++) give_ticket(pool.workers[i]);
     work(arg, 0, threads);

@@ -119,8 +119,9 @@ static __attribute__((noinline)) /* not inlined: gcc needs more than a minute to
 INLINE
 #endif
 vd d_dot(vd sum, vcodes codes, vweights weights) {
-    for (int lane = 0; lane < VL; lane++)
-        for (int i = 4 * lane; i < 4 * lane + 4; i++) sum.sums[lane] += codes.codes[i] * weights[i];
+    vi four_codes, four;
+    memcpy(&four_codes, codes.codes, sizeof four_codes), memcpy(&four, weights, sizeof four);
+    for (int i = 0; i < 32; i += 8) sum.sums += (four_codes >> i & 255) * (four << (24 - i) >> 24);
     return sum;
 }
 

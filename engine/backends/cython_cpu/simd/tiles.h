@@ -100,6 +100,15 @@ static void t_store(int tile, void *p, ptrdiff_t stride) {
 
 typedef double t_doubles __attribute__((vector_size(VL * 8)));
 
+/* Half of the columns of a tile, which is a register where the CPU has AVX2. */
+typedef float t_floats __attribute__((vector_size(32)));
+typedef int32_t t_words __attribute__((vector_size(32)));
+INLINE t_words t_half(int tile, int row, int half) {
+    t_words x;
+    memcpy(&x, t_state.tile[tile][row] + 32 * half, sizeof x);
+    return x;
+}
+
 /* Replace denormal numbers by zeros of their sign. */
 INLINE vf t_flush(vf x) { return v_select(v_less(v_abs(x), v_set1(FLT_MIN)), v_and(x, v_set1(-0.0f)), x); }
 
@@ -115,17 +124,54 @@ INLINE vf t_fma(vf a, vf b, vf c) {
     return v_select(v_less(v_abs(scaled), v_set1(FLT_MIN * 0x1p64f)), v_and(rounded, v_set1(-0.0f)), rounded);
 }
 
-/* Return ones where a number is 0, or its magnitude is at least `least` and below 2^63: "moderate" in t_add_pairs. */
-INLINE t_lanes t_moderate(vf x, float least) {
-    vf size = v_abs(x);
-    return (t_lanes)(size == 0) | ((t_lanes)(size >= least) & (t_lanes)(size < 0x1p63f));
+/* Return ones where floats, given by their bits, are neither 0 nor of a magnitude from 2^least to below 2^63. */
+INLINE t_words t_extreme(t_words bits, int least) {
+    bits &= 0x7fffffff;
+    return (bits != 0) & ((bits < (127 + least) << 23) | (bits >= (127 + 63) << 23));
 }
 
-/* Load the even and the odd elements of a row of a tile. */
+/* Return whether the numbers of tiles are "moderate" in the sense of t_add_pairs. */
+static int t_moderate(int sum, int a, int b) {
+    t_words extreme = {0};
+    for (int i = 0; i < TILE_ROWS; i++) {
+        for (int half = 0; half < 2; half++) {
+            t_words x = t_half(a, i, half), w = t_half(b, i, half);
+            extreme |= t_extreme(x << 16, -50) | t_extreme(x & (int32_t)0xffff0000, -50);
+            extreme |= t_extreme(w << 16, -50) | t_extreme(w & (int32_t)0xffff0000, -50);
+            extreme |= t_extreme(t_half(sum, i, half), -100);
+        }
+    }
+    for (int j = 0; j < 8; j++) if (extreme[j]) return 0;
+    return 1;
+}
+
+/* t_add_pairs for moderate numbers. */
+static void t_add_moderate(int sum, int a, int b) {
+    union { t_words halves[2]; float elements[16]; } even_x, odd_x;
+    t_floats even_w[16], odd_w[16], total;
+    for (int half = 0; half < 2; half++) {
+        for (int k = 0; k < 16; k++) {
+            t_words w = t_half(b, k, half);
+            even_w[k] = (t_floats)(w << 16), odd_w[k] = (t_floats)(w & (int32_t)0xffff0000);
+        }
+        for (int i = 0; i < TILE_ROWS; i++) {
+            for (int j = 0; j < 2; j++) {
+                t_words x = t_half(a, i, j);
+                even_x.halves[j] = x << 16, odd_x.halves[j] = x & (int32_t)0xffff0000;
+            }
+            t_floats even = {0}, odd = {0};
+            for (int k = 0; k < 16; k++) even += even_x.elements[k] * even_w[k], odd += odd_x.elements[k] * odd_w[k];
+            total = (t_floats)t_half(sum, i, half) + (even + odd);
+            memcpy(t_state.tile[sum][i] + 32 * half, &total, sizeof total);
+        }
+    }
+}
+
+/* Load the even and the odd elements of a row of a tile, without denormal numbers. */
 INLINE void t_elements(vf *elements, const uint8_t *row) {
     t_lanes pairs;
     memcpy(&pairs, row, sizeof pairs);
-    elements[0] = (vf)(pairs << 16), elements[1] = (vf)(pairs & (int32_t)0xffff0000);
+    elements[0] = t_flush((vf)(pairs << 16)), elements[1] = t_flush((vf)(pairs & (int32_t)0xffff0000));
 }
 
 /* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of
@@ -133,33 +179,25 @@ INLINE void t_elements(vf *elements, const uint8_t *row) {
  * unrounded. Denormal numbers count as zeros, in the operands and in the results. Tests on Sapphire Rapids gave the
  * same bits, except for the bits of NaN.
  *
- * Moderate numbers have no such product or sum, as products are exact in float and all results are multiples of 2^-123.
- * Plain arithmetic then gives the same bits, in a seventh of the time. */
+ * Moderate numbers are 0, or at least 2^-50 (sums: 2^-100) and below 2^63. They have no denormal product or sum, as
+ * products are exact in float and all results are multiples of 2^-123. Plain arithmetic then gives the same bits. */
 static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
     t_demand();
-    vf x[TILE_ROWS][2], weights[16][2], total;
-    t_lanes moderate = (t_lanes){0} == 0;
-    for (int i = 0; i < 16; i++) {
-        t_elements(x[i], t_state.tile[a][i]), t_elements(weights[i], t_state.tile[b][i]);
-        memcpy(&total, t_state.tile[sum][i], sizeof total);
-        moderate &= t_moderate(x[i][0], 0x1p-50f) & t_moderate(x[i][1], 0x1p-50f) & t_moderate(total, 0x1p-100f) &
-                    t_moderate(weights[i][0], 0x1p-50f) & t_moderate(weights[i][1], 0x1p-50f);
+    if (t_moderate(sum, a, b)) {
+        t_add_moderate(sum, a, b);
+        return;
     }
-    int plain = 1;
-    for (int j = 0; j < 16; j++) plain &= moderate[j];
+    vf x[2], weights[16][2], total;
+    for (int k = 0; k < 16; k++) t_elements(weights[k], t_state.tile[b][k]);
     for (int i = 0; i < TILE_ROWS; i++) {
         vf even = v_set1(0), odd = even;
         memcpy(&total, t_state.tile[sum][i], sizeof total);
-        if (plain) {
-            for (int k = 0; k < 16; k++) even += x[i][0][k] * weights[k][0], odd += x[i][1][k] * weights[k][1];
-            total += even + odd;
-        } else {
-            for (int k = 0; k < 16; k++) {
-                even = t_fma(t_flush(v_set1(x[i][0][k])), t_flush(weights[k][0]), even);
-                odd = t_fma(t_flush(v_set1(x[i][1][k])), t_flush(weights[k][1]), odd);
-            }
-            total = t_fma(v_set1(1), t_flush(total), t_fma(v_set1(1), even, odd));
+        t_elements(x, t_state.tile[a][i]);
+        for (int k = 0; k < 16; k++) {
+            even = t_fma(v_set1(x[0][k]), weights[k][0], even);
+            odd = t_fma(v_set1(x[1][k]), weights[k][1], odd);
         }
+        total = t_fma(v_set1(1), t_flush(total), t_fma(v_set1(1), even, odd));
         memcpy(t_state.tile[sum][i], &total, sizeof total);
     }
 }
@@ -167,19 +205,17 @@ static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
 /* tdpbusd, or tdpbssd if is_signed: row k/4 of tile b has the weights of four steps for each of 16 columns. */
 static __attribute__((noinline)) void t_add_bytes(int is_signed, int sum, int a, int b) {
     t_demand();
-    t_lanes weights[64], total;
-    for (int k = 0; k < 64; k++) {
-        t_lanes four;
-        memcpy(&four, t_state.tile[b][k / 4], sizeof four);
-        weights[k] = four << (24 - 8 * (k % 4)) >> 24;
-    }
-    for (int i = 0; i < TILE_ROWS; i++) {
-        memcpy(&total, t_state.tile[sum][i], sizeof total);
-        for (int k = 0; k < 64; k++) {
-            uint8_t code = t_state.tile[a][i][k];
-            total += (is_signed ? (int8_t)code : code) * weights[k];
+    t_words weights[64], total;
+    for (int half = 0; half < 2; half++) {
+        for (int k = 0; k < 64; k++) weights[k] = t_half(b, k / 4, half) << (24 - 8 * (k % 4)) >> 24;
+        for (int i = 0; i < TILE_ROWS; i++) {
+            total = t_half(sum, i, half);
+            for (int k = 0; k < 64; k++) {
+                uint8_t code = t_state.tile[a][i][k];
+                total += (is_signed ? (int8_t)code : code) * weights[k];
+            }
+            memcpy(t_state.tile[sum][i] + 32 * half, &total, sizeof total);
         }
-        memcpy(t_state.tile[sum][i], &total, sizeof total);
     }
 }
 static void t_add_codes(int sum, int a, int b) { t_add_bytes(0, sum, a, b); }
