@@ -32,8 +32,8 @@ class Batch:
     token_type_ids: np.ndarray
     """int32 [N]: each id is below Y. A model without a token type table ignores them."""
     keys: np.ndarray | None = None
-    """int32 [B]: how many of its first tokens are read by the tokens of a sequence, at least 1 unless it is empty; None
-    for all of them. The other tokens read the first ones, and no token reads the others."""
+    """int32 [B]: tokens of sequence b attend to its first keys[b] tokens alone, at least 1 unless it is empty. None:
+    they attend to all. The tokens behind these, such as padding that is computed too, are queries, never keys."""
 
     @property
     def sequences(self) -> int:
@@ -47,7 +47,7 @@ class Batch:
 
 
 def apart(batch: Batch) -> list[Batch]:
-    """Return each sequence of a batch as a batch of its own, of views; the sequences have ids and read all tokens."""
+    """Return each sequence of a batch as a batch of its own, of views; the batch must have ids, and no `keys`."""
     assert batch.input_ids is not None
     assert batch.keys is None
     return [Batch(np.array([0, end - start], np.int32), batch.input_ids[start:end], inputs_embeds=None,
@@ -56,7 +56,7 @@ def apart(batch: Batch) -> list[Batch]:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of all sequences of several ones, at least one, which have ids and read all their tokens."""
+    """Return one batch of all sequences of one or more batches, which must have ids, and no `keys`."""
     if len(batches) == 1:
         return batches[0]
     ids, starts = [], np.zeros(1, np.int32)

@@ -126,7 +126,7 @@ class Execution:
         S = past + T
         table = None if bias.table is None else self.weights[bias.table.name]
         line = distance_bias(S, H, table, bias.max_distance, bias.one_sided).astype(q.dtype)
-        # The row of token t holds the columns S-1 + t down to t of the line.
+        # A line has the bias of token t for key s in column S - 1 + t - s, so row t is columns S - 1 + t down to t.
         rows = np.lib.stride_tricks.sliding_window_view(line, S, axis=1)[:, past:, ::-1]
         return np.broadcast_to(rows, (B, H, T, S))
 

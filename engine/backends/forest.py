@@ -184,7 +184,7 @@ class Forest(Generic[Rows]):
     def settle(self) -> list[Rows]:
         """End the requests and drop the hypotheses as was wanted; return the rows of those that become no parents."""
         freed: list[Rows] = []
-        while self._dropped:
+        while self._dropped:        # an entry leaves its queue last, so that an interrupt in between loses nothing
             self._release(self._dropped[0], freed)
             self._dropped.popleft()
         while self._ended:

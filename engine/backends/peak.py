@@ -52,7 +52,7 @@ def measure_rate(threads: int, precision: str = "float32", repeats: int = 5, dec
     `repeats` runs counts. decodes: the products are those of a decoder, whose int8 has inputs of 12 bits.
     """
     rounds = isa.chosen().product(precision, decodes).rounds
-    operations = rounds(ROUNDS, threads)
+    operations = rounds(ROUNDS, threads)        # the first run also warms up
     return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 
 
@@ -96,6 +96,7 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
 def visible_pairs(operation: Attend, T: int) -> int:
     """Return how many pairs of a query and a key that it sees a sequence of T tokens has."""
     left, right = (T - 1 if side is None else min(side, T - 1) for side in operation.window)
+    # Each query sees left + 1 + right keys, less those that would lie before the first token or behind the last.
     return T * (left + right + 1) - (left * (left + 1) + right * (right + 1)) // 2
 
 

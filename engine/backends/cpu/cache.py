@@ -23,7 +23,7 @@ class _CellList:
     """The cells of one or more hypotheses that have the same ones, in order."""
 
     cells: NDArray[np.int32]
-    users: int = 1
+    users: int = 1      # the hypotheses that have this list
 
 
 @dataclass(eq=False)
@@ -57,26 +57,26 @@ class Cache:
         """Hold no cells yet.
 
         cell_bytes: of the keys, or of the values, of one head. heads: key heads of all layers together.
-        most_tokens: the most tokens that will be taken, if somebody sees to that; a region need not be larger.
+        most_tokens: the most tokens that the caller will ever keep at a time; a region need not be larger.
         """
         most_cells = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
-        whole = 2 * heads * cell_bytes      # bytes of a cell: the keys and values of all heads
-        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most_cells))
-        segments = max(1, REGION_BYTES // (run * whole))
+        whole_bytes = 2 * heads * cell_bytes        # of a cell: the keys and values of all heads
+        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole_bytes), most_cells))
+        segments = max(1, REGION_BYTES // (run * whole_bytes))
         if most_tokens is not None:
             segments = min(segments, -(-most_cells // run))
         self.run_bytes = run * cell_bytes
         """Bytes from the keys of a cell to its values, and from there to the keys of the next head."""
-        self._region_cells, self._cell_bytes = segments * run, whole
+        self._region_cells, self._whole_bytes = segments * run, whole_bytes
         segment, place = np.divmod(np.arange(self._region_cells, dtype=np.uintp), np.uintp(run))
-        self._places = segment * np.uintp(run * whole) + place * np.uintp(cell_bytes)
+        self._places = segment * np.uintp(run * whole_bytes) + place * np.uintp(cell_bytes)
         """The offset of each cell from the beginning of its region."""
         self._regions: list[np.ndarray | None] = []
         """The memory of each region; None for one that was given back, whose place another may take."""
         self.addresses = np.zeros(1, np.uintp)
         """The address of each cell; one zero while there is none."""
         self._free = np.zeros(0, np.int32)
-        self._count = 0     # free cells are self._free[:count], the next one to be taken last
+        self._count = 0     # how many are free: self._free[:count], a stack, whose last cell is taken first
         self._holders = np.zeros(0, np.int32)
         """How many `_CellList` have each cell; a cell that none has is free."""
 
@@ -93,7 +93,7 @@ class Cache:
     @property
     def nbytes(self) -> int:
         """Return the bytes of all cells."""
-        return self._cell_bytes * self.cells
+        return self._whole_bytes * self.cells
 
     def extend(self, parent: CellTable | None, count: int) -> CellTable:
         """Return the table of a child with `count` tokens of its own; allocate regions if there are too few cells.
@@ -103,16 +103,16 @@ class Cache:
         length = count if parent is None else parent.length + count
         needed = -(-length // CELL)
         if parent is None:
-            return CellTable(self._list(np.empty(0, np.int32), needed), length)
+            return CellTable(self._take(np.empty(0, np.int32), needed), length)
         shared, copied = parent.shared, None
         kept = shared.cells
         if parent.length % CELL and not (shared.users == 1 and self._holders[kept[-1]] == 1):
-            # An earlier child goes on in the parent's last cell, which is not full.
+            # An earlier child goes on in the parent's last cell, which is not full, so this child copies it.
             kept, copied = kept[:-1], int(kept[-1])
         elif needed == len(kept):
             shared.users += 1
             return CellTable(shared, length)
-        return CellTable(self._list(kept, needed - len(kept)), length, copied)
+        return CellTable(self._take(kept, needed - len(kept)), length, copied)
 
     def free(self, tables: Iterable[CellTable]) -> None:
         """Take the cells of hypotheses back that no other hypothesis has."""
@@ -122,11 +122,11 @@ class Cache:
             if not shared.users:
                 self._holders[shared.cells] -= 1
                 free = shared.cells[self._holders[shared.cells] == 0]
-                self._free[self._count : self._count + len(free)] = free[::-1]
+                self._free[self._count : self._count + len(free)] = free[::-1]      # to be taken in the same order
                 self._count += len(free)
 
     def keep(self, tables: Iterable[CellTable]) -> None:
-        """Let exactly the cells of these hypotheses be taken, whatever came in the middle of an earlier call."""
+        """Free all cells but those of these hypotheses, and count anew, after an exception in the middle of a call."""
         lists: dict[int, _CellList] = {}
         for shared in (table.shared for table in tables):
             shared.users = shared.users + 1 if id(shared) in lists else 1
@@ -144,7 +144,7 @@ class Cache:
         if spare < self._region_cells:
             return
         free = self._free[: self._count]
-        counts = np.bincount(free // self._region_cells, minlength=len(self._regions))
+        counts = np.bincount(free // self._region_cells, minlength=len(self._regions))      # free cells of each region
         empty = np.flatnonzero(counts == self._region_cells)[::-1][: spare // self._region_cells]
         if not len(empty):
             return
@@ -152,8 +152,8 @@ class Cache:
             self._regions[i] = None
         self._hold(free[~np.isin(free // self._region_cells, empty)])
 
-    def _list(self, kept: NDArray[np.int32], fresh: int) -> _CellList:
-        """Return a list of these cells and of fresh ones."""
+    def _take(self, kept: NDArray[np.int32], fresh: int) -> _CellList:
+        """Return a list of these cells and of a number of fresh ones, which are free no longer."""
         if self._count < fresh:
             self._grow(fresh - self._count)
         self._count -= fresh
@@ -162,9 +162,10 @@ class Cache:
         return _CellList(cells)
 
     def _grow(self, cells: int) -> None:
+        """Allocate regions for at least so many free cells more."""
         fresh = []
         for _ in range(-(-cells // self._region_cells)):
-            memory = allocate(self._region_cells * self._cell_bytes // 4)
+            memory = allocate(self._region_cells * self._whole_bytes // 4)
             place = next((i for i, region in enumerate(self._regions) if region is None), len(self._regions))
             self._regions[place : place + 1] = [memory]
             fresh.append(np.arange(place * self._region_cells, (place + 1) * self._region_cells, dtype=np.int32))

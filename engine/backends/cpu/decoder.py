@@ -144,7 +144,7 @@ class CpuDecoder(Requests[CellTable]):
         rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._head_width)
         count = -(-length // CELL)
         run = count * self._cell_bytes
-        memory = np.zeros(2 * self._config.num_layers * self._config.kv_heads * run + 64, np.uint8)
+        memory = np.zeros(2 * self._config.num_layers * self._config.kv_heads * run + 64, np.uint8)     # 64: to align
         start = -(-memory.ctypes.data // 64) * 64
         cells = start + np.arange(count, dtype=np.uintp) * np.uintp(self._cell_bytes)
         write_cells(self._storage, rows, self._config.head_width, cells, run)
@@ -159,26 +159,27 @@ class CpuDecoder(Requests[CellTable]):
         check_wanted(rows, self.vocab_size)
         if self._config.logits_softcap:
             return self._step_capped(rows, new, stop)
+        # A line is one scored token of a row, which wants all logits (best is None), or the k = best largest alone.
         written = sum(row.scored for row in rows if row.best is None)       # lines of all logits
-        chosen = sum(row.scored for row in rows if row.best is not None)    # lines of the best logits alone
+        chosen = sum(row.scored for row in rows if row.best is not None)    # lines of the best logits
         k = max(row.best or 0 for row in rows)
         logits = np.empty((written, self._vocab_width), np.float32)
         best = np.empty((chosen, k), np.float32), np.empty((chosen, k), np.int32), np.empty(chosen, np.float32)
-        self._pass(self._executor, new, [logits] if written else [], stop, _places(rows, written),
-                   best if chosen else None)
+        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(rows, written),
+                   best=best if chosen else None)
         logits, top = logits[:, : self.vocab_size], Top(best[0], best[1].astype(np.int64), best[2])
-        return Scores(self._add(new), finite_rows(rows, logits, top), logits, top)
+        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, top), logits, top)
 
     def _step_capped(self, rows: Sequence[Row], new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
-        whole = [replace(row, best=None) for row in rows]
-        self._pass(self._executor, new, [lines] if len(lines) else [], stop, _places(whole, len(lines)))
+        whole = [replace(row, best=None) for row in rows]       # they want all logits
+        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(whole, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
         written = np.repeat([row.best is None for row in rows], [row.scored for row in rows])
         top = top_of(lines[~written], max(row.best or 0 for row in rows))
-        return Scores(self._add(new), finite_rows(rows, lines[written], top), lines[written], top)
+        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[written], top), lines[written], top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:
@@ -197,7 +198,7 @@ class CpuDecoder(Requests[CellTable]):
         source = self._sources[row.request]
         weights = np.empty((len(heads), len(row.tokens), source.length), np.float32)
         keys = np.zeros((source.length, self._head_width), np.float32)
-        key_heads = self._config.kv_heads
+        key_heads = self._config.kv_heads       # of a layer
         queries = dict(zip(layers, self._queries(row, layers, stop), strict=True))
         for out, (layer, head) in zip(weights, heads, strict=True):
             scaled = queries[layer][:, head] * np.float32(self._scales[layer])
@@ -256,7 +257,7 @@ class CpuDecoder(Requests[CellTable]):
             return _NewRows(rows, parents, tables, single.cu_seqlens, single)
         return _NewRows(rows, parents, tables, np.array(ends, np.int32))
 
-    def _add(self, new: _NewRows) -> NDArray[np.int64]:
+    def _add_hypotheses(self, new: _NewRows) -> NDArray[np.int64]:
         """Let the rows of a step be hypotheses, and return their numbers."""
         return np.array([self._forest.add(row, parent, table)
                          for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])

@@ -116,6 +116,7 @@ class _Meetings:
 
     @staticmethod
     def _clash(earlier: str | None, now: str) -> bool:
+        """Return whether a use of a buffer has to wait for the earlier one, because other threads had parts of it."""
         return earlier is not None and (earlier != now or now not in ("rows", "heads"))
 
 
@@ -126,12 +127,14 @@ def _observed_rows(operation: Attend) -> np.ndarray:
 
 
 class _Emitter:
+    """Appends the instructions of steps to an executor; `at` in its methods is the index of each buffer, by name."""
+
     def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed], storage: int):
         self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
         self._storage = storage
         self._meetings = _Meetings()
         self._converted: set[str] = set()
-        """The buffers whose operands the instructions so far have written, since the last Attend."""
+        """The buffers whose rows are also there as operands of products: written since the last Attend."""
 
     def give(self, name: str, buffer: Buffer) -> None:
         """Append the instruction that takes rows of the caller."""
@@ -156,7 +159,7 @@ class _Emitter:
                 self._emit_head(steps[i + 1 :], at)
                 return
             if isinstance(operation, Attend):
-                self._converted.clear()     # operands are those of a block of rows
+                self._converted.clear()     # operands are those of a block of rows, which ends here
 
     def _parts(self, operation: Operation, shapes: dict[str, Buffer],
                following: list[Operation]) -> list[tuple[int, int]]:
@@ -221,7 +224,7 @@ class _Emitter:
             case Norm():
                 norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
                 written = {} if stored else {operation.out: "rows"}
-                operands = -1
+                operands = -1       # the buffer of the same rows in the form that products multiply, or none
                 if not stored and self._product.converts and multiplied_next(operation.out, following):
                     operands = at[operands_of(operation.out)]
                     written[operands_of(operation.out)] = "rows"

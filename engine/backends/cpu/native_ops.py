@@ -40,6 +40,7 @@ class NativeOps:
         if out.size == 0 or S == 0:
             out[:] = 0
             return out
+        # Heads of width 0 have the scores of heads with one zero.
         q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
         bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
         mask = None if call.mask is None else call.mask.view(np.uint8)

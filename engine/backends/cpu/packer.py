@@ -156,7 +156,8 @@ class Packer:
         They hold the angles up to the largest position that `fill_angles` has had.
         """
         if rotary not in self._angles:
-            self._reserve("rotary embeddings", 8 * rotary.positions * (rotary.width // 2), "max_positions")
+            float_pairs = rotary.positions * (rotary.width // 2)        # cos and sin
+            self._reserve("rotary embeddings", 8 * float_pairs, "max_positions")
             self._angles[rotary] = Angles(rotary)
         filled = self._angles[rotary]
         return filled.cos, filled.sin
@@ -201,13 +202,15 @@ class Packer:
     def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
         maps = [affine for affine in (relative.key, relative.query) if affine is not None]
         columns = sum(len(self._weights[affine.weight]) for affine in maps)
-        self._reserve("vectors of relative positions", 8 * relative.table.rows * columns, "the relative positions")
+        float64_bytes = 8 * relative.table.rows * columns
+        self._reserve("vectors of relative positions", float64_bytes, "the relative positions")
         weights = dict(self._weights)
         for affine in maps:     # rounded as the plan's other maps are
             weights[affine.weight] = self._as_computed(affine.weight, relative.width)
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
+            # The last row of keys first: from key to key the distance falls, and the columns of a panel go on.
             None if keys is None else self._panels_of_heads(keys[::-1] * scale, key_heads),
             None if queries is None else self._panels_of_heads(queries * scale, heads),
             relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)

@@ -60,7 +60,7 @@ class CpuPlan:
 
     def _compute(self, batch: Batch, stop: Stop, observed: Observed | None = None) -> list[np.ndarray]:
         """Return the arrays that the program writes, with those of `observed` unless it is None."""
-        assert observed is None or batch.keys is None
+        assert observed is None or batch.keys is None       # no caller asks for both
         arrays = [np.empty((batch.tokens, self._width), np.float32)]
         if observed is not None:
             arrays += observed.arrays(batch.cu_seqlens, self._width)
@@ -72,7 +72,7 @@ class CpuPlan:
                              "bounds the workspace; load the model with a larger max_batch_tokens")
         schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         offsets = keys = None
-        if observed is not None or batch.keys is not None:
+        if observed is not None or batch.keys is not None:      # members: the schedule's order of the sequences
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
             offsets = None if observed is None else weight_offsets(batch.cu_seqlens)[members]
             keys = None if batch.keys is None else batch.keys[members].astype(np.int64)

@@ -44,12 +44,13 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()        # in descending order, without empty sequences
     bundles = _deal(sizes, threads, bundle)     # the largest one first
-    split = _worth_splitting(bundles, threads) and threads * bundles[0].tokens <= max_tokens
-    groups = bundles if split else _fill(sizes, bundle if threads == 1 else max_tokens)
+    # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
+    in_bundles = _keep_threads_busy(bundles, threads) and threads * bundles[0].tokens <= max_tokens
+    groups = bundles if in_bundles else _fill(sizes, bundle if threads == 1 else max_tokens)
     members = order[np.concatenate([group.members for group in groups])]
     rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
     return Schedule(
-        bundles=split or threads == 1,
+        bundles=in_bundles or threads == 1,
         sequences=np.stack([cu_seqlens[members], lengths[members], rows], axis=1).astype(np.int64),
         groups=np.array([(len(group.members), group.tokens) for group in groups], np.int64),
     )
@@ -93,7 +94,7 @@ def _fill(sizes: list[int], budget: int) -> list[_Group]:
     return groups
 
 
-def _worth_splitting(bundles: list[_Group], threads: int) -> bool:
+def _keep_threads_busy(bundles: list[_Group], threads: int) -> bool:
     """Return True if a queue of these bundles keeps all threads busy to the end, with enough tokens for each."""
     loads = [0] * threads       # tokens of each thread, a heap: the next bundle goes to the thread with the fewest
     for bundle in bundles:

@@ -7,7 +7,7 @@ from typing import Any
 from .target import DOT, FUSED, INTEGERS, LINE_BYTES, OPERAND_BYTES, PAIR_STEPS, TILE_ROWS, TILES, VL
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
-_VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
+_VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}      # rows
 _PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
 _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
 
@@ -23,7 +23,7 @@ ROWS: dict[str, dict[str, Any]] = {
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
     "int16": _INT16,
     "codes": {"name": b"codes", "instruction": INTEGERS.encode(), "depth_step": 32, "operand_bytes": 2, "beside": 44,
-              **_VECTORS},
+              **_VECTORS},      # beside: 32 codes, a float step, an int32 sum, two int16 sums
     "fma": _FLOAT32,
     "int16_vectors": _INT16,
     "bfloat16x3": {**_FLOAT32, "name": b"bfloat16x3", "instruction": b""},

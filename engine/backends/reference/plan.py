@@ -91,7 +91,6 @@ class ReferencePlan:
 
     def embed(self, operation: Embed, batch: Batch, tokens: slice) -> np.ndarray:
         """Return the sum of the tables' rows [T, D], or of the caller's embeddings and the other tables' rows."""
-
         if batch.inputs_embeds is not None:
             x = batch.inputs_embeds[tokens].astype(self.dtype)
         else:

@@ -1,4 +1,6 @@
-"""Generate AMX's tile instructions as LLVM code, as tiles.h does in C, which explains the tiles and their numbers.
+"""Generate AMX's tile instructions as LLVM code, as tiles.h does in C. A tile has 16 rows of 64 bytes.
+
+A block of sums takes tiles 0 to 3, its lower row 2 and 3; operands are in tiles 4 and 5, weights in tiles 6 and 7.
 
 LLVM takes every one of these calls for an access to all memory. So it keeps them in order among themselves and among
 loads and stores, and a thread's tiles keep their contents when it calls other code, because no other code uses tiles.
@@ -41,10 +43,7 @@ def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
 
 
 def _add_products(b: ir.IRBuilder, numbers: Numbers, row: int, column: int) -> None:
-    """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column.
-
-    A block of sums takes tiles 0 to 3, its lower row 2 and 3; operands are in tiles 4 and 5, weights in tiles 6 and 7.
-    """
+    """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column."""
     _run(b, numbers[row], 2 * row + column, 4 + row, 6 + column)
 
 

@@ -37,7 +37,6 @@ inline = _helper(forceinline=True)
 spliced = _helper(inline="always")
 """A part of a kernel that Numba inlines before LLVM sees it, so that a large part is not compiled twice."""
 
-
 apart = _helper(forceinline=False)
 """A part of a kernel that calls `stays_apart`. Without this decorator it would inherit the option of its caller."""
 

@@ -41,9 +41,9 @@ No subscript is negative, and a sum or difference of a few indices fits int32, w
 cannot convert int64. Sequences are shorter than half of it.
 """
 
-SCORED = (types.float32, types.intp, types.intp, types.intp, types.intp)
-SCORE_MOD = types.void(types.CPointer(types.float32), *[types.intp] * 7, types.voidptr)
-OPTIONS = {"error_model": "numpy", "forceinline": True}
+SCORED = (types.float32, types.intp, types.intp, types.intp, types.intp)    # score, b, h, q_index, kv_index
+SCORE_MOD = types.void(types.CPointer(types.float32), *[types.intp] * 7, types.voidptr)     # the arguments of `walk`
+OPTIONS = {"error_model": "numpy", "forceinline": True}     # a division by zero gives inf, and raises nothing
 
 
 def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int]]) -> Any:
@@ -70,6 +70,7 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
     unpack, change_lanes, change_lane = unpacking(extra), lanes(extra, LANES), lanes(extra, 1)
 
     def walk(scores, stride, b, h, query, n, key, keys, captured):  # type: ignore[no-untyped-def]
+        # scores[keys][n] with rows `stride` floats apart, of queries from `query` on and keys from `key` on
         extra = unpack(captured)
         b, h = b & INDEX, h & INDEX
         whole = n // LANES * LANES

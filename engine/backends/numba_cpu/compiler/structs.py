@@ -88,16 +88,16 @@ class Linear:
 @struct
 class Output:
     data: Floats    # (row, column) at data + column // width * block + row * stride + column % width
-    stride: Size
-    width: Size
-    block: Size
-    operands: Code  # this and the rest is for compiled kernels alone
+    stride: Size    # floats from one row to the next
+    width: Size     # columns that lie together: all, or those of a head
+    block: Size     # floats from one head to the next
+    operands: Code  # this and the rest is for compiled kernels alone: where results go as operands of another product
     operands_stride: Size
-    first_line: Size
+    first_line: Size    # the part of the depth, in lines of 64 bytes of operands
     last_line: Size
-    sums: Floats
-    bfloat16: Int
-    approximate: Int
+    sums: Floats        # where sums wait for the next part
+    bfloat16: Int       # whether the numbers at data are bfloat16
+    approximate: Int    # whether the activation may be approximate
 
 
 @private
@@ -131,19 +131,19 @@ class Relative:
 
 @struct
 class Attention:
-    q: Floats
-    k: Floats
-    v: Floats
-    out: Floats
-    q_stride: Size
+    q: Floats           # [T,d]
+    k: Floats           # [S,d]
+    v: Floats           # [S,e]
+    out: Floats         # [T,e]
+    q_stride: Size      # floats from one row to the next
     k_stride: Size
     v_stride: Size
     out_stride: Size
-    T: Size
-    S: Size
-    d: Size
-    e: Size
-    low: Size
+    T: Size             # queries
+    S: Size             # keys
+    d: Size             # width of a query and a key
+    e: Size             # width of a value
+    low: Size           # query t sees keys t + low <= s < t + high
     high: Size
     bias: Floats        # element (t, s) at bias[t*bias_t + s*bias_s]; null: none
     bias_t: Size
@@ -157,14 +157,14 @@ class Attention:
     h: Size
     query: Size         # index of the query at q
     relative: Relative  # null: none
-    scale: Float
-    softcap: Float
+    scale: Float        # of the scores
+    softcap: Float      # c of c tanh(score / c); 0: none
 
 
 class Block(NamedTuple):
     """A block of W = nv*VL queries inside attention, of which n are real."""
 
-    t: Size
+    t: Size             # the first query
     n: Size
     nv: Size
     queries: Floats     # [d][W]
@@ -176,7 +176,7 @@ class Block(NamedTuple):
 class Keys(NamedTuple):
     """A block of keys, or the part of it that a block of queries sees."""
 
-    first: Size
+    first: Size     # keys [first, last)
     last: Size
     v: Floats       # value vectors, beginning with the one of key `first`
     tail: Floats    # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
@@ -211,37 +211,37 @@ class Scratch(NamedTuple):
 
 @struct
 class CachedAttention:
-    q: Floats
-    out: Floats
+    q: Floats           # query (t, h) at q + t*q_stride + h*q_head
+    out: Floats         # in the same way
     q_stride: Size
     q_head: Size
     out_stride: Size
     out_head: Size
-    T: Size
-    heads: Size
-    S: Size
-    d: Size
-    e: Size
-    low: Size
+    T: Size             # rows of queries
+    heads: Size         # queries of a row, which share one key head
+    S: Size             # keys
+    d: Size             # width of a query and a key
+    e: Size             # width of a value
+    low: Size           # row t sees keys t + low <= s < t + high
     high: Size
-    cells: Cells
-    keys: Size
+    cells: Cells        # the address of each cell of 16 tokens
+    keys: Size          # bytes from there to the keys of this head, and to its values
     values: Size
-    storage: Int
-    sums: Floats
-    range: Size
-    bias: Floats
+    storage: Int        # of the cells, an enum Storage
+    sums: Floats        # where the sums of one range alone go; null: out is written
+    range: Size         # the number of this range of 256 keys
+    bias: Floats        # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; null: none
     bias_head: Size
     bias_t: Size
     bias_s: Size
-    scale: Float
-    softcap: Float
+    scale: Float        # of the scores
+    softcap: Float      # c of c tanh(score / c); 0: none
 
 
 class Unpacked(NamedTuple):
     """A range of keys, unpacked, and the sums of a group of queries; see cached_many.pxi."""
 
-    range: Size
+    range: Size             # its number
     begin: Size             # the keys that were unpacked, in the range
     end: Size
     first: Size             # the first query, and how many there are
@@ -291,7 +291,7 @@ class Embedding:
     word: EmbeddingTable
     position: EmbeddingTable
     type: EmbeddingTable
-    ids: Ints
+    ids: Ints               # [N], the rows of the three tables; ids null: row i of `word` for token i
     position_ids: Ints
     type_ids: Ints
 
@@ -300,37 +300,37 @@ class Embedding:
 class Norm:
     weight: Floats  # [D]
     bias: Floats    # [D]
-    D: Size
-    eps: Float
+    D: Size         # entries of a row
+    eps: Float      # added to the variance
 
 
 @struct
 class Product:
-    name: Code
-    instruction: Code
-    depth_step: Int
-    operand_bytes: Int
-    beside: Int
-    strip: Int
-    block: Int
-    hidden_columns: Int
-    fresh_depth: Int
-    shared: Int
-    bundle: Int
-    operands_depth: Int
-    approximates: Int
-    code_zero: Int
-    bounded: Int
-    begin: Code
+    name: Code              # the precision, or the kind of product, as text
+    instruction: Code       # the instruction that multiplies, as text
+    depth_step: Int         # the depth of a panel is padded to a multiple of it
+    operand_bytes: Int      # of a number of a row that `multiply` reads
+    beside: Int             # bytes behind a row for each depth_step
+    strip: Int              # rows that lie together, line by line
+    block: Int              # rows that go through a segment together
+    hidden_columns: Int     # columns between two products that are passed on at a time; 0: all
+    fresh_depth: Int        # the depth after which sums begin anew; 0: never
+    shared: Int             # tokens up to which threads share the columns of products
+    bundle: Int             # about how many tokens one thread takes at a time
+    operands_depth: Int     # the largest depth with which results can be operands; 0: none
+    approximates: Int       # whether activations may be approximate
+    code_zero: Int          # int8: the byte that stands for the code 0
+    bounded: Int            # int8: whether sums of weights must be bounded
+    begin: Code             # from here on functions, or null: make the thread ready for tiles, and release them
     end: Code
     pack: Code
-    convert: Code
+    convert: Code           # of rows to operands
     multiply: Code
     attention_scratch: Code
     attention: Code
     attend_rows_scratch: Code
-    attend_rows: Code
-    rounds: Code
+    attend_rows: Code       # attention of rows in bfloat16
+    rounds: Code            # products for a measurement of the peak
 
 
 class KernelTable(ctypes.Structure):

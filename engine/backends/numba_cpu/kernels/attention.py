@@ -87,7 +87,7 @@ def attention(call: Attention, scratch: Floats) -> None:
             keys = Keys(key, min(call.S, key + KEYS), call.v + key * call.v_stride, s.tail)
             if call.e % VL:
                 copy_tail(call, keys)
-            s.finite[0] = np.uint8(2)
+            s.finite[0] = np.uint8(2)       # not checked yet
             terms = multiply_terms(call, s, t, n, keys)
             for i in range(count):
                 attend_keys(call, s, terms, cut_block(call, t, i, scratch), keys)
@@ -110,9 +110,10 @@ def compute_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Ke
 
     Returns whether the scores are plain: none of them was changed or hidden.
     """
-    edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high     # whether the band hides any key
     plain = not (edge or bool(call.mask) or changes_scores(call))
-    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
+    first_block = b.t % QUERIES == 0        # of the query group; it prefetches for the others
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, first_block)
     if not plain:
         revise_scores(call, s, terms, b, keys, edge)
     return plain
@@ -125,13 +126,13 @@ def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys
     if keys.first >= keys.last:
         return
     count = keys.last - keys.first
-    fresh = keys.first == max(0, b.t + call.low)
+    fresh = keys.first == max(0, b.t + call.low)        # these are the first keys: nothing has been summed up
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
     plain = compute_scores(call, s, terms, b, keys)
     for j in range(b.nv):
         place = j * VL
-        if plain:
+        if plain:       # the last argument is a constant in both calls, so that the loop has no test of it
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, True)
         else:
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, False)
@@ -169,7 +170,7 @@ def load_queries(call: Attention, b: Block, tile: Floats) -> None:
 
 @helper
 def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats, fetch: bool) -> None:
-    """Compute P^T = K Q^T and update the maximum."""
+    """Compute P^T = K Q^T and update the maximum. fetch: prefetch the next keys, and the values of these."""
     count = keys.last - keys.first
     tiles = (count + MR - 1) // MR
     W = b.nv * VL

@@ -81,7 +81,7 @@ def of_range(u: Unpacked, r: Size, begin: Size, end: Size) -> Unpacked:
 
 @inline
 def query_of(call: CachedAttention, x: Floats, stride: Size, head: Size, i: Size) -> Floats:
-    """Return the address of query i, in an array whose rows and heads have these strides."""
+    """Return the address of query i = row * heads + head, in an array whose rows and heads have these strides."""
     return x + (i // call.heads * stride + i % call.heads * head)
 
 
@@ -115,7 +115,7 @@ def attend_query_group(call: CachedAttention, u: Unpacked) -> None:
         if begin < end:
             unpacked = of_range(u, r, begin, end)
             unpack_range(call, unpacked)
-            unpacked.finite[0] = np.uint8(2)
+            unpacked.finite[0] = np.uint8(2)        # not checked yet
             for row in range(0, u.n, CHUNK_QUERIES):
                 attend_chunk(call, unpacked, row, min(u.n - row, CHUNK_QUERIES))
 
@@ -143,7 +143,7 @@ def attend_chunk(call: CachedAttention, u: Unpacked, row: Size, n: Size) -> None
     for i in range(n):
         begin, end = begin_of(call, query + i, u.range), end_of(call, query + i, u.range)
         hides = hides or begin > first or end < last
-        weigh_query(call, u, i, query + i, begin, end)
+        weigh_query(call, u, i, query + i, begin, end)      # weights of whole cells; keys of other cells get 0 here
         clear(u.p + i * RANGE, first, last if begin >= end else begin // CELL * CELL)
         clear(u.p + i * RANGE, (end + CELL - 1) // CELL * CELL, last)
     if hides and not range_is_finite(call, u):

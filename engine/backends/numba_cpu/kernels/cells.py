@@ -1,4 +1,8 @@
-"""Read the cells of a cache, and widen their numbers to float32; see cells.pxi."""
+"""Read the cells of a cache, and widen their numbers to float32; see cells.pxi.
+
+The keys of a cell lie number by number, [d][CELL], or in bfloat16 as pairs [d/2][CELL][2]; its values lie token by
+token, [CELL][E], with E = e padded to VL. In int8, CELL float32 scales follow the keys, and others the values.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ def copy_scales(cell: Bytes, width: Size, to: Floats) -> None:
 
 @inline
 def unpack_as(storage: Int, call: CachedAttention, u: Unpacked) -> None:
-    """Write the keys and values of the range that are seen to panels, and their scales."""
+    """Write the keys and values of the range that are seen to panels [d][NR] and [RANGE][NR], and their scales."""
     E = padded(call.e)
     for c in range(u.begin // CELL, (u.end + CELL - 1) // CELL):
         cell = call.cells[u.range * (RANGE // CELL) + c] + call.keys

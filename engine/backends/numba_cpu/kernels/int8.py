@@ -59,7 +59,8 @@ def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, oper
                   first: Size, ranges: Floats) -> None:
     """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN.
 
-    `probe` adds up 0 x, which is NaN if x is not finite. strip: the rows that lie together, line by line (operands.py).
+    `probe` adds up 0 x, which is NaN if x is not finite. A step so small that 1 / step could overflow gives codes 0.
+    strip: the rows that lie together, line by line (operands.py).
     """
     for row in range(M):
         codes = operands + start_of_row(first + row, strip, codes_stride, LINE_BYTES)
@@ -69,7 +70,7 @@ def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, oper
             value = row_part(x, i, K, least)
             least, most = v_min(value, least), v_max(value, most)
             probe = v_fma(value, v_set1(0.0), probe)
-        lowest = -v_largest(v_sub(v_set1(0.0), least))
+        lowest = -v_largest(v_sub(v_set1(0.0), least))      # the smallest lane
         step = (v_largest(most) - lowest) / np.float32(255)
         ranges[2 * row], ranges[2 * row + 1] = lowest, step + v_sum(probe)
         low = v_set1(lowest)

@@ -100,7 +100,10 @@ def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value)
 
 @inline
 def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
-    """Store (0, step) of the integers of a row of x, and return 1 / step; a row that is not finite has the step NaN."""
+    """Store (0, step) of the integers of a row of x, and return 1 / step, or 0 if that could overflow.
+
+    `probe` adds up 0 x, which is NaN if x is not finite; then the step is NaN, too.
+    """
     largest, probe = v_set1(0.0), v_set1(0.0)
     for i in range(0, K, VL):
         value = v_load(x + i) if i + VL <= K else v_loadn(x + i, K - i)
@@ -177,6 +180,7 @@ def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, 
     add_blocks(y.storage, blocks, width, a, stride, M, panel, results)
     if y.storage == INT4:
         totals, depth = all_totals(), blocks * BLOCK_DEPTH
+        # The offsets lie behind all blocks of the panel. They are multiplied by the sums of the groups of a row.
         offsets, groups = panel + bytes_of_block(INT4) * blocks * width, groups_of(a, blocks)
         for k in range(0, depth, DEEPEST_OFFSETS):
             part = min(depth - k, DEEPEST_OFFSETS)
@@ -194,7 +198,7 @@ def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, 
 
 def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
-    """Compute panels [panel, last) of y for M rows of integers."""
+    """Compute panels [panel, last) of y for M rows of integers. Results of 4-bit weights include the rows' steps."""
     results, offsets = all_results(), columns()
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL

@@ -35,7 +35,7 @@ def product(step: int, tile: Any) -> Any:
         slices = (K + deepest - 1) // deepest
         tiles = (M + MR - 1) // MR
         offsets = columns()
-        ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)
+        ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)      # bytes: a tile's share of a step of depth of a panel
         for s in range(slices):
             final = s == slices - 1
             k = K // step * s // slices * step

@@ -190,7 +190,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
         top = v_largest(largest)
         step = top * np.float32(1 / 127)
         inverse = v_set1(np.float32(127) / top if step > np.float32(1e-30) else np.float32(0))
-        steps[b], total = step, np.float32(0)
+        steps[b], total = step, np.float32(0)       # total: of the codes of the block
         for g in range(2):
             of_group, begin = v_set1(0.0), b * BLOCK_DEPTH + g * GROUP_DEPTH
             for i in range(begin, begin + GROUP_DEPTH, VL):
@@ -198,7 +198,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
                 value = v_mul(value, inverse)
                 store_bytes(codes + i, value)
                 of_group = v_add(of_group, v_sub(v_add(value, rounder), rounder))
-            group = v_sum(of_group)
+            group = v_sum(of_group)     # of its codes; then it is rounded to a multiple of of_row
             total += group
             groups[2 * b + g] = np.int16((group * (step * in_steps) + _ROUNDER) - _ROUNDER)
         sums[b] = np.int32(total)
@@ -207,7 +207,7 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
 @inline
 def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size, M: Size, panel: Integers8,
                results: Floats) -> None:
-    """results[M][NR] = the products of M rows and a panel, in tiles of rows of nearly equal height."""
+    """results[M][NR] = the products of M rows, `stride` int16 apart, and a panel, in tiles of nearly equal height."""
     tiles = (M + NIBBLE_ROWS - 1) // NIBBLE_ROWS
     row = 0
     for i in range(tiles):
@@ -227,7 +227,7 @@ def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size,
 
 @inline
 def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integers8) -> None:
-    """Put a stored row into column c of a panel of this width."""
+    """Put a stored row into column c of a panel of this width; a byte holds weights q and p of four bits."""
     size, blocks = bytes_of_block(y.storage), blocks_of(y.K)
     offsets, beside = panel + size * width * blocks, size - WEIGHT_BYTES
     for k in range(blocks):

@@ -1,7 +1,8 @@
 """Compute the GEMM of floats on AMX's tiles, each float the sum of two or three bfloat16 numbers; see parts.pxi.
 
 Operands are stored as parts, in strips of 16 rows [K/32][part][16][16][2]. Weights stay floats in memory, in steps of
-32 of the depth, and are split while the tiles multiply. A block of sums has up to SIDE = 32 rows and columns.
+32 of the depth, [K/32][16][2][16] for 16 columns: numbers i and i + 16 of a step are a pair. They are split while the
+tiles multiply. A block of sums has up to SIDE = 32 rows and columns.
 """
 
 from __future__ import annotations

@@ -43,7 +43,10 @@ def changes_cached_scores(call: CachedAttention) -> bool:
 
 @helper
 def revise_cached_scores(call: CachedAttention, query: Size, p: Floats, key: Size, n: Size, lanes: Floats) -> None:
-    """Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n)."""
+    """Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n).
+
+    query: row * heads + head, as in the sums of a range.
+    """
     bias = call.bias + (query % call.heads * call.bias_head + query // call.heads * call.bias_t + key * call.bias_s)
     cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
     v_store(lanes, v_set1(0.0))

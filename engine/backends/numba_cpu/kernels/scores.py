@@ -181,7 +181,7 @@ call_score_mod = with_parameters(_call_score_mod, _call_code)
 def all_finite(v: Floats, v_stride: Size, rows: Size, e: Size) -> bool:
     """Return True if all values are finite: 0 x is 0 if x is finite and NaN if not.
 
-    Four rows are added at a time, to hide the latency of the additions.
+    Four rows are added at a time, to hide the latency of the additions; behind the last row, that one again.
     """
     zero = v_set1(0.0)
     sum0, sum1, sum2, sum3 = zero, zero, zero, zero

@@ -211,15 +211,15 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
     return multiply_tiles
 
 
-multiply_bfloat16 = product(OF_BFLOAT16, 2, 1, bfloat16_result)
-multiply_int8 = product(OF_INT8, 1, 1, int8_result)
-multiply_int16 = product(OF_INT16, 1, 2, int16_result)
+multiply_bfloat16 = product(OF_BFLOAT16, size=2, tiles=1, result=bfloat16_result)
+multiply_int8 = product(OF_INT8, size=1, tiles=1, result=int8_result)
+multiply_int16 = product(OF_INT16, size=1, tiles=2, result=int16_result)
 
 
 def tiles_bfloat16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                    panel: Size, last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of bfloat16 operands in strips."""
-    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)
+    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)        # the whole depth
 
 
 def tiles_int8(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
@@ -262,7 +262,7 @@ def integers_to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, operands: Cod
 
 @inline
 def pack_row(y: Linear, panels: Bytes, column: Size, w: Bytes, size: Size) -> None:
-    """Put a row of w, the weights of a column, `size` bytes, into its places, four bytes after four bytes."""
+    """Put the weights of a column, a row w of `size` bytes, into tiles [size/64][2][16][16 columns][4 bytes]."""
     first, steps = column // SIDE * SIDE, (size + LINE_BYTES - 1) // LINE_BYTES
     step = min(y.N - first, SIDE) * LINE_BYTES      # bytes of all tiles of a step of depth
     start = panels + (first * steps * LINE_BYTES + column % SIDE // TILE_ROWS * TILE_BYTES + column % TILE_ROWS * 4)
@@ -287,7 +287,10 @@ def pack_tiles_int8(y: Linear, panels: Code, sums: Floats, column: Size, w: Code
 
 
 def _rounds(numbers: Numbers, size: int, tiles: int) -> Any:
-    """Return a function that runs n rounds of independent products in registers, and returns their operations."""
+    """Return a function that runs n rounds of independent products in registers, and returns their operations.
+
+    size, tiles: see `product`. A round has SIDE / tiles rows by SIDE columns, and one line of 64 bytes of depth.
+    """
     add, store, operations = add_round(numbers), store_sums(2, 2), 2.0 * SIDE // tiles * SIDE * LINE_BYTES // size
 
     @inline
@@ -305,8 +308,8 @@ def _rounds(numbers: Numbers, size: int, tiles: int) -> Any:
     return run_rounds
 
 
-run_bfloat16_rounds, run_int8_rounds = _rounds(OF_BFLOAT16, 2, 1), _rounds(OF_INT8, 1, 1)
-run_int16_rounds = _rounds(OF_INT16, 1, 2)
+run_bfloat16_rounds, run_int8_rounds = _rounds(OF_BFLOAT16, size=2, tiles=1), _rounds(OF_INT8, size=1, tiles=1)
+run_int16_rounds = _rounds(OF_INT16, size=1, tiles=2)
 
 
 def tile_rounds_bfloat16(n: Size, sink: Floats) -> Double:
