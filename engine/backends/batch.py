@@ -32,8 +32,8 @@ class Batch:
     token_type_ids: np.ndarray
     """int32 [N]: each id is below Y. A model without a token type table ignores them."""
     keys: np.ndarray | None = None
-    """int32 [B]: tokens of sequence b attend to its first keys[b] tokens alone, at least 1 unless it is empty. None:
-    they attend to all. The tokens behind these, such as padding that is computed too, are queries, never keys."""
+    """int32 [B]: tokens of sequence b attend to its first keys[b] tokens, at least 1 unless it is empty; None: to
+    all. The tokens behind these, such as padding that is computed too, are queries but no keys."""
 
     @property
     def sequences(self) -> int:

@@ -27,8 +27,7 @@ class Execution:
         """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
-        attend: in place of plain attention, to add options to it. keys: how many tokens are read, from the first on, or
-        None for all.
+        attend: in place of plain attention, to add options to it. keys: how many first tokens are attended to, or None.
         """
         self.keys = keys
         self.ops, self.weights, self.positions = ops, weights, positions

@@ -102,8 +102,7 @@ class Decoder(Protocol):
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Compute the scores that each row wants, and add one hypothesis for each row.
 
-        stop: when to stop, with `TimedOut` or `Cancelled`; then no hypothesis is added. Raises `InputError` for a row
-        that cannot be computed.
+        stop: when to stop, with `TimedOut` or `Cancelled`; then none is added. Raises `InputError` for an invalid row.
         """
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],

@@ -1,5 +1,6 @@
 # One instruction set's kernels, and the table that holds them. Each kernels_<isa>.pyx includes this file and is
-# compiled with that instruction set's flags (setup.py).
+# compiled with that instruction set's flags (setup.py). PAIR_STEPS is 1 where an instruction multiplies bfloat16 pairs;
+# elsewhere weights in bfloat16 are widened, and rows stay floats.
 
 from cpython.pycapsule cimport PyCapsule_New
 from libc.float cimport FLT_MAX
@@ -101,7 +102,7 @@ product.operand_bytes = sizeof(operand)
 product.pack = pack_bfloat16
 if PAIR_STEPS == 1:
     product.convert = to_operands
-    product.operands_depth = KC * sizeof(float) // 2        # one K block, because the sums of several wait in `data`
+    product.operands_depth = KC * sizeof(float) // 2        # one K block: sums of several would wait in `data`
 product.multiply = linear_bfloat16
 product.attention_scratch = attention_bfloat16_scratch if PAIR_STEPS == 1 else attention_scratch
 product.attention = attention_bfloat16 if PAIR_STEPS == 1 else attention

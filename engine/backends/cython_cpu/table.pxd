@@ -146,8 +146,7 @@ cdef struct CachedAttention:
     Py_ssize_t values
     int storage                 # the form of the cells, an enum Storage
     # NULL, or where the sums of one range alone go, that of the keys from RANGE * range on; out is not written then.
-    # Query (t, h) has E + 2 floats, from (t*heads + h)*(E + 2) on: O [E], the maximum of the scores, the sum of
-    # weights.
+    # Query (t, h) has E + 2 floats, from (t*heads + h)*(E + 2) on: O [E], the largest score, the sum of weights.
     float* sums
     Py_ssize_t range
     const float* bias           # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; NULL: none
@@ -285,8 +284,7 @@ cdef struct KernelTable:
     # Compute attention over the cells of a cache.
     Py_ssize_t (*cached_attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*cached_attention)(const CachedAttention* call, float* scratch) noexcept nogil
-    # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; the first is
-    # changed.
+    # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; changes the first.
     void (*fold_ranges)(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil
     # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the
     # sum of e^(x - maximum), `stride` floats apart; both may be NULL.

@@ -146,8 +146,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 def load(precision: str = "float32", *, decoding: bool = False, portable: bool = False) -> Kernels:
     """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py).
 
-    decoding: whether the kernels of decoders are wanted, too. portable: whether the precision is wanted with portable
-    arithmetic.
+    decoding: whether the kernels of decoders are wanted, too. portable: whether it shall compute portable bits.
     """
     with _lock:
         table = _table()

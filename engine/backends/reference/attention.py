@@ -16,8 +16,7 @@ from .formulas import softmax
 def attention(call: AttentionCall) -> np.ndarray:
     """Return [B,H,T,e]: for each query, the values of the keys that it sees, weighted by the softmax of their scores.
 
-    Keys that a query does not see are left out. With a weight of 0 instead, NaN in a hidden value would become NaN in
-    the result.
+    Keys that a query does not see are left out: NaN in a hidden value, times a weight of 0, would be NaN in the result.
     """
     B, H, T, _ = call.q.shape
     G = call.k.shape[1]

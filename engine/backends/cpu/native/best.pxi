@@ -1,8 +1,7 @@
 # The k best logits of a row, in a sorted list: see Best in table.pxd. Kernels and the native code include this file.
 
 cdef inline bint is_better(float x, int id, float other, int other_id) noexcept nogil:
-    # A larger logit is better, and so is the lower id among equals. An empty place has -inf and the id -1, the largest
-    # unsigned number.
+    # A larger logit is better, so is the lower id among equals. An empty place has -inf and -1, the largest unsigned.
     return x > other or (x == other and <unsigned int>id < <unsigned int>other_id)
 
 

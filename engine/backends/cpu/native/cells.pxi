@@ -35,7 +35,7 @@ def cell_bytes(int storage, Py_ssize_t width):
 
 
 cdef inline Py_ssize_t bytes_of_cell(int storage, Py_ssize_t width) noexcept nogil:
-    # INT8 has a float32 scale for each of the CELL tokens behind its numbers.
+    # A cell has CELL = 16 tokens. INT8 has a float32 scale for each of them behind its numbers.
     if storage == <int>INT8:
         return CELL * width + CELL * sizeof(float)
     return CELL * width * (4 if storage == <int>FLOAT32 else 2)
@@ -48,7 +48,7 @@ cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, c
     cdef Py_ssize_t i
     cdef float scale, inverse
     cdef float* floats = <float*>keys + place
-    cdef unsigned short* halves = <unsigned short*>keys + 2 * place
+    cdef unsigned short* bfloats = <unsigned short*>keys + 2 * place
     cdef signed char* codes = <signed char*>keys + place
     if storage == <int>FLOAT32:
         for i in range(d):
@@ -56,10 +56,10 @@ cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, c
         memcpy(values + place * width * sizeof(float), value, width * sizeof(float))
     elif storage == <int>BFLOAT16:
         for i in range(d):
-            halves[i // 2 * 2 * CELL + i % 2] = engine_bfloat16(key[i])
-        halves = <unsigned short*>values + place * width
+            bfloats[i // 2 * 2 * CELL + i % 2] = engine_bfloat16(key[i])
+        bfloats = <unsigned short*>values + place * width
         for i in range(width):
-            halves[i] = engine_bfloat16(value[i])
+            bfloats[i] = engine_bfloat16(value[i])
     else:
         scale = engine_scale(key, d)
         inverse = 1 / scale if scale != 0 else 0
@@ -76,7 +76,7 @@ cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, c
 cdef void copy_tokens(int storage, Py_ssize_t d, Py_ssize_t width, const char* source, char* keys, Py_ssize_t values,
                       Py_ssize_t count) noexcept nogil:
     # Copy the first `count` tokens of a cell. Other threads may write others into both cells. values: bytes from the
-    # keys of a cell to its values.
+    # keys of a cell to its values. unit: bytes of a token's number (bfloat16: pair) in keys; numbers: of one in values.
     cdef Py_ssize_t unit = 1 if storage == <int>INT8 else 4, lines = (d + 1) // 2 if storage == <int>BFLOAT16 else d, i
     cdef Py_ssize_t numbers = 2 if storage == <int>BFLOAT16 else unit
     for i in range(lines):

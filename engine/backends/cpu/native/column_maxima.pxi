@@ -53,8 +53,7 @@ cdef void maxima_of_rows(const MaximaJob* m, Py_ssize_t part, Py_ssize_t row, Py
 
 cdef void maxima_work(void* arg, int rank, int size) noexcept nogil:
     # Compute one thread's share, panels [panel, last) of all parts, or all panels of parts [part, end_part), whose
-    # first row lies in its share of the rows: MAXIMA_ROWS at a time pass by a group of panels that stays in the L2
-    # cache.
+    # first row lies in its share of the rows: MAXIMA_ROWS at a time pass by some panels in the L2 cache.
     cdef const MaximaJob* m = <const MaximaJob*>arg
     cdef Py_ssize_t NR = m.table.NR, panels = (m.y.N + NR - 1) // NR, total = m.starts[m.parts]
     cdef Py_ssize_t panel = 0, last = panels, part = 0, end_part = m.parts, group, next_group, row, end, i, j

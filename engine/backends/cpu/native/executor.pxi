@@ -4,8 +4,7 @@ from libc.stdlib cimport calloc, free
 
 
 cdef Py_ssize_t row_stride(Py_ssize_t width) noexcept nogil:
-    # Return an odd number of cache lines, in floats, so that the rows of a tile do not fall into the same sets of a
-    # cache.
+    # Return an odd number of cache lines, in floats, so that the rows of a tile fall into different sets of a cache.
     return ((width + 15) // 16 | 1) * 16
 
 
@@ -47,9 +46,9 @@ cdef class Executor:
 
     cdef Machine machine
     cdef Private* privates
-    cdef Py_ssize_t capacity
+    cdef Py_ssize_t capacity        # the most instructions
     cdef object allocate
-    cdef list keep
+    cdef list keep                  # the objects whose memory instructions point to
     cdef float[::1] workspace       # the buffers of tokens, the keys and values of each thread, the picked rows
     cdef bint picks                 # whether there is a PICK
     cdef object stop                # None, or when the pass has to stop
@@ -162,7 +161,7 @@ cdef class Executor:
         cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, (bias, relative, observed))
         cdef Py_ssize_t e = m.buffers[v].stride
         if bias is not None:
-            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]       # at the distance 0
         op.k, op.v, op.d, op.scale, op.softcap, op.low, op.high = k, v, d, scale, softcap, low, high
         if relative is not None:
             op.relative, op.relative_head = relative.relative, relative.head
@@ -184,8 +183,7 @@ cdef class Executor:
         """out = attention of the heads of q over the keys of the cache (source 1), or of the encoder (source 2).
 
         k and v are the buffers that go to the cache, -1 for cross-attention. layer: counts the layers of the cache, or
-        of the keys and values for cross-attention. softcap, bias: as in `attend`. storage: the cells', as an index of
-        a precision.
+        of the keys and values for cross-attention. softcap, bias: as in `attend`. storage: an enum Storage.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, bias)
@@ -193,7 +191,7 @@ cdef class Executor:
         if source not in (FROM_CACHE, FROM_CROSS) or (k >= 0 and not e == m.buffers[k].stride == m.buffers[v].stride):
             raise ValueError("keys and values of a state have heads as wide as those of the queries")
         if bias is not None:
-            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]       # at the distance 0
         op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
         op.d, op.scale, op.softcap, op.low, op.high, op.storage = d, scale, softcap, low, high, storage
         m.sums_floats, m.key_heads = max(m.sums_floats, m.buffers[q].heads * (e + 2)), max(m.key_heads, key_heads)
@@ -417,7 +415,7 @@ cdef class Executor:
             self.workspace = self.allocate(needed)
         job.tokens = &self.workspace[0]
         job.sums = job.tokens + tokens
-        job.head.rows = <float*>((<size_t>(job.sums + sums) + 63) // 64 * 64)
+        job.head.rows = <float*>((<size_t>(job.sums + sums) + 63) // 64 * 64)       # at a line of the cache
         return 0
 
 

@@ -372,7 +372,7 @@ cdef class Product:
 cdef struct Probe:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil
-    Py_ssize_t n
+    Py_ssize_t n            # rounds, or the floats of each thread
     const float* x          # the floats to read; NULL to run rounds
     double total            # the sum of all threads, added up under a lock
 

@@ -81,7 +81,7 @@ cdef struct Instruction:
 cdef struct Sequence:
     Py_ssize_t source           # its first token in the batch
     Py_ssize_t weight_offset    # the place of its first attention weight in a flat array of all sequences' [T,T]
-    Py_ssize_t T
+    Py_ssize_t T                # its tokens in this pass
     Py_ssize_t keys             # FROM_PASS: how many of its first tokens are read
     Py_ssize_t row              # its first row in its group
     Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
@@ -103,7 +103,7 @@ cdef struct Operands:
 
 cdef struct Group:
     Sequence* sequences
-    Py_ssize_t count
+    Py_ssize_t count            # of them
     Py_ssize_t N                # tokens
     float* rows                 # rows of the buffers that are kept for all tokens; NULL: a share of the workspace
     float* sums                 # of the ranges of sequences of few rows (state.pxi)
@@ -122,7 +122,7 @@ cdef struct Machine:
     const KernelTable* kernels
     const ProductRow* product
     Instruction* code
-    Py_ssize_t count
+    Py_ssize_t count            # instructions
     Py_ssize_t body             # instructions that run for each group; those behind them run once, for all picked rows
     Buffer* buffers
     Py_ssize_t token_floats     # of all buffers that are kept for all tokens, for each token
@@ -135,9 +135,9 @@ cdef struct Machine:
     Py_ssize_t key_heads        # of a cache
 
 cdef struct Team:
-    int rank
-    int size
-    pool_barrier* barrier
+    int rank                    # of the thread
+    int size                    # threads of the team
+    pool_barrier* barrier       # NULL for a team of one
 
 cdef struct Place:
     # Where instructions find their rows.
@@ -162,7 +162,7 @@ cdef struct Job:
     const int* type_ids
     float** arrays              # the caller's; the first is the result, [N][width], or [written][N of LOGITS]
     Group* groups
-    Py_ssize_t count
+    Py_ssize_t count            # of them
     Private* privates
     float* tokens               # rows of groups: one share for each thread, or all of it for a team
     Py_ssize_t share            # floats

@@ -20,10 +20,10 @@ cdef struct Rows:
     const Norm* norm            # NULL for softmax
     const float* x
     float* out
-    Py_ssize_t x_stride
+    Py_ssize_t x_stride         # floats from one row to the next
     Py_ssize_t out_stride
-    Py_ssize_t M
-    Py_ssize_t N
+    Py_ssize_t M                # rows
+    Py_ssize_t N                # floats of a row
 
 
 cdef Rows rows_between(Kernels kernels, const float[:, :] x, float[:, :] out):
@@ -188,7 +188,7 @@ cdef inline Py_ssize_t count_panels(const ArrayProduct* p) noexcept nogil:
 
 
 cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # Pack panels [panel, last). Where columns or depth are padded, they are zeroed first.
+    # Pack panels [panel, last), zeroed first where they are padded: in depth all, in columns the last one alone.
     cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
     if column < end:
         if end > p.N or p.depth > p.y.K:
@@ -199,7 +199,7 @@ cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) 
 
 cdef void multiply_rows(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
                         Py_ssize_t last_panel) noexcept nogil:
-    # Multiply a block of rows, which the thread has converted if the product converts.
+    # Multiply rows [first, last), which the thread has converted if the product converts; they have no ranges.
     cdef Output out = p.out
     cdef const float* a = p.x + first * p.x_stride
     cdef Py_ssize_t stride = p.x_stride
@@ -221,8 +221,8 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     # One thread's share of `linear`: of the panels if all rows are one block, otherwise also of the rows.
     cdef ArrayProduct* p = <ArrayProduct*>arg
     cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
-    cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first
-    cdef Py_ssize_t block = p.product.block, blocks = (M + block - 1) // block, i, row, next_row
+    cdef Py_ssize_t first = p.M * rank // size, count = p.M * (rank + 1) // size - first        # its rows
+    cdef Py_ssize_t block = p.product.block, blocks = (count + block - 1) // block, i, row, next_row
     begin_work(p.product)
     if p.M <= block:
         convert_block(p, rank, 0, p.M)
@@ -234,7 +234,7 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     pack_panels(p, panel, last_panel)
     pool_barrier_wait(&p.barrier, size)
     for i in range(blocks):
-        row, next_row = first + M * i // blocks, first + M * (i + 1) // blocks
+        row, next_row = first + count * i // blocks, first + count * (i + 1) // blocks
         convert_block(p, rank, row, next_row)
         multiply_rows(p, rank, row, next_row, 0, panels)
     end_work(p.product)

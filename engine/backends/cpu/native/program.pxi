@@ -3,6 +3,9 @@
 # lowering.py turns a program into instructions over buffers. A team of threads runs all instructions for a batch group,
 # which is one or more whole sequences; the tokens of a group lie end to end. Attention reads results of other rows, so
 # each ATTEND ends a segment of instructions that work row by row. schedule.pxi divides the work between threads.
+#
+# machine.pxi has the structs: Job, a pass; Machine m, what all passes share; Instruction op; Buffer; Group g with its
+# sequences and the rows of all its tokens; Place at, where the rows of a block lie; Private, the memory of a thread.
 
 cdef extern from *:
     """
@@ -167,8 +170,7 @@ cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, cons
 
 cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first,
                      Py_ssize_t last) noexcept nogil:
-    # STORE for rows [first, last): copy them to the caller's array, in the order of the batch; heads become the columns
-    # of a row.
+    # STORE for rows [first, last): copy them to the caller's array, in the order of the batch; heads become columns.
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef Py_ssize_t heads = max(1, b.heads), width = op.width // heads
     cdef const Sequence* sequence
@@ -223,7 +225,7 @@ cdef void convert_rows(const Machine* m, const Instruction* op, int buffer, cons
 
 cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
                           const Private* private, int rank, int size) noexcept nogil:
-    # Compute this thread's share of the panels, for rows [first, last).
+    # Compute this thread's share, rank of size, of the panels of NR columns, for rows [first, last).
     cdef const ProductRow* product = m.product
     cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, width, panel
     cdef const float* residual = row_at(m, at, op.residual, first) if op.residual >= 0 else NULL
@@ -339,7 +341,7 @@ cdef void observe(const Job* job, const Instruction* op, const Attention* call, 
 
 
 cdef void widen_rows(const float* x, Py_ssize_t n, float* out) noexcept nogil:
-    # Convert n bfloat16 numbers to floats.
+    # Convert n bfloat16 numbers to floats. x points to floats only by its type: an Attention has one type of rows.
     cdef const unsigned short* numbers = <const unsigned short*>x
     cdef unsigned int* bits = <unsigned int*>out
     cdef Py_ssize_t i
@@ -361,14 +363,14 @@ cdef void observe_bfloat16(const Job* job, const Instruction* op, const Attentio
 cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* private, Py_ssize_t piece,
                       Py_ssize_t pieces) noexcept nogil:
     # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs: this piece has
-    # the blocks whose costs, added up in order from 0, begin in [low, high) of the total.
+    # the blocks whose costs (each), added up in order from 0, begin in [low, high) of the total.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, first, last, low, high
     cdef const Buffer* q = &m.buffers[op.x]
     cdef const Buffer* k = &m.buffers[op.k]
     cdef const Buffer* v = &m.buffers[op.v]
     cdef const Buffer* out = &m.buffers[op.out]
-    cdef Py_ssize_t shared = q.heads // k.heads
+    cdef Py_ssize_t shared = q.heads // k.heads         # query heads of a key head
     cdef const Sequence* sequence
     cdef Attention call
     cdef Relative relative = op.relative

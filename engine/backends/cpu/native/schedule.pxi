@@ -1,7 +1,6 @@
 # The schedules: how the threads of a pass share a program's instructions (program.pxi).
 #
-#   bundles      Many tokens. Each thread takes batch groups from a queue, largest first, as a team of one, without
-#                barriers.
+#   bundles      Many tokens. Each thread takes batch groups from a queue, largest first, as a team of one: no barriers.
 #   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
 #                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a
 #                shared machine are seldom equally fast.
@@ -11,6 +10,7 @@
 # After all groups, one team runs the instructions behind PICK by columns, for the picked rows of all groups.
 #
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
+# Job, Machine m, Instruction op, Group g, Place at, Private (a thread's memory) and Team: machine.pxi.
 
 cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* private, Py_ssize_t first,
               Py_ssize_t last, int rank, int size) noexcept nogil:
@@ -39,8 +39,7 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
 
 cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py_ssize_t rank, Py_ssize_t i,
                           Py_ssize_t* first, Py_ssize_t* last) noexcept nogil:
-    # Find the rows [first, last) of the i-th block, of at most `block` rows, of a thread's share; return False when
-    # there is no i-th block.
+    # Find the rows [first, last) of block i, of at most `block` rows, of a thread's share; False if there is none.
     cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
     cdef Py_ssize_t blocks = (M + block - 1) // block
     if i >= blocks:
@@ -52,7 +51,7 @@ cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py
 cdef void run_segment(Job* job, const Group* g, Private* private, const Team* team, Py_ssize_t begin,
                       Py_ssize_t end) noexcept nogil:
     # Run instructions [begin, end) for blocks of rows: first this thread's own blocks, then blocks that no other thread
-    # has begun (work stealing).
+    # has begun (work stealing). New keys and values of a block go to their cells if the ATTEND at `end` reads these.
     cdef Private* privates = private - team.rank
     cdef Place at
     cdef Py_ssize_t first = 0, last = 0, turn, rank, i
@@ -72,7 +71,7 @@ cdef void run_segment(Job* job, const Group* g, Private* private, const Team* te
 
 
 cdef void run_by_rows(Job* job, const Group* g, Private* private, const Team* team) noexcept nogil:
-    # Run all segments for a group; between them the team shares the pieces of an ATTEND.
+    # Run all segments for a group; between them the team shares the pieces of an ATTEND. True: new tokens are in cells.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
     while True:
@@ -105,8 +104,8 @@ cdef void run_by_columns(Job* job, const Group* g, Private* private, const Team*
     cdef const Instruction* op
     cdef Place at
     cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, i
-    cdef bint prompts = has_prompts(g)
-    at.group, at.block, at.origin = g, &job.privates[0], 0
+    cdef bint prompts = has_prompts(g)      # then several threads read the same new tokens
+    at.group, at.block, at.origin = g, &job.privates[0], 0      # the first thread's rows serve the whole team
     for i in range(m.body):
         op = &m.code[i]
         if op.needs_barrier:

@@ -6,6 +6,8 @@
 # queries of few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the
 # last range of a head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives
 # a query the same bits in any division.
+#
+# CELL = 16 tokens are a cell, RANGE = 256 keys a range. Job, Machine m, Instruction op, Group g, Sequence: machine.pxi.
 
 cdef extern from *:
     """
@@ -150,8 +152,7 @@ cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g
                                  Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept,
                                  Private* private) noexcept nogil:
     # Compute the items, ranges of keys, of a run whose costs, counted on from `cost`, lie in [begin, end), and return
-    # the cost behind it. An item's cost is its queries times its keys. Unless all tokens have been kept, an item writes
-    # those of its range.
+    # the cost behind it. An item's cost is its queries times its keys. Unless all tokens are kept, it writes its own.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
     # The ranges [first, last) that a row sees; at least one, so that a row that sees no key gets zeros.

@@ -66,7 +66,7 @@ cdef class TurnLock:
         stop: None, or a `Stop`, which is checked while it waits. Entering raises `EngineError` in a signal handler, or
         a finalizer, that interrupted the call that has the turn.
         """
-        return Taken(self, stop, True)
+        return Taken(self, stop, True)      # it waits
 
     def take_if_free(self):
         """Return a context manager that does not wait; entering it returns whether it has the turn inside."""

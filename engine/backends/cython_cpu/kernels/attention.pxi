@@ -154,7 +154,7 @@ cdef inline bint changes_scores(const Attention* call) noexcept nogil:
 
 cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, const Keys* keys) noexcept nogil:
     # Compute the scores P^T, with -inf for hidden keys, and update the maximum. Return whether they are plain: none of
-    # them was changed or hidden.
+    # them was changed or hidden. The first block of a query group prefetches K and V.
     cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
     cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
     score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
@@ -257,8 +257,7 @@ cdef inline vf correction(vf before, vf maximum) noexcept nogil:
 
 
 cdef inline vf weight_of(vf score, vf maximum, const bint plain) noexcept nogil:
-    # Return 2^(score - maximum). Only a hidden key, whose score is -inf, gets the weight 0, because the smallest result
-    # of v_exp2 is 2^-126.
+    # Return 2^(score - maximum). Only a hidden key, of score -inf, gets the weight 0: v_exp2 returns at least 2^-126.
     cdef vf p = v_exp2(v_sub(score, maximum))
     return p if plain else v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
 

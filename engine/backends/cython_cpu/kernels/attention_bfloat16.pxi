@@ -118,8 +118,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
     if count <= 0:
         return
     seen.v += skipped * call.v_stride
-    # If the number of keys is odd, the last pair also holds the value of a key that is not seen, unless the key block
-    # ends there.
+    # If the number of keys is odd, the last pair also has the value of an unseen key, unless the key block ends there.
     edge = (seen.first < b.t + b.n - 1 + call.low or seen.last > b.t + call.high
             or (count % 2 == 1 and seen.last < s.floats.keys.last))
     plain = not (edge or call.mask != NULL or changes_scores(call))
@@ -135,7 +134,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
         row = next_row
     if not plain:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    if plain:
+    if plain:       # constants: whether no score was changed or hidden, and whether weights become pairs of bfloat16
         exponentiate(&s.floats, b, count, True, True)
     elif values_are_finite(call, &s.floats):
         exponentiate(&s.floats, b, count, False, True)

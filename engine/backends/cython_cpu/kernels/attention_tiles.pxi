@@ -6,8 +6,7 @@
 #   P^T = K Q^T        operands K [KEYS/16][d'/32][16][32],     d' = d padded to 32; pairs of depth of Q^T [d'/2][W][2]
 #   O^T = V^T P^T      operands V^T [e/16][KEYS/32][16][32],    pairs of keys of P^T [KEYS/2][W][2]
 #
-# The context is O^T [e][W] in scratch. Where O^T has been begun, it is multiplied by the correction and then loaded as
-# the sums of the product.
+# The context is O^T [e][W] in scratch. Once begun, it is multiplied by the correction and loaded as the product's sums.
 #
 # The part of a key block that queries see begins at a multiple of 32 keys from the sequence's first key. The weights of
 # keys that this includes but that are hidden, or that are not there, are 0.
@@ -160,7 +159,7 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
         find_maxima(b, s.floats.p, count)
     else:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    if plain:
+    if plain:       # constants: whether no score was changed or hidden, and whether weights become pairs of bfloat16
         exponentiate(&s.floats, b, count, True, True)
     elif values_are_finite(call, &s.floats):
         exponentiate(&s.floats, b, count, False, True)

@@ -2,7 +2,7 @@
 # operands, and weights are packed. linear.pxi contains the loops over tiles.
 #
 # simd.pxi: a tile has mr <= MR rows and nv <= NV vectors of VL columns, a panel NR = NV*VL columns; PAIR_STEPS: calls
-# for a pair; QUADS: whether an instruction multiplies two rows by two columns. row_of, `low` and `high`: depth.pxi.
+# for a pair; QUADS: whether an instruction multiplies 2 rows by 2 columns. row_of, `low`, `high`, opaque: depth.pxi.
 
 
 cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
@@ -175,7 +175,7 @@ cdef double quad_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     sink[0] = 0
     for i in range(MR // 2 * NV):
         sink[0] += v_sum(q_row(sums[i], 0))
-    return 8.0 * VL * MR * NV * n
+    return 8.0 * VL * MR * NV * n       # MR / 2 * NV products of 2 rows, VL columns and 4 steps, two operations each
 
 
 cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:

@@ -79,8 +79,7 @@ cdef void block_sums(int mr, int nv, Py_ssize_t blocks, const short* codes, Py_s
 
 cdef void block_results(const Linear* y, const short* codes, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t p, int nv,
                         float* results) noexcept nogil:
-    # results[M][NR] = the products of M rows and panel p, without the steps of the rows, in tiles of nearly equal
-    # height.
+    # results[M][NR] = the products of M rows and panel p, without the rows' steps, in tiles of nearly equal height.
     cdef Py_ssize_t blocks = blocks_of(y.K), tiles = (M + MR - 1) // MR, row = 0, next_row, i
     cdef const char* b = <const char*>y.panels + p * NR * blocks * Q8_0_BYTES
     for i in range(tiles):

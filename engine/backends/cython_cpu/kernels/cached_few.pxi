@@ -6,9 +6,8 @@
 #     for each query                            m, l, P as in ranges.pxi
 #     for each cell, each tile of columns       O = O + P V             [FEW][E]
 #
-# Memory delivers cells all the time: scoring a cell of keys fetches one half of the values with its place, each query's
-# weights fetch a part of the other half, and adding the values of a cell fetches the keys with its place in the next
-# range.
+# Memory delivers cells all the time: scoring a cell of keys fetches half of the values with its place, the weights of
+# each query fetch a part of the other half, and adding a cell of values fetches keys of the next range.
 #
 # A cell holds CELL = 16 tokens in CELL_VECTORS vectors, a range RANGE = 256 keys. E is e padded to VL. `sums` of a
 # query: O [E], the maximum, the sum of weights. keys_at, values_at, bytes_of: cells.pxi.
@@ -154,7 +153,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
             acc[i * cells * CELL_VECTORS + j] = v_set1(0.0)
     k = 0
     while k + steps <= call.d:
-        for j in range(cells):      # half as many lines as there are steps, so each one twice
+        for j in range(cells):      # half a line of values for each line of keys, so each line of values twice
             fetch_far(ahead[j] + k // 2 * CELL * bytes_of(storage))
         for step in range(steps):
             add_scores(storage, mr, cells, key, q + step * mr, k + step, acc)
@@ -326,7 +325,7 @@ cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexce
         for cell in range(g.from_cell, g.cells):
             scales = scales_of(values_of(call, g.cell + cell), v.E) - cell * CELL
             for i in range(g.n):
-                multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)
+                multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)      # of the whole cell
     for i in range(g.n):
         values_of_queries(g, &v, i, 1, g.begin[i], min(begin, g.end[i]))
     values_of_queries(g, &v, 0, <int>g.n, begin, end)

@@ -12,8 +12,7 @@
 #
 # A cell of float32 that is as wide as a panel is one: it is multiplied where it lies. Memory delivers cells while the
 # first chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query
-# fetch a part of the keys of the next range. A hidden key has the weight 0, and adds an exact zero if its value is
-# finite.
+# fetch a part of the next range's keys. A hidden key has the weight 0, and adds an exact zero if its value is finite.
 #
 # A cell holds CELL = 16 tokens, a range RANGE = 256 keys; QUERIES = 256 (attention.pxi). E is e padded to VL.
 
@@ -242,7 +241,7 @@ cdef inline void fetch_values(const CachedAttention* call, Py_ssize_t cell, Py_s
 
 cdef void multiply_values(const CachedAttention* call, const Unpacked* u, Py_ssize_t n, Py_ssize_t first,
                           Py_ssize_t last) noexcept nogil:
-    # O = P V of n queries, for keys [first, last).
+    # O = P V of n queries, for keys [first, last), by the tile of scores, whose maximum is not used.
     cdef Py_ssize_t E = padded(call.e), tiles = (n + MR - 1) // MR, column = 0, width, i, begin, following
     cdef Tile t
     t.depth, t.a_stride, t.out_stride, t.maximum = last - first, RANGE, E, u.unused

@@ -40,8 +40,7 @@ cdef inline Py_ssize_t bytes_of(const int storage) noexcept nogil:
 
 cdef inline void unpack_keys(const int storage, const CachedAttention* call, Py_ssize_t range_cell, Py_ssize_t first,
                              Py_ssize_t last, float* panels, float* scales) noexcept nogil:
-    # Write the keys of cells [first, last) of the range that begins with cell range_cell to panels [RANGE / NR][d][NR],
-    # and their scales [RANGE].
+    # Write the keys of cells [first, last), counted from range_cell, to panels [RANGE / NR][d][NR]; scales [RANGE].
     cdef Py_ssize_t c, k, column
     cdef const char* cell
     cdef float* to

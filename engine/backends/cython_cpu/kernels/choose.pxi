@@ -1,12 +1,12 @@
-# The epilogue of the vocabulary product: choose the best of a few columns of logits, and sum up their powers. No row of
-# all logits is kept.
+# The epilogue of the vocabulary product: choose the best of a few columns of logits, and sum up their powers.
 #
-# Which logits are chosen does not depend on the order of columns. The maximum and the sum of each part of a row are
-# kept apart until log_sum_exp adds them up in a fixed order, so the bits do not depend on threads.
+# No row of all logits is kept. Which logits are chosen does not depend on the order of columns. The maximum and the sum
+# of each part of a row wait for log_sum_exp, which adds them up in a fixed order: the bits do not depend on threads.
 
 cdef void choose(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id,
                  Py_ssize_t n, float* maximum, float* sum, Py_ssize_t stride) noexcept nogil:
-    # A row whose logits are all -inf has the most negative finite number as its maximum, and the sum 0.
+    # Update the best of M rows with logits [n] each, of tokens id, id + 1, ... Store each row's maximum and its sum of
+    # e^(x - maximum), `stride` floats apart, unless NULL; for a row of -inf, the lowest finite number and 0.
     cdef Py_ssize_t row, i
     cdef const float* x = logits
     cdef float highest

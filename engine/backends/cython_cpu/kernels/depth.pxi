@@ -1,8 +1,7 @@
 # The loop over the depth, in which all tiles of a GEMM spend nearly all of their time.
 #
 # The loop has few instructions beside its multiply-adds. The core's other hardware thread may take half of the
-# instructions that the core can start, and on a shared machine it may belong to another user; then every instruction of
-# the loop costs time.
+# instructions that the core can start, and on a shared machine it may belong to another user; then each one costs time.
 
 cdef enum:
     STEPS = 4       # unrolled steps of the loop
@@ -45,8 +44,7 @@ cdef inline void multiply(const int weights, const int mr, const int nv, Py_ssiz
                           Py_ssize_t a_stride, Py_ssize_t a_step, const char* b, Py_ssize_t b_step, const bint fetch,
                           const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
     # Compute acc[i][j] = sum over k < steps of a[i*a_stride + k*a_step] b[k*b_step + j*VL*4 ...], with strides in
-    # bytes, and prefetch `ahead` in the meantime. A step is one step of depth in float32, or a pair of steps in
-    # bfloat16.
+    # bytes, and prefetch `ahead` meanwhile. A step is one step of depth in float32, or a pair of them in bfloat16.
     cdef const char* high = a + 3 * a_stride
     cdef int i, j, step
     cdef Py_ssize_t k

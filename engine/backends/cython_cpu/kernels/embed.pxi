@@ -1,5 +1,4 @@
-# Add the embeddings of tokens, from tables in float32, bfloat16, int8 or Q8_0. Rows are converted to float32 during the
-# addition.
+# Add the embeddings of tokens, from tables in float32, bfloat16, int8 or Q8_0, whose rows become float32 first.
 
 cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const int n) noexcept nogil:
     # Load n numbers from the i-th on; int8 numbers are not multiplied by their scale.

@@ -1,13 +1,12 @@
 # Compute the GEMM in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
 #
 # Weights have a quantization scale for each column of the result, w = scale[j] * integer (Jacob et al., arXiv
-# 1712.05877). Rows of a are quantized during the pass to codes from 0 to 255, each row over its own range (Yao et al.,
-# arXiv 2206.01861):
+# 1712.05877). Rows of a are quantized in the pass to codes from 0 to 255, each over its own range (arXiv 2206.01861):
 #   a[i,k] = low_i + step_i * code[i,k],   so   y[i,j] = scale[j] * (step_i * sum_k code w + low_i * sum_k w) + bias[j].
 # Sums of integers are exact, so the bits of a result depend on its row alone.
 #
 # simd.pxi: one instruction takes DOT steps of depth. A tile has mr <= DOT_MR rows and nv <= NV vectors of VL columns, a
-# panel NR = NV*VL columns. row_of, `low` and `high`: depth.pxi. start_of_row, place_in_row, strip: operands.pxi.
+# panel NR = NV*VL columns. row_of, `low`, `high`, opaque: depth.pxi; start_of_row, place_in_row, strip: operands.pxi.
 
 
 cdef inline vf code_of(vf x, vf low, vf inverse) noexcept nogil:

@@ -13,8 +13,7 @@ cdef enum:
 cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
                         Py_ssize_t panel, Py_ssize_t last, const float* ahead) noexcept nogil:
     # The loops, from the outermost: blocks of rows, which stay in cache; panels; K blocks; tiles of nearly equal
-    # height. Meanwhile the rows of the next block are prefetched: each tile fetches its share of the rows at the same
-    # places.
+    # height. Each tile prefetches its share of the rows at the same places in the next block.
     cdef float waiting[WAITING * NR]
     cdef Py_ssize_t slices = (y.K + KC - 1) // KC, shares = (last - panel) * slices
     cdef Py_ssize_t first = 0, rows, tiles, s, k, p, i, row, next_row, share
@@ -46,7 +45,7 @@ cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py
                     if next != NULL:
                         share = max(0, (next_row - row) * a_stride) * sizeof(float) // shares
                         t.ahead = <const char*>(next + row * a_stride) + ((p - panel) * slices + s) * share
-                        t.ahead_step = (share + t.depth - 1) // t.depth
+                        t.ahead_step = (share + t.depth - 1) // t.depth     # of `share` bytes in all
                     t.a = a + (first + row) * a_stride + k
                     t.out = waiting + row * NR
                     if final:

@@ -24,7 +24,7 @@
 # weights of 8 bits are.
 #
 # BLOCK_DEPTH = 32, SCALE_BYTES = 2 and FETCHED, bytes prefetched ahead: blocks.pxi. A tile has mr <= NIBBLE_MR rows and
-# nv <= NV vectors of VL columns (simd.pxi); row_of(i, low, high, stride) is its row i (depth.pxi).
+# nv <= NV vectors of VL columns (simd.pxi); row_of(i, low, high, stride) is its row i; opaque: depth.pxi.
 
 cdef enum:
     GROUP_DEPTH = 16            # of the two groups of a block, each of which has a multiplier and an offset in INT4
@@ -72,7 +72,8 @@ cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
 
 
 cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noexcept nogil:
-    # Round a row to codes and their sums, and the sums of groups to int16 by of_row, the step of the row.
+    # Round a row to codes and their sums, and the sums of groups to int16 by of_row, the row's step. Steps so small
+    # that their inverse could overflow give zeros.
     cdef vf value[BLOCK_DEPTH]      # BLOCK_DEPTH // VL of them
     cdef vf largest, inverse, total
     cdef vf magic = v_set1(12582912.0)      # 1.5 * 2^23: adding it rounds a small number to an integer
@@ -103,8 +104,7 @@ cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noe
 
 
 cdef inline Py_ssize_t bytes_of_block(int storage) noexcept nogil:
-    # Return the bytes of a block of one column in a panel: weights, and a byte of multipliers, a scale, or scale and
-    # minimum.
+    # Return the bytes of a column's block in a panel: weights; a byte of multipliers, a scale, or scale and minimum.
     return WEIGHT_BYTES + (1 if storage == <int>INT4 else SCALE_BYTES if storage == <int>Q4_0 else 2 * SCALE_BYTES)
 
 

@@ -38,8 +38,7 @@ cdef inline float sum_of_terms(const Term term, const float* x, Py_ssize_t D, fl
 cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil:
     # Compute out = (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., arXiv 1607.06450, eqs. 3-4). A second
-    # pass computes the variance from x - mean: E[x^2] - E[x]^2 loses all its digits where |mean| is large. out may
-    # equal x.
+    # pass computes the variance from x - mean: E[x^2] - E[x]^2 loses all digits where |mean| is large. out may be x.
     cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(norm.D % VL)
     cdef float centre

@@ -186,9 +186,9 @@ cdef inline void multiply_step_of_three(const bint few, const int rows, const in
 cdef inline void multiply_step_of_few(const int parts, const int columns, const char* a, const char* b,
                                       Split* s) noexcept nogil:
     # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so
-    # that no tile is loaded twice, and products with the same weights follow each other, which is faster. For each part
-    # of the weights, t_multiply_part adds the products whose other factors are there by then, so that their order is
-    # that of the head of this file, too.
+    # that no tile is loaded twice, and products with the same weights follow each other, which is faster.
+    # t_multiply_part(parts, column, part, b) loads this part of the weights of a column of tiles, and adds the products
+    # in the list at the head of this file for which all parts are loaded now, in the order of the list.
     cdef Py_ssize_t each = (s.left + parts * columns - 1) // (parts * columns), next = columns * TILE_BYTES
     t_load_parts(parts, a)
     t_multiply_part(parts, 0, 0, b)
@@ -274,12 +274,12 @@ cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs
     buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
     for j in range(jobs.count):
         job = job_of(jobs, j)
-        if not few:
+        if not few:     # spread the next job over the calls of split_lines during this one
             split_job(&s, jobs, blocks * job.steps * places_of(parts))
             w.b = t_weight_parts(j & 1)
         w.steps = job.steps
         for i in range(blocks):
-            block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
+            block, before = &buffers[number & 1], &buffers[1 - (number & 1)]        # in turns
             place_block(w, block, i * SIDE, min(w.M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
             block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
             w.a = w.operands + i * SIDE // TILE_ROWS * w.strip + (job.first - jobs.first) * parts * TILE_BYTES

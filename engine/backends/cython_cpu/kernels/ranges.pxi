@@ -8,7 +8,7 @@ cdef inline bint changes_cached_scores(const CachedAttention* call) noexcept nog
 
 cdef inline void revise_cached_scores(const CachedAttention* call, Py_ssize_t query, float* p, Py_ssize_t key,
                                       Py_ssize_t n) noexcept nogil:
-    # Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n).
+    # Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n). query: row * heads + head.
     cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0), x
     cdef const float* bias = NULL
     cdef float lanes[VL]
@@ -53,9 +53,8 @@ cdef struct Ahead:
 
 cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* maximum, float* sum,
                              const Ahead* ahead) noexcept nogil:
-    # Turn scores of keys [begin, end) of a range, of which there is at least one, into powers of two. Other keys of
-    # their cells get the weight 0, and so does a score of -inf. The sum is in lanes (simd/common.h), one for each
-    # place of a cell.
+    # Turn scores of keys [begin, end) of a range, at least one, into powers of two. Other keys of their cells get the
+    # weight 0, and so does a score of -inf. The sum is in lanes (simd/common.h), one for each place of a cell.
     cdef v_lanes sums = l_zero()
     cdef vf hidden = v_set1(-INFINITY), zero = v_set1(0.0), highest = v_set1(-3.0e38), x
     cdef Py_ssize_t first = begin // CELL * CELL, last = (end + CELL - 1) // CELL * CELL, i = first, byte

@@ -42,8 +42,7 @@ cdef inline float powers_of_row(const float* x, Py_ssize_t n, float maximum, flo
 cdef void softmax(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                   Py_ssize_t N) noexcept nogil:
     # The maximum starts at the most negative finite number, so that all powers of a row of -inf are 0 and its sum 0
-    # marks an empty row. The maximum may ignore NaN, but the sum does not, and it makes the whole row NaN. out may
-    # equal x.
+    # marks an empty row. The maximum may ignore NaN, but the sum does not: the whole row becomes NaN. out may be x.
     cdef Py_ssize_t vectors = N // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(N % VL)
     cdef vf scale

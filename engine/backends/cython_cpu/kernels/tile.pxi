@@ -1,5 +1,4 @@
-# Compute tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers over the depth, and then one of
-# four epilogues.
+# Compute tiles of a GEMM: mr rows by nv vectors of columns, summed in registers over the depth, then an epilogue.
 #
 # Each accumulator adds its products in order of depth. Therefore the bits of a result depend neither on the tile's
 # height nor on how rows are assigned to tiles and threads.
@@ -99,8 +98,7 @@ cdef inline void linear_tile(const int kind, const int mr, const int nv, const T
 
 
 cdef inline void store_operands(const int mr, const int nv, const Tile* t, const vf* acc) noexcept nogil:
-    # Add the bias, and round the activation of the results. They pass through memory, because an activation needs
-    # registers.
+    # Add the bias, and round the activation of the results, which pass through memory: an activation needs registers.
     cdef float results[MR * NV * VL]
     cdef int i, j
     for i in range(mr):

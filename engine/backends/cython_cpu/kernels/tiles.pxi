@@ -47,6 +47,8 @@ cdef extern from "simd/tiles.h" nogil:
     void t_clear(const int rows, const int columns)        # the sums of a block of 1 or 2 tiles of rows and of columns
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
+    # Add a line of depth. Rows of operands are a_stride bytes apart, those of weights `stride`; the second tile of
+    # weights begins `next` bytes behind b.
     void t_step(const int numbers, const int keep, const int rows, const int columns, const char* a, const char* lower,
                 Py_ssize_t a_stride, const char* b, Py_ssize_t next, Py_ssize_t stride)
     void t_round(const int numbers)
@@ -67,7 +69,7 @@ cdef extern from "simd/tiles.h" nogil:
     void t_load_weights(const int keep, const int columns, const char* b)
     void t_multiply(const int rows, const int columns)
     void t_barrier()    # between writes of vectors and loads of tiles from one memory, which compilers may exchange
-    void t_load_parts(const int parts, const char* a)
+    void t_load_parts(const int parts, const char* a)      # of the operands of 16 rows, for t_multiply_part
     void t_multiply_part(const int parts, const int column, const int part, const char* b)
     char* t_weight_parts(int i)     # one of two buffers of this thread
 
@@ -194,14 +196,14 @@ cdef inline void write_operands(const int numbers, const int activation, const T
     cdef Py_ssize_t i
     cdef const float* sums
     cdef char* line
-    cdef vf first_half, second_half, low = v_load(w.y.bias + block.column), high = v_set1(0.0)
+    cdef vf first_half, second_half, bias = v_load(w.y.bias + block.column), second_bias = v_set1(0.0)
     if block.columns == 2:
-        high = v_load(w.y.bias + block.column + VL)
+        second_bias = v_load(w.y.bias + block.column + VL)
     for i in range(first, last):
         sums, line = block.sums + i * SIDE, line_of_operands(numbers, w, block, i)
-        first_half, second_half = v_activate(activation, v_add(v_load(sums), low)), v_set1(0.0)
+        first_half, second_half = v_activate(activation, v_add(v_load(sums), bias)), v_set1(0.0)
         if block.columns == 2:
-            second_half = v_activate(activation, v_add(v_load(sums + VL), high))
+            second_half = v_activate(activation, v_add(v_load(sums + VL), second_bias))
         if splits(numbers):
             t_split_operands(parts_of(numbers), line, TILE_BYTES, first_half, second_half)
         else:
@@ -312,8 +314,7 @@ cdef void work_between_int16(const TileWork* w, const tile_sums* block, tile_sum
 cdef inline void multiply_block(const int numbers, const int rows, const int columns, const TileWork* w,
                                 tile_sums* block, tile_sums* before) noexcept nogil:
     # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block
-    # before, its rows spread over the steps. The tiles keep their contents in the calls, because no function that is
-    # called uses them.
+    # before, its rows spread over the steps. The tiles keep their contents in the calls, which use no tiles.
     cdef Py_ssize_t steps = w.steps, ahead_step = w.ahead_step, row = 0, last, due = 0, k
     cdef bint busy = w.waiting == NULL or w.sums_ahead != NULL or before.next < before.rows
     cdef const char* a = w.a
@@ -367,8 +368,8 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
 
 
 cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_ssize_t i) noexcept nogil:
-    # Say what block i of rows multiplies in the slice at hand, where its sums come from, and where they wait
-    # afterwards.
+    # Say what block i of rows multiplies in the slice at hand, where its sums come from, where they wait afterwards,
+    # and which share of the next columns' weights it prefetches.
     cdef float* outside = NULL      # its sums between parts of the depth
     w.steps, w.b = s.end - s.first, s.b + s.first * s.width * LINE_BYTES
     w.a = w.operands + i * rows_of_block(numbers) // TILE_ROWS * w.strip + s.first * line_of_tiles(numbers)
@@ -487,7 +488,7 @@ cdef void integers_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, P
 
 cdef inline void pack_row(const Linear* y, char* panels, Py_ssize_t column, const char* w,
                           Py_ssize_t size) noexcept nogil:
-    # Put one row of w, the weights of a column, `size` bytes, into its places, four bytes after four bytes.
+    # Put the weights of a column, a row w of `size` bytes, into the tiles of the head of this file, four by four bytes.
     cdef Py_ssize_t steps = (size + LINE_BYTES - 1) // LINE_BYTES, first = column // SIDE * SIDE, i
     cdef Py_ssize_t step = min(y.N - first, <Py_ssize_t>SIDE) * LINE_BYTES      # bytes of all tiles of a step of depth
     cdef char* start = panels + first * steps * LINE_BYTES

@@ -108,7 +108,7 @@ enum { DOT = 8, DOT_MR = MR, DOT_STEPS = 2, DOT_ROWS = 2, DOT_GROUP = 8, DOT_BOU
 typedef struct {
     int32x4_t low, high; /* columns 0 and 1 of the first row, then of the second; and columns 2 and 3 */
 } vd;
-INLINE vd d_start(const float *sums) {
+INLINE vd d_start(const float *sums) { /* the same for both rows */
     int64x2_t offset = vreinterpretq_s64_s32(d_offset(sums));
     return (vd){vreinterpretq_s32_s64(vdupq_laneq_s64(offset, 0)), vreinterpretq_s32_s64(vdupq_laneq_s64(offset, 1))};
 }

@@ -54,8 +54,7 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
                   sums: Sums) -> Sums:
     """Add the products of one step of depth, or of one half of it, to the sums.
 
-    rows: offsets in a of the first four rows. Later rows are addressed from the fourth, as in depth.pxi, so that six
-    rows need few registers.
+    rows: offsets in a of the first four rows. Later ones are addressed from the fourth, which saves registers.
     """
     columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
     a = _moved(b, a, SIZE(half), kind.a)

@@ -17,7 +17,7 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
     waiting [ROWS][NR]: the sums of a panel after some K blocks (slices). offsets: of the NV vectors of columns in it.
     """
     slices, tiles = (y.K + KC - 1) // KC, (rows + MR - 1) // MR
-    shares = (last - panel) * slices
+    shares = (last - panel) * slices        # calls for one tile of rows
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
         for s in range(slices):
@@ -30,7 +30,7 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
             for i in range(tiles):
                 next_row = rows * (i + 1) // tiles
                 x, target = a + (row * a_stride + k), waiting + row * NR
-                share = max(0, (next_row - row) * a_stride) // shares
+                share = max(0, (next_row - row) * a_stride) // shares       # floats to prefetch; step: bytes of depth
                 ahead = next + (row * a_stride + ((p - panel) * slices + s) * share)
                 step = max(1, (4 * share + depth - 1) // depth)     # the loop that prefetches takes no 0
                 if s == slices - 1:

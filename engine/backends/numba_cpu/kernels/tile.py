@@ -130,8 +130,7 @@ def _maxima(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
             out: ir.Value, bias: ir.Value, maximum: ir.Value, ahead: ir.Value, ahead_step: ir.Value) -> None:
     """Update the maximum [nv*VL] of each column with a w + bias; NaN becomes the maximum.
 
-    a [mr][depth] tokens, w [depth][nv*VL] a panel's K block. bias: null after the first K block; then out [mr][NR] is
-    added instead.
+    a [mr][depth] tokens, w [depth][nv*VL] a panel's K block. bias: null after the first K block; out [mr][NR] is added.
     """
     sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
     sums = _if_set(b, bias, sums, lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),

@@ -137,8 +137,7 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
     """Return the loops of a GEMM of operands with the first part of its epilogue.
 
     size: bytes of an operand in a tile. tiles: those of a line of operands. The loops, from the outermost: columns,
-    whose weights stay in cache; blocks of rows. While the tiles multiply for a block, the vectors finish the block
-    before.
+    whose weights stay in cache; blocks of rows. While tiles multiply for a block, vectors finish the block before.
     """
 
     @inline
