@@ -87,7 +87,7 @@ class Execution:
     def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
         """Norm the heads of each buffer, each or together, and rotate each."""
         for name, weight in zip_longest(operation.buffers, operation.norms):
-            if weight is not None:
+            if weight is not None:      # as long as a head, or as all heads of a row together
                 rows = buffers[name].reshape(-1, len(self.weights[weight]))
                 normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
                 buffers[name] = normed.reshape(buffers[name].shape)

@@ -263,7 +263,7 @@ class _Emitter:
     def _heads(self, operation: Heads, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         rotary, needs_barrier = operation.rotary, self._meetings.before
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
-        for name, weight in zip_longest(operation.buffers, operation.norms):
+        for name, weight in zip_longest(operation.buffers, operation.norms):    # without norms, each weight is None
             width = shapes[name].width // (shapes[name].heads or 1)
             of_norm = shapes[name].width if operation.joint else width
             norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=of_norm)
@@ -277,7 +277,7 @@ class _Emitter:
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         q, k = shapes[operation.q], shapes[operation.k]
-        cached = operation.keys == "cache"
+        cached = operation.keys == "cache"      # otherwise a source's keys and values, which no buffer holds (-1)
         operands = (operation.q, operation.k, operation.v) if cached else (operation.q,)
         bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
         assert operation.layer is not None

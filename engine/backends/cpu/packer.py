@@ -97,7 +97,7 @@ class Packer:
         self._angles: dict[Rotary, Angles] = {}
         self._biases: dict[DistanceBias, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
-        self._reserved = 0
+        self._reserved = 0      # bytes of tables of positions
 
     @property
     def longest(self) -> int:

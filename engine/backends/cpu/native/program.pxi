@@ -91,7 +91,7 @@ cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_
     cdef Py_ssize_t s, begin = 0, end = 0, stride = job.machine.buffers[op.out].stride
     call.ids, call.position_ids, call.type_ids = job.ids, job.position_ids, job.type_ids
     if job.given != NULL:
-        call.word, call.ids = job.given, NULL
+        call.word, call.ids = job.given, NULL       # row i of the caller's embeddings for token i
     for s in range(at.group.count):
         sequence = &at.group.sequences[s]
         if rows_of(sequence, first, last, &begin, &end):

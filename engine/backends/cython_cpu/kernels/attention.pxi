@@ -328,7 +328,7 @@ cdef void add_values(const Attention* call, const Scratch* s, Block* b, const Ke
     while column < e:
         t.b = keys.v + column
         t.b_stride = call.v_stride
-        if keys.tail != NULL and column + NR > call.e:
+        if keys.tail != NULL and column + NR > call.e:      # the last panel, from its padded copy
             t.b = keys.tail
             t.b_stride = e - column
         row = 0

@@ -69,12 +69,12 @@ cdef inline vf v_swish(vf x, vf y) noexcept nogil:
 cdef inline vf v_gelu_tanh(vf x) noexcept nogil:
     # x (1 + tanh u) / 2 = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3) (arXiv 1606.08415, section 2).
     cdef vf cubic = v_fma(v_mul(v_mul(x, x), x), v_set1(<float>0.044715), x)
-    return v_swish(x, v_mul(cubic, v_set1(<float>-2.3022082)))
+    return v_swish(x, v_mul(cubic, v_set1(<float>-2.3022082)))      # -2 sqrt(2/pi) log2 e
 
 
 cdef inline vf v_silu(vf x) noexcept nogil:
     # x / (1 + e^-x) (arXiv 1606.08415, section 2; Elfwing et al., arXiv 1702.03118, eq. 3)
-    return v_swish(x, v_mul(x, v_set1(<float>-1.4426950408889634)))
+    return v_swish(x, v_mul(x, v_set1(<float>-1.4426950408889634)))     # -log2 e
 
 
 cdef inline float natural_logarithm(float x) noexcept nogil:

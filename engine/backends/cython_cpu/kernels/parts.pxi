@@ -221,9 +221,9 @@ cdef inline void multiply_parts(const int parts, const bint few, const int rows,
     t_clear(rows, columns)
     for k in range(steps):
         if few:
-            t_barrier()
+            t_barrier()     # before tiles load what vectors have written
             b = t_weight_parts(0) + slot[0] * STEP_BYTES
-            slot[0] = 1 - slot[0]
+            slot[0] = 1 - slot[0]       # one is multiplied while the other is filled
             split_step(parts, s, jobs, slot[0])
         if few and rows == 1: multiply_step_of_few(parts, columns, a, b, s)
         elif parts == 3: multiply_step_of_three(few, rows, columns, a, lower, b, s)

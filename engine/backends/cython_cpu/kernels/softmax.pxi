@@ -17,7 +17,7 @@ cdef inline float largest(const float* x, Py_ssize_t n, float least) noexcept no
 
 cdef inline vf power(vf x, vf maximum) noexcept nogil:
     # Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN.
-    cdef vf y = v_mul(v_sub(x, maximum), v_set1(<float>1.4426950408889634))
+    cdef vf y = v_mul(v_sub(x, maximum), v_set1(<float>1.4426950408889634))     # log2 e
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 

@@ -244,7 +244,7 @@ def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -
     tiles = (b.n + MR - 1) // MR
     for column in range(0, e, NR):
         v, v_stride = keys.v + column, call.v_stride
-        if call.e % VL and column + NR > call.e:
+        if call.e % VL and column + NR > call.e:        # the last panel, from its padded copy
             v, v_stride = keys.tail, e - column
         row = 0
         for i in range(tiles):

@@ -83,7 +83,7 @@ def natural_logarithm(x: Float) -> np.float32:
 
 @inline
 def v_gelu(x: Vector) -> Vector:
-    """Return x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, with a polynomial for log2 Phi(-a)."""
+    """Return x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, with a polynomial for log2 Phi(-a) on [0, 8]."""
     t = v_min(v_set1(8.0), v_abs(x))
     t2 = v_mul(t, t)
     p = pair(-7.6134697e-6, 3.8151214e-7, t)
@@ -104,13 +104,13 @@ def v_swish(x: Vector, y: Vector) -> Vector:
 def v_gelu_tanh(x: Vector) -> Vector:
     """Return x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     cubic = v_fma(v_mul(v_mul(x, x), x), v_set1(0.044715), x)
-    return v_swish(x, v_mul(cubic, v_set1(-2.3022082)))
+    return v_swish(x, v_mul(cubic, v_set1(-2.3022082)))     # -2 sqrt(2/pi) log2 e
 
 
 @inline
 def v_silu(x: Vector) -> Vector:
     """Return x / (1 + e^-x)."""
-    return v_swish(x, v_mul(x, v_set1(-1.4426950408889634)))
+    return v_swish(x, v_mul(x, v_set1(-1.4426950408889634)))    # -log2 e
 
 
 @inline

@@ -52,7 +52,7 @@ def changes_scores(call: Attention) -> bool:
 def v_tanh(x: Vector) -> Vector:
     """Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|; the numerator is 2^n (2^r - 1) + (2^n - 1)."""
     rounder = v_set1(ROUNDER)
-    y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))      # 2|x| log2 e = n + r
+    y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))      # 2|x| log2 e = n + r; tanh 10 rounds to 1
     z = v_add(y, rounder)
     r = v_sub(y, v_sub(z, rounder))
     r2 = v_mul(r, r)

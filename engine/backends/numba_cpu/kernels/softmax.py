@@ -30,7 +30,7 @@ def largest(x: Floats, n: Size, least: Float) -> Float:
 @inline
 def power(x: Vector, maximum: Vector) -> Vector:
     """Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN."""
-    y = v_mul(v_sub(x, maximum), v_set1(1.4426950408889634))
+    y = v_mul(v_sub(x, maximum), v_set1(1.4426950408889634))    # log2 e
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 
