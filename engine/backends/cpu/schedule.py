@@ -14,8 +14,7 @@ import numpy as np
 MIN_BUNDLE = 48
 """Minimum number of tokens for each thread when it runs bundles.
 
-With fewer tokens a thread would wait for the weights. Then all threads share each group, and each reads only a part of
-the weights.
+With fewer tokens a thread would wait for the weights. Then all threads share each group and the reading of weights.
 """
 
 IMBALANCE = 1.08

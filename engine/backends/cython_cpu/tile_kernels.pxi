@@ -1,8 +1,7 @@
 # The kernels on AMX's tiles, and their rows of the kernel table, which kernels.pxi has filled with those on vectors.
 #
 # With more rows in a block, a weight is used more often while it is in cache. In bfloat16 the results between products
-# are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats; in float32 an operand has two or
-# three parts.
+# are operands, 512 rows of which stay in the L2 cache; in int8 they are floats; in float32 an operand has 2 or 3 parts.
 
 include "kernels/tiles.pxi"
 include "kernels/parts.pxi"

@@ -76,12 +76,13 @@ cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, c
 cdef void copy_tokens(int storage, Py_ssize_t d, Py_ssize_t width, const char* source, char* keys, Py_ssize_t values,
                       Py_ssize_t count) noexcept nogil:
     # Copy the first `count` tokens of a cell. Other threads may write others into both cells. values: bytes from the
-    # keys of a cell to its values. unit: bytes of a token's number (bfloat16: pair) in keys; numbers: of one in values.
-    cdef Py_ssize_t unit = 1 if storage == <int>INT8 else 4, lines = (d + 1) // 2 if storage == <int>BFLOAT16 else d, i
-    cdef Py_ssize_t numbers = 2 if storage == <int>BFLOAT16 else unit
+    # keys of a cell to its values. key_bytes: of a number of a key, in bfloat16 of a pair; value_bytes: of a value's.
+    cdef Py_ssize_t lines = (d + 1) // 2 if storage == <int>BFLOAT16 else d, i
+    cdef Py_ssize_t key_bytes = 1 if storage == <int>INT8 else 4
+    cdef Py_ssize_t value_bytes = 2 if storage == <int>BFLOAT16 else key_bytes
     for i in range(lines):
-        memcpy(keys + i * CELL * unit, source + i * CELL * unit, count * unit)
-    memcpy(keys + values, source + values, count * width * numbers)
+        memcpy(keys + i * CELL * key_bytes, source + i * CELL * key_bytes, count * key_bytes)
+    memcpy(keys + values, source + values, count * width * value_bytes)
     if storage == <int>INT8:
         memcpy(keys + CELL * d, source + CELL * d, count * sizeof(float))
         memcpy(keys + values + CELL * width, source + values + CELL * width, count * sizeof(float))

@@ -336,7 +336,7 @@ cdef class Executor:
             free(job.done)
 
     cdef int take_state(self, Job* job, Sequence* sequences, Py_ssize_t count, state) except -1:
-        # Note the state of each sequence, and where the sums of its ranges go.
+        # Note the state of each sequence, and where the sums of its ranges go. (1 +: calloc may return NULL for none.)
         cdef const size_t[::1] cells
         cdef const long long[:, ::1] kept
         cdef Py_ssize_t i, done = 0, sums

@@ -216,7 +216,7 @@ cdef Py_ssize_t place_sums(const Machine* m, Sequence* sequences, Py_ssize_t cou
         sequences[s].sums, sequences[s].done = sums, done[0]
         ranges = max(ranges_of(sequences[s].past + sequences[s].T), ranges_of(sequences[s].S))
         done[0] += m.key_heads
-        floats = sequences[s].T * ranges * m.sums_floats if ranges > 1 else 0
+        floats = sequences[s].T * ranges * m.sums_floats if ranges > 1 else 0       # sums_floats: of a row and a range
         sequences[s].by_ranges = sequences[s].T <= RANGE_ROWS or (
             sequences[s].T <= SOME_ROWS and sums + floats <= MOST_SUMS)
         if sequences[s].by_ranges:

@@ -254,7 +254,8 @@ cdef inline void add_weighted(const int storage, const int mr, const int nv, con
 
 cdef inline void values_tile(const int storage, const int mr, const int nv, const FewValues* v,
                              Py_ssize_t column) noexcept nogil:
-    # O = O + P V of mr queries and nv vectors of columns from `column` on.
+    # O = O + P V of mr queries and nv vectors of columns from `column` on. values, ahead: addresses for key 0, because
+    # `key` counts through the cells of the range.
     cdef vf acc[MR * 4]
     cdef Py_ssize_t cell = v.begin // CELL, width = bytes_of(storage), key
     cdef const char* values

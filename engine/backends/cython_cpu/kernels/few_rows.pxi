@@ -36,7 +36,7 @@ cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
     # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth, four steps (g) at a time.
-    # in_halves: whether these are 16-bit integers, upper and lower bytes.
+    # in_halves: whether these are 16-bit integers, of whose lower bytes the sums go to the lower tile.
     cdef vx acc[2 * FEW_INTEGER_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
     cdef vx upper[2 * FEW_INTEGER_ROWS]
     cdef vx added[2]

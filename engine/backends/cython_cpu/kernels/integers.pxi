@@ -4,8 +4,7 @@
 # Rows of a are rounded during the pass to integers of 12 bits: a[i,k] = step_i * code[i,k]. Weights have a scale for
 # each column of the result, w[j,k] = scale[j] * integer, so
 #   y[i,j] = step_i * scale[j] * sum_k integer code + bias[j].
-# Sums of integers are exact in int32 over a depth of DEEPEST: 127 * 2047 * 4096 < 2^31. So the bits of a result depend
-# on its row alone.
+# Sums of integers are exact in int32 over a depth of DEEPEST, 127 * 2047 * 4096 < 2^31: bits depend on the row alone.
 #
 # AMX's tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float
 # scales are in blocks.pxi, those of 4 bits in nibbles.pxi.

@@ -20,8 +20,7 @@
 # A panel is a run of blocks. A block of nv*VL columns is [4][nv*VL] words of 32 bits, and then what belongs to the
 # format: the float16 scales, and in Q4_1 the minima, [nv*VL] each; or bytes [nv*VL] with the multipliers of both
 # groups. Word h of a column holds the weights 8h to 8h + 7 of the block: byte t has number t in its lower half and
-# number t + 4 in its upper half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2]; they are multiplied as
-# weights of 8 bits are.
+# number t + 4 in its upper half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2], to be multiplied as int8.
 #
 # BLOCK_DEPTH = 32, SCALE_BYTES = 2 and FETCHED, bytes prefetched ahead: blocks.pxi. A tile has mr <= NIBBLE_MR rows and
 # nv <= NV vectors of VL columns (simd.pxi); row_of(i, low, high, stride) is its row i; opaque: depth.pxi.

@@ -1,9 +1,7 @@
-# Measure the machine's peak FLOP/s and memory bandwidth with the vectors of the kernels; engine.backends.peak calls
-# these functions.
+# Measure the machine's peak FLOP/s and memory bandwidth with the kernels' vectors, for engine.backends.peak.
 
 cdef double fma_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # Run n rounds of MR*NV independent FMAs, one for each accumulator of a tile, and return their floating-point
-    # operations.
+    # Run n rounds of MR*NV independent FMAs, one for each accumulator of a tile, and return how many operations.
     cdef vf acc[MR * NV]
     cdef vf x = v_set1(<float>0.999), y = v_set1(<float>1e-3)
     cdef int i, j
@@ -24,8 +22,7 @@ cdef double fma_rounds(Py_ssize_t n, float* sink) noexcept nogil:
 
 
 cdef float read(const float* x, Py_ssize_t n) noexcept nogil:
-    # Return the sum of x[n]; n is a multiple of 4*VL. There are four sums, so that the loop waits for loads, not
-    # additions.
+    # Return the sum of x[n]; n is a multiple of 4*VL. With four sums the loop waits for loads, not for additions.
     cdef vf acc[4]
     cdef int j
     cdef Py_ssize_t i

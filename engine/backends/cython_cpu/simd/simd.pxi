@@ -119,8 +119,8 @@ cdef extern from "simd/simd.h" nogil:
 
     # weights of 4 bits
     enum:
-        NIBBLE_MR
-        NIBBLE_GROUPS
+        NIBBLE_MR  # the most rows of a tile
+        NIBBLE_GROUPS  # 1 if tiles multiply 16 steps of depth by n_group, 0 if 4 by n_dot
     vx n_half(vx words, int i)  # the lower (i = 0) or the upper four bits of every byte
     vx n_factors(const unsigned char* p, int i)  # the same of VL bytes, each in both int16 of its lane
     vx n_dot(vx sum, vx weights, vx codes)  # weights up to 225 without NIBBLE_GROUPS, otherwise up to 15

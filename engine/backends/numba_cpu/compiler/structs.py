@@ -280,7 +280,7 @@ class Rotary:
 
 @struct
 class EmbeddingTable:
-    rows: Code
+    rows: Code      # [rows][D] numbers or blocks, as `storage` says
     scale: Floats   # [rows], for INT8
     storage: Int    # an enum Storage
     factor: Float   # of every number
@@ -288,7 +288,7 @@ class EmbeddingTable:
 
 @struct
 class Embedding:
-    word: EmbeddingTable
+    word: EmbeddingTable    # null, here and in the next two: it adds nothing
     position: EmbeddingTable
     type: EmbeddingTable
     ids: Ints               # [N], the rows of the three tables; ids null: row i of `word` for token i

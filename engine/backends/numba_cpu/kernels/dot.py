@@ -28,7 +28,7 @@ FOUR_AT_A_TIME = f"""
     vpmaddwd $7, $1, $1
     vpaddd $1, $0, $0
 """
-CONSTRAINTS = "=v,=&v,=&v,0,v,v,r,v,~{memory}"
+CONSTRAINTS = "=v,=&v,=&v,0,v,v,r,v,~{memory}"      # of $0 to $7: sum, two products, sum, two codes, weights, ones
 ONES = ir.Constant(VI, [0x00010001] * VL)
 
 binding.initialize_native_asmparser()

@@ -227,7 +227,10 @@ def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size,
 
 @inline
 def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integers8) -> None:
-    """Put a stored row into column c of a panel of this width; a byte holds weights q and p of four bits."""
+    """Put a stored row into column c of a panel of this width.
+
+    A stored block of INT4 begins with weights, 2i and 2i + 1 in a byte; one of GGUF with scales, and then i and i + 16.
+    """
     size, blocks = bytes_of_block(y.storage), blocks_of(y.K)
     offsets, beside = panel + size * width * blocks, size - WEIGHT_BYTES
     for k in range(blocks):

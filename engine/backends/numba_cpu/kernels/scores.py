@@ -119,7 +119,7 @@ def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, chan
             if hide and call.mask:
                 load_mask(call, b.t + j * VL, lanes, keys.first + row, rows, s.visible, s.lanes)
             maximum = v_load(b.maximum + j * VL)
-            query = v_add(v_iota(), v_set1(np.float32(j * VL)))
+            query = v_add(v_iota(), v_set1(np.float32(j * VL)))     # in the block, and so is `key`
             for r in range(rows):
                 place = s.p + ((row + r) * b.nv + j) * VL
                 x = v_load(place)

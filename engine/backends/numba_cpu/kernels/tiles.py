@@ -165,7 +165,7 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
         finish_rows(before, first, min(last, before.rows))
 
     height, line = SIDE // tiles, tiles * TILE_BYTES
-    small, wide = (_block(numbers, tiles, tiles, columns, work_between) for columns in (1, 2))
+    small, wide = (_block(numbers, tiles, tiles, columns, work_between) for columns in (1, 2))      # up to 16 rows
     high, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
 
     @inline
