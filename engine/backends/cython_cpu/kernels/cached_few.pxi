@@ -83,7 +83,7 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     cdef Py_ssize_t E = padded(call.e), first = RANGE, last = 0, i, key = r * RANGE
     cdef float maximum[MR]
     cdef float sum[MR]
-    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2
+    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2       # bytes of half the values of a cell
     cdef float* p
     cdef float* query_sums
     cdef Ahead ahead
@@ -321,7 +321,7 @@ cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexce
     v.call, v.cell, v.E = call, g.cell, padded(call.e)
     for i in range(1, g.n):
         begin, end = max(begin, g.begin[i]), min(end, g.end[i])
-    end = max(begin, end)
+    end = max(begin, end)       # empty if no key is seen by all
     if call.storage == <int>INT8:
         for cell in range(g.from_cell, g.cells):
             scales = scales_of(values_of(call, g.cell + cell), v.E) - cell * CELL

@@ -204,7 +204,7 @@ cdef inline float sum_of_row(const signed char* w, Py_ssize_t K) noexcept nogil:
 
 cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                     Py_ssize_t n) noexcept nogil:
-    # weight: [n,K]. Store the sums of the columns, too, because codes begin at `low`.
+    # weight: [n,K]; panels [depth][nv][DOT/DOT_GROUP][VL][DOT_GROUP]. Store sums of columns, too: codes begin at `low`.
     cdef const signed char* w = <const signed char*>weight
     cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
     cdef signed char* lane

@@ -5,7 +5,7 @@
 #   operands     [rows/16][K/line][16][line], a line being 64 bytes: 32 bfloat16 numbers or 64 codes
 #   weights      [N/32][K/line][2][16][16][4 bytes], the tiles of 16 columns beside each other, each as tiles.h says;
 #                if N is an odd number of vectors, the last 16 columns have tiles [K/line][16][16][4 bytes]
-# K is padded to whole lines with zeros. Rows beyond M may hold anything: no row sees another one, and their sums are lost.
+# K is padded to whole lines with zeros. Rows beyond M may hold anything: no row sees another, and their sums are lost.
 #
 # 16-bit integers are those of integers.pxi, and so are the results, to the last bit. A line of 16 rows is a tile of the
 # upper bytes of 64 steps of depth, and behind it one of the lower bytes. In a block of 16 rows they take the places of

@@ -145,7 +145,7 @@ def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys
 @helper
 def values_are_finite(call: Attention, s: Scratch, block: Keys) -> bool:
     """Return True if all values of the key block are finite; they are checked once."""
-    if s.finite[0] == 2:
+    if s.finite[0] == 2:        # not checked yet
         s.finite[0] = np.uint8(all_finite(block.v, call.v_stride, block.last - block.first, call.e))
     return s.finite[0] == 1
 

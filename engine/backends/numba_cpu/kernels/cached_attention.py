@@ -202,7 +202,7 @@ def multiply_values(call: CachedAttention, u: Unpacked, n: Size, first: Size, la
 @helper
 def range_is_finite(call: CachedAttention, u: Unpacked) -> bool:
     """Return True if all values of the range are finite, and their scales."""
-    if u.finite[0] == 2:
+    if u.finite[0] == 2:        # not checked yet
         E, finite = padded(call.e), True
         for column in range(0, E, NR):
             width = min(E - column, NR)

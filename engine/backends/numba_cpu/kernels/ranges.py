@@ -112,7 +112,7 @@ def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats)
 
 @inline
 def fold(total: Floats, E: Size, maximum: Float, sum: Float, context: Floats) -> None:
-    """Add the sums of a range to the context [E], the maximum and the sum of the ranges before it."""
+    """Add the sums of a range to `total`: the context [E], the maximum and the sum of the ranges before it."""
     most = max(total[E], maximum)
     old, new = correct(v_set1(total[E]), v_set1(most)), correct(v_set1(maximum), v_set1(most))
     v_storen(total + (E + 1), v_fma(v_set1(sum), new, v_mul(v_set1(total[E + 1]), old)), 1)
