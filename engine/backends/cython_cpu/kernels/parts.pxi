@@ -42,7 +42,7 @@ cdef struct Jobs:
     Py_ssize_t first        # steps of depth [first, last)
     Py_ssize_t last
     Py_ssize_t lines        # steps of the whole depth
-    Py_ssize_t count
+    Py_ssize_t count        # jobs
 
 cdef struct Split:
     # Weights that are split next, in lines of 32 floats: those of a whole job, or of one step of it.
@@ -51,9 +51,9 @@ cdef struct Split:
     Py_ssize_t left         # lines that are left, of all, and of the step at hand
     Py_ssize_t left_in_step
     Py_ssize_t each         # lines that are split at a time
-    int columns
+    int columns             # tiles of columns of the job at hand
     Py_ssize_t steps        # of the job at hand that have not been begun
-    Py_ssize_t next_job
+    Py_ssize_t next_job     # the job that is begun after it, by its number
 
 
 cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
