@@ -95,7 +95,7 @@ def generate(args: argparse.Namespace) -> None:
                 done += 1
                 advance(1)
     except KeyboardInterrupt:
-        written = done if args.output == STDIO else 0
+        written = done if args.output == STDIO else 0       # a file appears only when it is whole
         raise KeyboardInterrupt(f"{written} of {len(inputs)} results are written") from None
 
 

@@ -186,7 +186,10 @@ def _refusing_overflow(name: str) -> Iterator[None]:
 def _refuse_long(
     config: ModelConfig, attention_mask: Any, is_ids: bool, form: InputShape, rows: Sequence[np.ndarray] | np.ndarray
 ) -> None:
-    """Raise `InputError` for a sequence that has certainly too many tokens; `_positions` finds the other ones."""
+    """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
+
+    `_positions` finds the other ones, such as those with a list as their mask.
+    """
     most = config.max_positions - config.position_offset
     counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
     if form.shape is None and attention_mask is not None:

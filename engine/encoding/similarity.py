@@ -56,12 +56,13 @@ def _kind(vectors: Any, width_of: Callable[[], int]) -> str:
     if array.dtype.kind not in "iu" or not array.size:
         return "float32"
     columns, width = array.shape[-1] if array.ndim else 1, width_of()
-    eighth = -(-width // 8)
-    if columns == width:
-        return array.dtype.name if array.dtype in (np.int8, np.uint8) else "float32"
-    if array.dtype in (np.int8, np.uint8) and columns == eighth:
-        return "binary" if array.dtype == np.int8 else "ubinary"
-    if array.dtype not in (np.int8, np.uint8) and columns != eighth:
+    eighth = -(-width // 8)     # the bytes of a vector with a bit for each dimension
+    if array.dtype in (np.int8, np.uint8):
+        if columns == width:
+            return array.dtype.name
+        if columns == eighth:
+            return "binary" if array.dtype == np.int8 else "ubinary"
+    elif columns == width or columns != eighth:     # an eighth of other integers may be bytes that were converted
         return "float32"
     raise InputError(f"vectors of {columns} {array.dtype.name} numbers may have a dimension or eight in each number, "
                      f'and this model\'s have {width} dimensions; say what they are: precision="int8", "uint8", '

@@ -227,6 +227,7 @@ class PathGroup(Group):
             for path in paths:
                 path.best = self.width
             for rows, changes in self._changes:
+                # A group that does without all logits has no changes but removals.
                 most = min(self.width + sum(cast(Removal, change).most for change in changes), self.vocab_size)
                 for row in rows:
                     paths[row].best = most

@@ -176,7 +176,7 @@ class _LastLogits(Group):
 
 
 def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
-    """Return the length of the prefix that all prompts share, below that of the shortest; 0 for a single prompt."""
+    """Return how many first ids all prompts share, without any prompt's last id, whose logits are wanted; 0 for one."""
     if len(prompts) < 2:
         return 0
     most = min(map(len, prompts)) - 1
@@ -190,7 +190,7 @@ class AllLogits(Work):
     takes_nan = True
 
     def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
-        """ids: of the text. packed, source: the source of the text, and its tokens."""
+        """ids: of the text. packed, source: its source and the tokens of that. `Work` explains the attributes."""
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.most_scored = len(ids)

@@ -255,14 +255,14 @@ class Session:
             room = None if self._active else _Room(self, work)
             try:
                 number = self._stepper.open(work.packed, tokens=work.cached, stop=room)
-            except _NotFirst:
+            except _NotFirst:       # while it waited, another request became the first, or the session shall close
                 if self.closes:
                     return
                 continue
             except InputError as error:     # it can never fit
                 self._finish(work, error=error)
                 continue
-            if number is None:
+            if number is None:      # there is no room in the cache until an active request ends
                 return
             work.number = number
             self._active.add(work)
@@ -287,6 +287,7 @@ class Session:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
         chosen = self._schedule.plan(decoding, self._reading) if self._reading else []
+        # The encoder reads a source in the step with the first token of its request.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         parts = self._parts(chosen)
         begun = time.perf_counter()
@@ -308,18 +309,18 @@ class Session:
 
     def _parts(self, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what the step reads: one token of each live sequence, and these parts of others."""
-        whole: dict[Any, list[tuple[Sequence, int]]] = {}
+        of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(group=None, sequences=[], rows=[])
         for sequence, n in chosen:
-            gives_scores = sequence.read + n > sequence.first_scored
-            if gives_scores or n == sequence.unread:
-                whole.setdefault(sequence.work.key, []).append((sequence, n))
+            # A group gets parts with scores, and the end of a sequence without scores, such as a common prefix.
+            if sequence.read + n > sequence.first_scored or n == sequence.unread:
+                of_groups.setdefault(sequence.work.key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)
                 silent.rows.append(sequence.row(n))
         parts = []
         for key, group in self._groups.items():
-            new = whole.get(key, [])
+            new = of_groups.get(key, [])
             if not new and not group.live:
                 continue
             sequences = [*group.live, *(sequence for sequence, _ in new)] if new else group.live
@@ -391,13 +392,13 @@ class Session:
                 self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
             self._stepper.close(work.number)
-        self._schedule.leave(work, work.made(results))
+        self._schedule.leave(work, work.made(results))      # the new tokens count for the share of its owner
         self._end_one(work, Done(number, results) if error is None else Failed(number, error))
 
     def _end_one(self, work: Work, end: Done | Failed) -> None:
         work.ended = True
         handle = work.entry.holder()
-        if handle is not None and handle.end is None:       # an interrupt may have come behind the next line
+        if handle is not None and handle.end is None:       # after an interrupt, this may run twice for a request
             handle.finish(end)
         self._works.pop(work.entry.number, None)
 
@@ -405,7 +406,7 @@ class Session:
         """End all requests with an error, and take no more. It makes no use of what an interrupt may have left torn."""
         self._closed = self._closed or reason
         for work in list(self._works.values()):
-            if work.number >= 0:
+            if work.number >= 0:        # it has entered
                 self._stepper.close(work.number)
             self._end_one(work, Failed(work.entry.number, error or EngineError(f"the session has ended: {reason}")))
         self._active, self._groups, self._reading = set(), {}, []

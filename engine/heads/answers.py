@@ -97,10 +97,7 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
 
 def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, stop: Stop = NEVER
                    ) -> list[list[Places]]:
-    """Return the windows of each pair, whose tokens `tokens_of` gives: the first of three steps of `answer`.
-
-    The second step is `HeadRunner.logits`.
-    """
+    """Return the windows of each pair with their tokens: the first of three steps, before `HeadRunner.logits`."""
     tokenizer = runner.encoder.tokenizer
     limit = min(answering.window, tokenizer.limit)
     stride = min(limit // 2, 128) if answering.stride is None else answering.stride

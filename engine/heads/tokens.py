@@ -88,7 +88,8 @@ def read_words(texts: Any) -> tuple[list[list[str]], bool]:
 
 
 def _labels(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
+    has_no_items = isinstance(value, str) or getattr(value, "shape", None) == ()    # an array without axes is Iterable
+    if has_no_items or not isinstance(value, Iterable):
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")
     labels = tuple(value)
     if not all(isinstance(label, str) for label in labels):
@@ -112,9 +113,9 @@ def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Taggi
 
 def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, stride: int | None, split: bool,
                 stop: Stop = NEVER) -> list[list[Places]]:
-    """Return the windows of each text, whose tokens `tokens_of` has: the first of three steps of `tag`.
+    """Return the windows of each text with their tokens: the first of three steps of `tag`, before `HeadRunner.logits`.
 
-    The second step is `HeadRunner.logits`. stride, split: as in `tag`.
+    stride, split: as in `tag`. Without a stride, each text is one window, which is cut at the model's limit.
     """
     tokenizer = runner.encoder.tokenizer
     if stride is None:

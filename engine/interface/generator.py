@@ -251,7 +251,7 @@ class Generator(ChatMethods, Loaded):
 
     def _one_request(self, method: str, source: Any, prompt: Any, special: bool, settings: dict[str, Any],
                      stop: Stop = NEVER) -> Request:
-        """Return the request of one input. method: whose input it is, for messages. special: as in `own_tokens`."""
+        """Return the request of one input of `method`. special: whether a text gets the model's special tokens."""
         if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
             raise InputError(f"{method} takes one text, not {len(source)} in a list; call {method}(text) for each, as "
                              "many at once as you like, or results(texts), which yields the whole result of each text")

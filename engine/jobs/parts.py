@@ -65,15 +65,14 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
 
     name: the name of the file of the rows. empty: returns the columns of no results. metadata: of the part.
     """
-    _, owners, used = unique_texts(rows)
+    texts, owners, used = unique_texts(rows)
     reasons = dict(rows.reasons)
     reasons |= {i: computed.reasons[text] for i, text in zip(used, owners.tolist(), strict=True)
                 if text in computed.reasons}
     good = [i for i in used if i not in reasons]
-    is_refused = np.zeros(len(owners) + 1, np.int64)    # of the text before each: refused texts have no result
-    is_refused[[text + 1 for text in computed.reasons]] = 1
-    refused_before = np.cumsum(is_refused)[owners]
-    places = {i: text - int(before) for i, text, before in zip(used, owners.tolist(), refused_before, strict=True)}
+    has_result = np.ones(len(texts), bool)      # of each text: the results leave out the refused ones
+    has_result[list(computed.reasons)] = False
+    places = dict(zip(used, (np.cumsum(has_result) - 1)[owners].tolist(), strict=True))     # of the rows' results
     if "request" in rows.columns:
         return _answers(rows, reasons, places, computed)
     indices = np.array([places[i] for i in good], np.int64)

@@ -20,6 +20,7 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
 
 _NEVER_ZERO = frozenset("HGdDKF")
+"""The letters of sizes that must be at least 1: heads H and key heads G, the widths d, D and F, and inputs K."""
 
 
 class Arguments:
@@ -28,28 +29,23 @@ class Arguments:
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.dtype: np.dtype | None = None
-        self._first = ""
-        self._leading: tuple[int, ...] | None = None
+        self._first = ""        # the name of the first array, which sets the dtype
+        self._leading: tuple[int, ...] | None = None        # the axes that "..." stands for, once they are known
 
     def floats(self, name: str, value: Any) -> np.ndarray:
         """Check a float array of any shape; it must have the dtype of the arrays before it."""
         if isinstance(value, np.ma.MaskedArray):
-            raise InputError(
-                f"{name} must be a plain array, not a MaskedArray, because its own mask would be lost; pass {name}.data"
-            )
+            raise InputError(f"{name} must be a plain array, not a MaskedArray, because its own mask would be lost; "
+                             f"pass {name}.data")
         if not isinstance(value, np.ndarray):
-            raise InputError(
-                f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
-                f"np.asarray({name}, np.float32)"
-            )
+            raise InputError(f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
+                             f"np.asarray({name}, np.float32)")
         if self.dtype is None and value.dtype in (np.float32, np.float64):
             self.dtype, self._first = value.dtype, name
         if self.dtype is None or value.dtype != self.dtype:
             expected = "float32" if self.dtype is None else f"{self.dtype}, as {self._first} is"
-            raise InputError(
-                f"{name} must be {expected}, not {value.dtype}; convert it with "
-                f"{name}.astype(np.{self.dtype or 'float32'})"
-            )
+            raise InputError(f"{name} must be {expected}, not {value.dtype}; convert it with "
+                             f"{name}.astype(np.{self.dtype or 'float32'})")
         # The fields of packed records can be unaligned, and no backend reads unaligned numbers.
         return np.array(value) if not value.flags.aligned else np.asarray(value)
 
@@ -83,10 +79,8 @@ class Arguments:
             raise InputError(f"backend must be None or the name of a backend, not {shown(backend)}")
         threads = positive_int_or_none("threads", threads)
         if self.dtype == np.float64 and name != "reference":
-            raise UnsupportedError(
-                f"float64, which {self._first} is, works with backend='reference' only; for other backends convert "
-                "all arrays with astype(np.float32)"
-            )
+            raise UnsupportedError(f"float64, which {self._first} is, works with backend='reference' only; for other "
+                                   "backends convert all arrays with astype(np.float32)")
         return _ops(name, threads, check_bits(bits))
 
     def _describe(self, letters: list[str], any_axes: bool) -> str:
@@ -101,8 +95,8 @@ class Arguments:
 
 @lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None, bits: str) -> Ops:
-    # The result is cached for the life of the process: asking the system for its CPUs takes longer than a small
-    # operation.
+    # It is cached for the life of the process, because to ask the system for its CPUs takes longer than a small
+    # operation. typed=True keeps True, which is no number of threads, apart from 1.
     chosen = get_backend(backend)
     return chosen.ops(choose_threads(threads), check_portable(chosen, bits))
 
@@ -112,7 +106,7 @@ def number(name: str, value: Any, least: float = -math.inf) -> float:
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError):
-        result = math.nan
+        result = math.nan       # refused below, as a number that is not finite
     if not math.isfinite(result) or result < least:
         limit = "" if least == -math.inf else f" of at least {least:g}"
         raise InputError(f"{name} must be a finite number{limit}, not {shown(value)}")
@@ -124,7 +118,7 @@ def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     try:
         result = operator.index(value)
     except TypeError:
-        result = least - 1
+        result = least - 1      # refused below, as an integer that is too small
     if result < least:
         raise InputError(f"{name} must be an int of at least {least}, not {shown(value)}")
     if most is not None and result > most:

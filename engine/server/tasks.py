@@ -96,7 +96,7 @@ def _of_engine(engine: Engine) -> dict[str, Task]:
     if engine.text is None:
         return {}
     jobs, heads = _Jobs(), engine.heads
-    sparse = heads.get("encode_sparse")
+    sparse = heads.get("encode_sparse")     # one that reads_numbers gets a number for each token, and no vectors
     tasks: dict[str, Task] = {}
     if engine.text.late is None and (sparse is None or not sparse.reads_numbers):
         tasks |= {"embed": partial(_embed, engine, jobs), "tokens": partial(_tokens, engine, jobs)}
@@ -154,7 +154,7 @@ class _Jobs:
 
 
 def gathered(pieces: Iterable[Piece]) -> Tokens:
-    """Return the tokens of the sequences of some requests, one request after the other."""
+    """Return the tokens of some requests, one request after the other; skips and reads if one of them has them."""
     pieces = list(pieces)
     ids = [work.tokens.input_ids[i] for work, places in pieces for i in places]
     types = [work.tokens.token_type_ids[i] for work, places in pieces for i in places]

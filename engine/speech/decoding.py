@@ -63,8 +63,8 @@ class AudioStepper(SourceStepper):
         number = int(source[0])
         request = self._ready.pop(number, None)
         if request is None:
-            request = super().open(number, tokens=0, stop=stop)
-            assert request is not None      # a transcriber has no bound of the cache
+            request = super().open(number, tokens=0, stop=stop)     # without a count: this cache has no bound
+            assert request is not None
         self._numbers[request] = number
         return request
 
@@ -77,7 +77,7 @@ class AudioStepper(SourceStepper):
     def close(self, request: int) -> None:
         """End a request, and keep the cross-attention keys and values of its window."""
         number = self._numbers.pop(request, None)
-        if number is not None and request not in self._waiting:
+        if number is not None and request not in self._waiting:     # the encoder has read the window
             self._ready[number] = request
         else:
             super().close(request)

@@ -228,7 +228,7 @@ class _Run:
         return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_first), before, after)
 
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
-        """Keep 1 - the score of the right answer to each question."""
+        """Keep the loss of the right answer to each question, 1 - its score, whose quantile bounds a set of answers."""
         runner: HeadRunner = self.model.runner_of("answer")
         checked = check_pairs(texts)
         for i, (label, (_, text)) in enumerate(zip(labels, checked, strict=True)):

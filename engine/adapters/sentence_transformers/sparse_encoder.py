@@ -31,13 +31,14 @@ class SparseEncoder(Encoder):
         """As sentence-transformers; `Model` says what the engine does with options."""
         super().__init__(model_name_or_path, **options)
         self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
+        # A "cosine" that the files do not state is the engine's default; None sets this class's, "dot".
         if similarity_fn_name is not None or (self.similarity_fn_name == "cosine" and not _states_similarity(
                 model_name_or_path, options.get("revision"))):
             self.similarity_fn_name = similarity_fn_name
 
     def _check_kind(self) -> None:
         if self._head is None:
-            self.engine.runner_of("fill_mask", "encode sparsely")
+            self.engine.runner_of("fill_mask", "encode sparsely")       # raises, and says which heads the model has
 
     @property
     def _head(self) -> Any:
