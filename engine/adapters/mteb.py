@@ -36,7 +36,7 @@ class EngineModel(AbsEncoder):
             the model that have such names.
         """
         self.model = SentenceTransformer(model_name, revision=revision, device=device, **options)
-        if model_prompts is None:
+        if model_prompts is None:       # the names that mteb does not know are no error, and come as a second result
             known, _ = self.validate_task_to_prompt_name(self.model.prompts, raise_for_invalid_keys=False)
         else:
             known = self.validate_task_to_prompt_name(model_prompts)

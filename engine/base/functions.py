@@ -136,6 +136,10 @@ def power(base: ArrayLike, exponent: ArrayLike) -> NDArray[np.float64]:
     return np.where(exponent == 1, base, exp(exponent * log(base)))
 
 
+_EXACT_BITS = 53
+"""The bits of the integers that float64 holds."""
+
+
 def product(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """Return a [n,K] times b [m,K] transposed, in float64, within 2^-38 sqrt(K) times the largest numbers of both rows.
 
@@ -143,7 +147,7 @@ def product(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     is the sum of two integers, in units of its row, which are so small that every sum of their products is exact.
     """
     K = np.shape(a)[1]
-    bits = (_EXACT_BITS - max(K - 1, 1).bit_length()) // 2
+    bits = (_EXACT_BITS - max(K - 1, 1).bit_length()) // 2      # of an integer, so that K products of two fit float64
     (high, low, units), (other_high, other_low, other_units) = (_integers(np.asarray(x, np.float64), bits)
                                                                 for x in (a, b))
     sums = (high @ other_low.T + low @ other_high.T) * 2.0**-bits + high @ other_high.T
@@ -236,10 +240,6 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
     return parts
 
 
-_EXACT_BITS = 53
-"""The bits of the integers that float64 holds."""
-
-
 def _integers(x: NDArray[np.float64], bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
     """Return integers of `bits` bits and e [n,1]: x [n,K] is nearly (high + low 2^-bits) 2^(e - bits)."""
     _, e = np.frexp(np.abs(x).max(axis=1, keepdims=True, initial=0))        # the largest |x| of a row is below 2^e
@@ -266,7 +266,7 @@ def _polynomial(terms: list[float], x: np.ndarray) -> np.ndarray:
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ln x: for x = m 2^n with m around 1, n ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1)."""
     m, n = np.frexp(x)
-    small = m < 0.5**0.5
+    small = m < 0.5**0.5        # frexp gives 1/2 <= m < 1; these become numbers above 1
     m[small] *= 2
     n -= small
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -294,5 +294,5 @@ def _log1p(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _tanh(x: NDArray[np.float64]) -> NDArray[np.float64]:
     away = np.abs(x)
-    near = away - away * away * away / 3 * (1 - 0.4 * away * away)
+    near = away - away * away * away / 3 * (1 - 0.4 * away * away)      # the series; near 0 the formula below cancels
     return np.copysign(np.where(away < 2.0**-9, near, 1 - 2 / (exp(2 * away) + 1)), x)

@@ -79,6 +79,7 @@ class _Scorings(Group):
         for sequence, row in zip(sequences, rows, strict=True):
             work = cast(Scoring, sequence.work)
             logits, line = scores.logits[line : line + row.scored], line + row.scored
+            # The logits are those after the last `scored` ids that were read, and each belongs to the id that follows.
             targets = work.tokens[sequence.read + 1 - row.scored : sequence.read + 1]
             scaled = logits if work.temperature == 1 else logits / np.float32(work.temperature)
             log_total = log_sum_exp(scaled, work.exp).astype(np.float64)

@@ -50,7 +50,7 @@ def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDAr
         here = scores[part]
         if k == 1:
             order = here.argmax(axis=1)[:, None]
-        elif 2 * BLOCKS * k < V:
+        elif 2 * BLOCKS * k < V:        # a block has at least two scores, so that few scores reach the bound
             order = _sparse_order(here, k)
         else:
             order = np.argsort(-here, axis=1, kind="stable")[:, :k]
@@ -63,7 +63,7 @@ def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDAr
 def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
     """Return the ids of the k largest scores of each row of [R, V] for a small k; it sorts only a few scores."""
     R, width = len(scores), BLOCKS * k
-    # The k-th largest of the maxima of disjoint blocks is no larger than the k-th largest score.
+    # Block i has the ids i, i + width, ... The k-th largest of the blocks' maxima is at most the k-th largest score.
     maxima = scores[:, : scores.shape[1] // width * width].reshape(R, -1, width).max(axis=1)
     bound = np.partition(maxima, width - k, axis=1)[:, width - k, None]
     rows, columns = np.nonzero(scores >= bound)

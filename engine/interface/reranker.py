@@ -172,7 +172,7 @@ class Reranker(Loaded):
                                    f"{', '.join(model.routes)}; load it with Engine")
         text, limit = model.encoder.text, positive_int("max_length", max_length)
         if text is not None:
-            limit = min(limit, limit if text.max_seq_length is None else text.max_seq_length)
+            limit = min(limit, text.max_seq_length or limit)
             model = replace(model, encoder=replace(model.encoder, text=replace(text, max_seq_length=limit)))
         engine = Engine(model, **options)
         head = engine.heads.get("classify")

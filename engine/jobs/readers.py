@@ -458,7 +458,7 @@ class Parquet:
             try:
                 yield pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True,
                                      read_dictionary=[*strings])
-            except InputError:
+            except InputError:      # a ValueError, too, which the block raised about the rows
                 raise
             except (ValueError, OSError, NotImplementedError) as error:
                 raise InputError(f"{file.label}: cannot be read as Parquet: {error}") from error

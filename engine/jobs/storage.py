@@ -219,10 +219,9 @@ def refuse_own_patterns(patterns: Sequence[str], place: str, names: Sequence[str
     """Raise `InputError` if a pattern matches files of such names in the output folder: they would become inputs."""
     output = PurePosixPath(_resolved(place))
     for pattern in patterns:
-        for start, below in _starts(_local(pattern)):
-            inside = PurePosixPath(start)
-            if output.is_relative_to(inside):
-                folder = output.relative_to(inside)
+        for start, below in _starts(_local(pattern)):       # a folder, and the names of the pattern that follow it
+            if output.is_relative_to(start):
+                folder = output.relative_to(start)
                 if matching := [name for name in names if _matches(str(folder / name), below)]:
                     raise _own_input(pattern, place, matching[0])
 

@@ -275,7 +275,7 @@ class Exchange:
             answer = await self._until(served.service.submit(
                 work.task, work.inputs, options, key=self._owner, deadline=deadline, size=memory), deadline)
             body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
-        else:
+        else:       # a route that needs no model
             answer = Answer(None, tokens=[], truncated=[], times=Times())
             body = await self._until(served.threads.submit(
                 lambda: orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)), deadline)
@@ -302,7 +302,8 @@ class Exchange:
         if work.task and work.task not in served.service.tasks:
             raise Refusal("unsupported", f"{self._route.path} needs a model for {work.task}, and {served.serves}")
         options = options_of(form, kind.family, model)
-        if len(options) > 1 and any(isinstance(one, list) for one in work.inputs):
+        chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
+        if chooses_prompt and any(isinstance(one, list) for one in work.inputs):
             raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
                           "out, or send texts", "prompt_name")
         return work, options | work.options
@@ -318,7 +319,7 @@ class Exchange:
         return self._begun + seconds
 
     async def _body(self, take: Callable[[int], None]) -> bytes:
-        """Return the body of a request; raises `Refusal` for a large or slow one and a wrong type, and `Gone`."""
+        """Return the body; raises `Refusal` for a large or slow one and a wrong type, and `Gone`. take: `Room.take`."""
         limit = self._served.settings.max_body
         self._check_type()
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
@@ -423,7 +424,7 @@ class Exchange:
             except asyncio.CancelledError:
                 if not alarm.rang:
                     raise
-                self._scope.get("extensions", {}).get(ABORT, lambda: None)()
+                self._scope.get("extensions", {}).get(ABORT, lambda: None)()        # ends the connection
                 raise Gone from None
 
 

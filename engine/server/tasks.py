@@ -128,18 +128,14 @@ class _Jobs:
         self._made: dict[tuple[str, int], Job] = {}
 
     def pooled(self, encoder: TextEncoder) -> Job:
-        def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
-            for members, rows in encoder.pooled(gathered(pieces), Call(stop=stop)):
-                yield from zip(members, rows, strict=True)
-
-        return self._one("pooled", encoder, compute)
+        """Return what computes the pooled vector of each sequence."""
+        return self._one("pooled", encoder,
+                         lambda pieces, stop: _numbered(encoder.pooled(gathered(pieces), Call(stop=stop))))
 
     def vectors(self, encoder: TextEncoder) -> Job:
-        def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
-            for members, rows in encoder.token_vectors(gathered(pieces), Call(stop=stop)):
-                yield from zip(members, rows, strict=True)
-
-        return self._one("vectors", encoder, compute)
+        """Return what computes the vectors [T,D] of the tokens of each sequence."""
+        return self._one("vectors", encoder,
+                         lambda pieces, stop: _numbered(encoder.token_vectors(gathered(pieces), Call(stop=stop))))
 
     def logits(self, runner: HeadRunner) -> Job:
         return self._one("logits", runner, lambda pieces, stop: runner.logits(gathered(pieces), Call(stop=stop)))
@@ -151,6 +147,12 @@ class _Jobs:
              ) -> Job:
         """Return the job of an encoder or a head, which lives as long as the model; always the same one."""
         return self._made.setdefault((name, id(owner)), Job(name, compute))
+
+
+def _numbered(batches: Iterable[tuple[list[int], Iterable[Any]]]) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each sequence and its result, of batches (numbers, results)."""
+    for numbers, results in batches:
+        yield from zip(numbers, results, strict=True)
 
 
 def gathered(pieces: Iterable[Piece]) -> Tokens:

@@ -298,7 +298,7 @@ def check_call(device: Any, pool: Any, chunk_size: Any) -> None:
 
 def _check_pool(pool: Any, chunk_size: Any) -> None:
     positive_int_or_none("chunk_size", chunk_size)
-    if pool is not None and (not isinstance(pool, dict) or pool.get("processes") != []):
+    if pool is not None and (not isinstance(pool, dict) or pool.get("processes") != []):    # ours never has processes
         raise InputError(f"pool must come from start_multi_process_pool of this object, not {shown(pool)}")
 
 
