@@ -257,7 +257,7 @@ def set_filter(program: bytes) -> str:
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
-    filtering = Program(len(program) // 8, program)
+    filtering = Program(len(program) // 8, program)     # an instruction has 8 bytes
     # A filter without privileges needs that the process cannot get new ones.
     if prctl(_NO_NEW_PRIVS, 1, None, 0, 0) or prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(filtering), 0, 0):
         return os.strerror(ctypes.get_errno())

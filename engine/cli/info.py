@@ -73,8 +73,8 @@ def _print_part(model: Transformer) -> None:
     print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
     linear, tables = _stored(model, "linear"), _stored(model, "table")
-    stored = [linear] * bool(linear) + [f"tables in {tables}"] * (tables not in ("", linear))
-    print_row("precision", ", ".join(stored))
+    of_tables = "" if tables in ("", linear) else f"tables in {tables}"
+    print_row("precision", ", ".join(filter(None, [linear, of_tables])))
     if c.decodes:
         print_row("cache", _cache_bytes(model))
     if model.layout is not None:

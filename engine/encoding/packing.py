@@ -217,10 +217,8 @@ def _refuse_long(
 
 def _too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
     limit = "this model's position table" if config.position_table else "this model"
-    return InputError(
-        f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the {config.longest_sequence} "
-        f"tokens that {limit} allows; shorten it"
-    )
+    return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
+                      f"{config.longest_sequence} tokens that {limit} allows; shorten it")
 
 
 def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
@@ -251,10 +249,8 @@ def _found(name: str, value: Any, array: np.ndarray) -> str:
 
 def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
-        raise InputError(
-            f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a plain array, "
-            f"for example {name}.filled(0)"
-        )
+        raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a "
+                         f"plain array, for example {name}.filled(0)")
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -268,14 +264,12 @@ def _with_mask(form: InputShape, attention_mask: Any) -> InputShape:
     else:
         mask = _as_array("attention_mask", attention_mask, _MASK)
         if mask.shape != form.shape:
-            raise InputError(
-                f"attention_mask must have the shape of the tokens, {list(form.shape)}, not {list(mask.shape)}"
-            )
+            raise InputError(f"attention_mask must have the shape of the tokens, {list(form.shape)}, not "
+                             f"{list(mask.shape)}")
     if mask.size and mask.dtype.kind not in "biu":
-        raise InputError(
-            f"attention_mask must be integers or bool, {_MASK_VALUES}, not {mask.dtype}: a float mask may hold numbers "
-            "to add to the scores, where 0 marks a real token. For a 0/1 mask, pass mask.astype(bool)"
-        )
+        raise InputError(f"attention_mask must be integers or bool, {_MASK_VALUES}, not {mask.dtype}: a float mask may "
+                         "hold numbers to add to the scores, where 0 marks a real token. For a 0/1 mask, pass "
+                         "mask.astype(bool)")
     if mask.size and (mask.min() < 0 or mask.max() > 1):
         raise InputError(f"attention_mask must have {_MASK_VALUES}; it has values from {mask.min()} to {mask.max()}")
     return form if mask.all() else InputShape(form.starts, form.shape, mask.reshape(-1).astype(bool))
@@ -305,9 +299,8 @@ def _read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
 
 def _check_same(name: str, array: InputShape, form: InputShape) -> None:
     if (array.shape is None) != (form.shape is None):
-        raise InputError(
-            f"{name} must be {'a list of sequences' if form.shape is None else 'an array [B,T]'}, as the tokens are"
-        )
+        expected = "a list of sequences" if form.shape is None else "an array [B,T]"
+        raise InputError(f"{name} must be {expected}, as the tokens are")
     if array.shape != form.shape:
         raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {array.shape}")
     if not np.array_equal(array.starts, form.starts):

@@ -151,8 +151,6 @@ def _rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
             raise InputError(f"vectors must have the shape [n,D] or [D], not {list(array.shape)}")
         rows.append(array)
     if rows[0].shape[1] != rows[1].shape[1]:
-        raise InputError(
-            f"vectors of {rows[0].shape[1]} and of {rows[1].shape[1]} dimensions cannot be compared; compare vectors "
-            "of one model, with one truncate_dim"
-        )
+        raise InputError(f"vectors of {rows[0].shape[1]} and of {rows[1].shape[1]} dimensions cannot be compared; "
+                         "compare vectors of one model, with one truncate_dim")
     return rows[0], rows[1]

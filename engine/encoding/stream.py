@@ -42,10 +42,10 @@ def _stream(encode: Callable[..., Any], sentences: Iterator[tuple[int, Any]], ro
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
         while part := [check_sentence(i, sentence) for i, sentence in islice(sentences, rows)]:
             expect(len(part))
-            with truncating(options.get("truncation")) as cuts:
+            with truncating(options.get("truncation")) as cuts:     # in place of the call, to warn once for all arrays
                 vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})
             if cuts.cut:
-                options = options | {"truncation": True}        # one warning is enough for all arrays
+                options = options | {"truncation": True}        # which warns no more
             advance(len(part))
             yield vectors
 

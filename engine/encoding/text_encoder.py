@@ -224,16 +224,12 @@ def check_options(backend: str, *, output_value: Any, precision: Any, convert_to
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     here = "cuda" if backend == "cuda" else "cpu"
     if device is not None and str(device) not in (here, f"{here}:0"):
-        raise UnsupportedError(
-            f"this engine computes on the device {here!r}, not on {shown(device)}; Engine.load(..., backend=...)"
-            " chooses the device, and one engine uses all CPUs that the process may use"
-        )
+        raise UnsupportedError(f"this engine computes on the device {here!r}, not on {shown(device)}; Engine.load(..., "
+                               "backend=...) chooses the device, and one engine uses all CPUs that the process may use")
     for name, value in (("pool", pool), ("chunk_size", chunk_size)):
         if value is not None:
-            raise UnsupportedError(
-                f"{name} is for a pool of processes, and there is none; leave {name} out, because one engine uses all "
-                "CPUs that the process may use"
-            )
+            raise UnsupportedError(f"{name} is for a pool of processes, and there is none; leave {name} out, because "
+                                   "one engine uses all CPUs that the process may use")
 
 
 ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}

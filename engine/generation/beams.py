@@ -44,7 +44,7 @@ class BeamGroup(PathGroup):
         live: list[Path] = []
         for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
             parents = paths[begin : begin + count]
-            new = parents[0].length + 1 - len(work.prompt)      # new tokens, with that of this step
+            new = parents[0].length + 1 - len(work.prompt)      # of each beam, with the token of this step
             full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals = columns
             first_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
@@ -157,6 +157,7 @@ def _is_over(work: Generation, total: float, new: int) -> bool:
     if config.early_stopping is True:
         return True
     penalty = config.length_penalty
+    # "never" asks for the best score that the beam can still get: a penalty above 0 favours the greatest length.
     length = work.limit - len(work.prompt) if config.early_stopping == "never" and penalty > 0 else new
     return score_of(total, length, penalty) <= finished[-1].score
 

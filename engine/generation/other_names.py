@@ -1,6 +1,7 @@
 """What other libraries call the arguments of a search, and of scores.
 
-`same` names our argument, with pairs (theirs, ours). `instead` and `nothing` have advice, then accepted values.
+`same` names our argument, with pairs (theirs, ours). `instead` has advice, then the values that are accepted because
+they change nothing; `nothing` says in front of the advice that the engine has nothing like it.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Schedule:
         ordered = sorted(sequences, key=lambda each: self._place(each.work.entry))
         for sequence in ordered:
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
-            if source and sources and (waits or source >= size):
+            if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
             n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, scored))

@@ -41,7 +41,7 @@ class Timestamps:
         after_time = (count < 2) | times[rows, np.maximum(texts.lengths - 2, 0)]        # and the one before it, or none
         closes = last & ~after_time     # the last token ends a segment, so its pair or the end comes
         latest = np.where(times, texts.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
-        first = latest + ~closes
+        first = np.where(closes, latest, latest + 1)        # a pair may repeat its first time
         return _Rules(begin, self.end, first, no_text=closes, no_time=last & after_time, starts=count == 0,
                       latest_first=self.latest_first, exp=self.exp)
 

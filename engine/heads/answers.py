@@ -157,7 +157,7 @@ def best_answers(first_id: int | None, text: str, windows: Sequence[Places], log
     for places, rows in zip(windows, logits, strict=True):
         of_text = np.array([number == 1 for number in places.texts])        # the question has the number 0
         allowed = of_text if first_id is None else of_text | (places.input_ids == first_id)
-        start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))
+        start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))     # e^-10000 is 0
         no_answer = min(no_answer, float(start[0] * end[0]))     # that of the first token alone
         start[~of_text] = end[~of_text] = 0
         words = _words(places) if answering.whole_words else {}

@@ -62,7 +62,7 @@ class HeadRunner:
         for members, batch, _ in self.encoder.micro_batches(tokens, call.batch_size):
             vectors = self.encoder.vectors(batch, call.stop)
             places = [None if asked is None else asked[i] for i in members]
-            if self.config.passed_id is not None:
+            if self.config.passed_id is not None:       # the head reads the last token that has another id
                 places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]
             rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
             for i, logits in zip(members, self._in_slices(rows, ends), strict=True):

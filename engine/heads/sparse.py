@@ -76,9 +76,9 @@ class SparseVectors:
         rows = range(len(self))[row if isinstance(row, slice) else slice(row % len(self), row % len(self) + 1)]
         if rows.step != 1:
             raise InputError(f"rows must be consecutive, not {shown(row)}")
-        first, last = int(self.indptr[rows.start]), int(self.indptr[max(rows.stop, rows.start)])
-        return SparseVectors(self.indices[first:last], self.values[first:last],
-                             self.indptr[rows.start : max(rows.stop, rows.start) + 1] - first,
+        start, stop = rows.start, max(rows.stop, rows.start)        # no row, where a slice stops before it starts
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        return SparseVectors(self.indices[first:last], self.values[first:last], self.indptr[start : stop + 1] - first,
                              (len(rows), self.shape[1]), self.tokens)
 
     def __iter__(self) -> Iterator[SparseVectors]:
@@ -222,7 +222,7 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
                 else:
                     for row in rows:
                         total = (0 if total is None else total) + weights_of(row, activation)
-            if ends[sequence + 1] > last:
+            if ends[sequence + 1] > last:       # its other rows come with the next logits
                 break
             yield np.zeros(runner.config.outputs, np.float32) if total is None else total
             sequence, total = sequence + 1, None

@@ -64,7 +64,7 @@ class EngineBase(Loaded):
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
         self.max_batch_tokens, self.bits = run.max_tokens, run.bits
         self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
-        if plan is None and encoder.config.dropped_id is not None:
+        if plan is None and encoder.config.dropped_id is not None:      # of ESM
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
 
@@ -120,7 +120,7 @@ class EngineBase(Loaded):
 
     def engine_of(self: AnyEngine, task: str | None) -> AnyEngine:
         """Return the engine that serves a task; raises `InputError` for a task that the model has not."""
-        if task is None and not self._needs_task:
+        if task is None and not self._needs_task:       # this engine serves the default task
             return self
         known = ", ".join(map(repr, self._routes))
         if not self._routes:

@@ -205,6 +205,7 @@ class Generator(ChatMethods, Loaded):
         family, languages = self.config.family, self._languages
         inputs, language_settings = choose_languages(family, languages, sources, source_language, target_language)
         config = self.generation.changed(**language_settings | settings)
+        # All families but Marian name the language of a result by its first token, which these two settings choose.
         first = {config.decoder_start_token_id, config.forced_bos_token_id}
         if languages and family != "marian" and not first & {*languages.values()}:
             raise InputError("this model needs a target_language for its results; it knows "

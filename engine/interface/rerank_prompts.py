@@ -68,5 +68,6 @@ def prompt_of(template: Any) -> RerankPrompt:
 
 def filled(pieces: Sequence[str], instruction: str, query: str) -> list[str]:
     """Return pieces with the instruction and the query in their places, and without the place of the document."""
+    # The query comes last, so that a placeholder that stands in it stays as it is.
     parts = [piece.removesuffix(PLACES[2]).split(PLACES[1]) for piece in pieces]
     return [query.join(part.replace(PLACES[0], instruction) for part in texts) for texts in parts]

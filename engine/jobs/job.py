@@ -386,7 +386,7 @@ def _differences(there: dict[str, Any], here: dict[str, Any], at: str = "") -> I
     for name in there.keys() | here.keys():
         a, b = there.get(name), here.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differences(a, b, "unit_" if name == "unit" else "")
+            yield from _differences(a, b, "unit_" if name == "unit" else "")        # the options are --unit-rows, ...
         elif a != b:
             yield f"{option_of(at + name)} ({_given(a)} there, {_given(b)} now)"
 

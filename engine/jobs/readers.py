@@ -207,7 +207,7 @@ def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
         position = part.first
         if position:        # a line that begins before the range belongs to the range before; skip the rest of it
             stream.seek(position - 1)
-            position += _skip_line(stream, part.last - position + 1) - 1    # only a line end where a line begins here
+            position += _skip_line(stream, part.last - position + 1) - 1    # one line end if a line begins at `first`
         while position < part.last and (line := stream.readline(MOST_LINE)):
             size = len(line)
             if size == MOST_LINE and not line.endswith(b"\n"):

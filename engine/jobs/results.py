@@ -81,7 +81,7 @@ def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
     """Return the results of consecutive texts together. sizes: how many texts each part but the last had."""
     reasons: dict[int, str] = {}
     start = 0
-    for part, size in zip(parts, [*sizes, 0], strict=False):
+    for part, size in zip(parts, [*sizes, 0], strict=False):        # no part follows the last one, whatever its size
         reasons |= {start + i: reason for i, reason in part.reasons.items()}
         start += size
     arrays = [part.results for part in parts if len(part.results)]

@@ -83,7 +83,7 @@ def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], in
         start, stop = (TOKEN_FRAMES * (token - first_time) for token in (part[0], part[-1]))
         cuts.append(Cut(start, stop, _text(part, first_time)))
         begin = end
-    return cuts, frames if ends_in_time else max(TOKEN_FRAMES, cuts[-1].end)
+    return cuts, frames if ends_in_time else max(TOKEN_FRAMES, cuts[-1].end)     # at least a step, so that it goes on
 
 
 def _text(ids: Sequence[int], first_time: int) -> list[int]:

@@ -195,7 +195,7 @@ MISTAKES = (
         name="timestamp-may-repeat",
         what="A timestamp behind text may repeat the last one.",
         file="engine/generation/timestamps.py",
-        right="first = latest + ~closes",
+        right="first = np.where(closes, latest, latest + 1)",
         wrong="first = latest",
         tests="tests/generation/test_golden_generation.py",
         caught_by=("tests/generation/test_golden_generation.py::test_tokens_and_scores",),
