@@ -61,6 +61,7 @@ def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn about a call of the engine, at the line that made the call."""
     level, frame = 2, sys._getframe(1)
+    # contextlib calls the context managers of the package.
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
@@ -94,7 +95,7 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """
     parameters = signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
-    takes_all = len(names) < len(parameters)
+    takes_all = len(names) < len(parameters)        # it has **options
     positional = [parameter.name for parameter in parameters if parameter.kind.name == "POSITIONAL_OR_KEYWORD"]
     needed, most = [name for name in positional if _has_no_default(function, name)], len(positional)
 
@@ -158,4 +159,4 @@ def _same_value(value: Any, known: Any) -> bool:
 
 
 def _spoken(function: str) -> str:
-    return "load" if function == "__init__" else function
+    return "load" if function == "__init__" else function       # which passes its arguments on

@@ -26,10 +26,9 @@ def install_command(extra: str = "") -> str:
 def explain_missing_kernels(error: ImportError) -> str:
     """Explain why the compiled modules cannot be imported, and name the remedy."""
     if (PACKAGE.parent / "setup.py").exists():
-        return (
-            f"the compiled modules are missing, because Python imported the source folder {PACKAGE} ({error}); start "
-            "Python in another folder to use the installed package, or run make test, which compiles them here"
-        )
+        return (f"the compiled modules are missing, because Python imported the source folder {PACKAGE} ({error}); "
+                "start Python in another folder to use the installed package, or run make test, which compiles them "
+                "here")
     return f"the compiled modules cannot be imported ({error}); {install_command()}"
 
 

@@ -331,5 +331,5 @@ def main(program: bytes, seconds: float, idle: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.path += sys.argv[4:]
+    sys.path += sys.argv[4:]        # the folders of Jinja2 and MarkupSafe
     main(bytes.fromhex(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -97,7 +97,7 @@ class Talk:
         if line.startswith("//") or not line.startswith("/"):
             self._answer({"role": "user", "content": line.removeprefix("/") if line.startswith("//") else line})
             return
-        name, argument = [*line[1:].split(None, 1), "", ""][:2]
+        name, argument = [*line[1:].split(None, 1), "", ""][:2]     # "" for one that is not there
         commands: Mapping[str, Callable[[str], None]] = {
             "system": self._set_system, "retry": self._retry, "clear": self._clear, "save": self._save,
             "load": self._load, "help": self._help, "?": self._help}

@@ -239,7 +239,7 @@ def prompt_of(form: Form, model: AnyModel) -> str:
 def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
     """Return whether long texts are cut; raises `Refusal` for words that nobody has, and for the other end."""
     cut, end = form.truncate, form.truncation_direction
-    asked: Any = family.cuts if cut is None else cut
+    asked: Any = family.cuts if cut is None else cut        # a flag, or the side on which a text is cut
     if isinstance(cut, str):
         if cut.lower() not in _CUTS:
             raise Refusal("wrong", f'truncate must be true, false, "NONE", "START" or "END", not {shown(cut)}',
@@ -248,7 +248,9 @@ def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
     if end is not None and _CUTS.get(end.lower()) not in ("left", "right"):
         raise Refusal("wrong", f'truncation_direction must be "left" or "right", not {shown(end)}',
                       "truncation_direction")
-    side = asked if isinstance(asked, str) else _CUTS[end.lower()] if end is not None and asked else None
+    side = asked if isinstance(asked, str) else None
+    if side is None and asked and end is not None:
+        side = _CUTS[end.lower()]
     if side is not None and side != model.tokenizer.truncation_side:
         raise Refusal("wrong", f"the tokenizer of this model cuts long texts on the {model.tokenizer.truncation_side}, "
                       f"and cannot cut them on the {side}",

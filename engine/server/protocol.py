@@ -100,7 +100,7 @@ class Protocol(HttpToolsProtocol):
         except Limit as error:
             self._refuse("header", str(error))
         except httptools.HttpParserError as error:
-            if not isinstance(error.__context__, Limit):
+            if not isinstance(error.__context__, Limit):        # the parser wraps what our methods raise
                 self._refuse("wrong", "this is no HTTP request that can be read")
             elif self._in_headers:
                 self._refuse("header", str(error.__context__))
@@ -168,7 +168,7 @@ class Protocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as error:
-                if not self._offers:
+                if not self._offers:        # CONNECT, which asks for a tunnel
                     raise httptools.HttpParserError("CONNECT") from None
                 head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url,
                                                self.parser.get_http_version().encode())]

@@ -76,7 +76,7 @@ def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
         if family != socket.AF_UNIX:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        stack.pop_all()
+        stack.pop_all()     # so that the socket stays open
         return listening
 
 

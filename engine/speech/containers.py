@@ -62,5 +62,5 @@ def skip_tags(read: Callable[[int, int], bytes]) -> int:
         if len(head) < 10 or head[:3] != b"ID3" or max(head[6:10]) > 127:
             break
         size = head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9]
-        offset += 10 + size + (10 if head[5] & 0x10 else 0)
+        offset += 10 + size + (10 if head[5] & 0x10 else 0)     # the flag says that a footer follows
     return offset

@@ -107,10 +107,8 @@ def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, Any]:
     return {"inputs_embeds": rng.standard_normal((B, T, engine.config.table_width), np.float32)}
 
 
-LEGEND = (
-    "of peak: of the highest rate of the products alone; of moment: of their median rate between the passes\n"
-    "* is the higher floor, which no run can beat; the limits are measured again for each shape"
-)
+LEGEND = ("of peak: of the highest rate of the products alone; of moment: of their median rate between the passes\n"
+          "* is the higher floor, which no run can beat; the limits are measured again for each shape")
 HEADER = "   shape       time  tokens/s  GFLOP/s  of peak  of moment   floors: arithmetic     weights"
 
 

@@ -107,10 +107,8 @@ class _Sequences:
             self._decoder.release(hypotheses)
 
 
-LEGEND = (
-    "GB/s: weights and cache that a step reads; GOP/s: products and attention of a prompt\n"
-    "of moment: of the rate of reading memory, or of products alone, measured on all threads between the runs"
-)
+LEGEND = ("GB/s: weights and cache that a step reads; GOP/s: products and attention of a prompt\n"
+          "of moment: of the rate of reading memory, or of products alone, measured on all threads between the runs")
 HEADER = "  sequences                 time   tokens/s         rate   of moment"
 
 

@@ -158,7 +158,7 @@ class _Run:
     timeout: Any
 
     def classes(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
-        """Calibrate the classes of texts."""
+        """Calibrate the classes of texts, and keep the conformal scores of the right ones, for sets of labels."""
         runner: HeadRunner = self.model.runner_of("classify")
         names = runner.config.labels
         checked, numbers = check_sentences(texts), label_numbers(labels, names)
