@@ -51,7 +51,7 @@ class EngineEmbeddings(Embeddings):
         encode_options = {**(encode_options or {}), **(load_options.pop("encode_kwargs", None) or {})}
         load_options |= load_options.pop("model_kwargs", None) or {}
         self.engine = _loaded(Engine, model, load_options)
-        self.encode_options = {"truncation": True, **(encode_options or {})}
+        self.encode_options = {"truncation": True, **encode_options}
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text as a list of floats."""

@@ -83,7 +83,7 @@ def _texts(inputs: Any) -> list[str]:
 
 
 def _describe(loader: type, path: str | os.PathLike[str], revision: str | None, **known: Any) -> Any:
-    """Return mteb's description of a model, under the name of its folder."""
+    """Return mteb's description of a model, under its name on the hub, or "local/" and the name of its folder."""
     name = str(path) if str(path).count("/") == 1 and not Path(path).exists() else f"local/{Path(path).resolve().name}"
     return ModelMeta.create_empty({"loader": loader, "name": name, "revision": revision, "framework": ["NumPy"],
                                    "modalities": ["text"], **known})

@@ -85,6 +85,7 @@ def encode_lists(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], num
 def loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
     """Return the engine of this process; Spark keeps a process for the next tasks (spark.python.worker.reuse)."""
     given: dict[str, Any] = {"threads": threads, **dict(settings)}
+    # Few tokens at a time need little memory, which pays where no text of the model can have more.
     few = {"max_batch_tokens": THREAD_TOKENS * (given["threads"] or 1)}
     engine = Engine.load(path, **few | given)
     limits = [one.max_seq_length for one in (engine, *engine.routes.values())]

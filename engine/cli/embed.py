@@ -60,10 +60,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--input", action="append", metavar="PATTERN", help="the same; may be given again")
     command.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of the parts, also of an "
                          "object store, such as s3://bucket/out; a job that was stopped goes on there")
-    command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their "
-                         "names, such as .jsonl. "
-                         "openai is the file of a batch of requests to /v1/embeddings, which is answered in its own "
-                         "format")
+    command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their names, "
+                         "such as .jsonl. openai is the file of a batch of requests to /v1/embeddings, which is "
+                         "answered in its own format")
     command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
     command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
     command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
@@ -77,8 +76,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each text")
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
-    command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 "
-                         "to 15/16")
+    command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 to 15/16")
     command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part of Parquet, and a quarter "
                          "of the most rows of one of another format; by default 16384, or 1024 for tokens")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
@@ -140,7 +138,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
     columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
     if taken := RESULT_COLUMNS.intersection(columns.kept):
         raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}        # of Engine.encode_stream, whose `task` is --route here: --task is an adapter
     for name, value in (("prompt_name", args.prompt_name), ("task", args.route),
                         ("truncate_dim", positive_int_or_none("--truncate-dim", args.truncate_dim)),
                         ("normalize_embeddings", args.normalize or None)):
@@ -278,7 +276,7 @@ class _Progress:
 def _verify(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
     wrong, checked = 0, 0
-    for unit, fault in verify(job, shard, args.verify or None):
+    for unit, fault in verify(job, shard, args.verify or None):     # 0, of --verify without ROWS, is all rows
         checked, wrong = checked + 1, wrong + (fault is not None)
         if args.json:
             print(json.dumps({"event": "verified", "name": unit.name, "fault": fault}), flush=True)

@@ -112,7 +112,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:
     """Yield the result of each input."""
     if args.command == "classify":
-        top_k = 1 if args.top_k is None else args.top_k or None
+        top_k = 1 if args.top_k is None else args.top_k or None     # 0 asks for all labels, which None does in Python
         yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
                                    conformal_score=args.conformal_score, by_class=args.by_class)
     elif args.command == "tag":

@@ -133,8 +133,11 @@ def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequ
     of_others = {*OPTIONS[""], *OPTIONS.get(name, {})} - known
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     typed = [argument.partition("=")[0] for argument in before if re.match("--?[A-Za-z][^ ]*$", argument)]
-    return [option for option in dict.fromkeys(typed) if option in of_others or not (
-        any(ours.startswith(option) for ours in known) if option.startswith("--") else option[:2] in known)]
+
+    def is_ours(option: str) -> bool:       # a long one may be cut short, and a short one have its value behind it
+        return any(ours.startswith(option) for ours in known) if option.startswith("--") else option[:2] in known
+
+    return [option for option in dict.fromkeys(typed) if option in of_others or not is_ours(option)]
 
 
 def advice_on_options(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> str:

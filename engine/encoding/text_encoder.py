@@ -51,6 +51,7 @@ class TextEncoder:
 
     @property
     def _whole_width(self) -> int:
+        """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
         tokens = widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
         return widths_after(self._modules, len(self._text.pooling) * tokens, SENTENCE)[SENTENCE]
 

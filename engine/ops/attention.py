@@ -15,6 +15,7 @@ from ..model.bits import FASTEST
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31
+"""Limit on offsets, and on the sides of a window: no array has keys so far away, and sums of both fit int64."""
 
 
 @renamed_arguments
@@ -99,9 +100,8 @@ def _check_window(window: Any) -> tuple[int | None, int | None]:
         return None, None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise InputError(f"window must be None or (left, right), each an int or None, not {shown(window)}")
-    left, right = (
-        None if n is None else min(integer(f"window[{i}]", n, least=0), _FARTHEST) for i, n in enumerate(window)
-    )
+    left, right = (None if n is None else min(integer(f"window[{i}]", n, least=0), _FARTHEST)
+                   for i, n in enumerate(window))
     return left, right
 
 
@@ -110,10 +110,8 @@ def _check_mask(mask: Any) -> np.ndarray:
     if plain and mask.dtype == bool:
         return np.asarray(mask)
     what = mask.dtype if plain else type(mask).__name__
-    raise InputError(
-        f"mask must be a bool array, True where a query may look at a key, not {what}; convert it with "
-        "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias"
-    )
+    raise InputError(f"mask must be a bool array, True where a query may look at a key, not {what}; convert it with "
+                     "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias")
 
 
 def _spread(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -121,7 +119,5 @@ def _spread(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
-        raise InputError(
-            f"{name} must broadcast to [B,H,T,S], here {list(shape)}, and {list(array.shape)} does not; "
-            f"an array [B,S] with one value for each key is passed as {name}[:, None, None]"
-        ) from None
+        raise InputError(f"{name} must broadcast to [B,H,T,S], here {list(shape)}, and {list(array.shape)} does not; "
+                         f"an array [B,S] with one value for each key is passed as {name}[:, None, None]") from None

@@ -12,10 +12,10 @@ from ..model import positions as formulas
 from ..model.bits import FASTEST
 from .arguments import Arguments, integer, number, read_array
 
-_MOST_HEADS = 2**16
+_MOST_HEADS, _FARTHEST = 2**16, 2**31
+"""Limits on H, and on distances and offsets, so that wrong numbers neither fill the memory nor overflow int64."""
 _MOST_TOKENS = 2**20
 """Limit on T and S of `relative_position_bias`, which takes 40 bytes for each of their sum."""
-_FARTHEST = 2**31
 
 
 def rotary(x: np.ndarray, *, positions: Any = None, base: float = 10000.0, width: int | None = None,

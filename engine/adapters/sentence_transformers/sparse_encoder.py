@@ -114,7 +114,7 @@ class SparseEncoder(Encoder):
                              f"{shown(one.shape)} and {shown(rows.shape)}")
         products = rows.values * one.to_dense()[0][rows.indices]
         kept = products > 0
-        ends = np.concatenate([[0], np.cumsum(kept)])[rows.indptr].astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(kept)])[rows.indptr].astype(np.int64)     # what is kept before each row
         vectors = SparseVectors(rows.indices[kept], products[kept], ends, rows.shape, rows.tokens)
         if not is_tensor(embeddings_1) and not is_tensor(embeddings_2):
             return vectors
