@@ -62,6 +62,7 @@ class Plain:
         return self._collection(value, where, depth)
 
     def _collection(self, value: Any, where: str, depth: int) -> Any:
+        """Return a list or an object as plain JSON, also of a dataclass or of pydantic; raises `InputError`."""
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         elif not isinstance(value, (Mapping, list, tuple)) and callable(getattr(value, "model_dump", None)):

@@ -43,7 +43,7 @@ def compare(args: argparse.Namespace) -> None:
 def _compare_calibration(args: argparse.Namespace) -> None:
     """Print how the calibration of a model holds in each precision, for each file."""
     data = {}
-    for name in [args.data] + [args.other] * (args.other is not None):
+    for name in [args.data, *([] if args.other is None else [args.other])]:
         texts, labels = parse_labelled("classify", read_lines(name, kept=TABS, other=TABS_ADVICE), name)
         assert labels is not None
         data[name] = texts, labels

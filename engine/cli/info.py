@@ -58,6 +58,7 @@ def print_model(model: Model, kind: str) -> None:
 
 
 def _print_part(model: Transformer) -> None:
+    """Print a row for each fact of an encoder or a decoder: its layers, weights, heads, and how it reads text."""
     c, text = model.config, model.text
     parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
     size = sum(array.nbytes for array in model.weights.values())

@@ -121,9 +121,8 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
                  position_ids=form.pack(positions), token_type_ids=form.pack(types)), form
 
 
-def _read_tokens(
-    config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: _Check | None
-) -> tuple[np.ndarray | None, np.ndarray | None, InputShape]:
+def _read_tokens(config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: _Check | None
+                 ) -> tuple[np.ndarray | None, np.ndarray | None, InputShape]:
     """Return (ids [tokens] or None, embeddings [tokens, D] or None, form); exactly one of the first two is None."""
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
@@ -136,9 +135,8 @@ def _read_tokens(
     return ids, None, form
 
 
-def _read(
-    name: str, value: Any, width: int | None = None, check: _Check | None = None
-) -> tuple[np.ndarray, InputShape]:
+def _read(name: str, value: Any, width: int | None = None, check: _Check | None = None
+          ) -> tuple[np.ndarray, InputShape]:
     """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the form.
 
     `check` is called with the form and the sequences before anything is copied: an array that takes 8 bytes can claim
@@ -183,9 +181,8 @@ def _refusing_overflow(name: str) -> Iterator[None]:
         raise InputError(f"{name} must have numbers that float32 can hold, up to 3.4e38") from None
 
 
-def _refuse_long(
-    config: ModelConfig, attention_mask: Any, is_ids: bool, form: InputShape, rows: Sequence[np.ndarray] | np.ndarray
-) -> None:
+def _refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: InputShape,
+                 rows: Sequence[np.ndarray] | np.ndarray) -> None:
     """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
 
     `_positions` finds the other ones, such as those with a list as their mask.

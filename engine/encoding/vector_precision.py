@@ -37,6 +37,7 @@ def quantize_vectors(vectors: np.ndarray, precision: str, ranges: Any = None) ->
 
 
 def _ranges(vectors: np.ndarray, ranges: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest number of each dimension, float32 [D] each; raises `InputError`."""
     if ranges is None:
         if len(vectors) == 1:
             raise InputError("a single vector has no ranges; pass ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of "

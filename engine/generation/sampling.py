@@ -26,9 +26,8 @@ from ..model.generation_config import GenerationConfig
 from .top_k import Exp, parts
 
 
-def stream_of_numbers(
-    seed: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], sample: int
-) -> np.random.Generator:
+def stream_of_numbers(seed: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], sample: int
+                      ) -> np.random.Generator:
     """Return the generator of the uniform numbers of one sample of a request."""
     parts = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
     parts += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
@@ -60,9 +59,8 @@ class Filters:
         return Filters(self.temperature[rows], self.top_p[rows], self.log_min_p[rows])
 
 
-def kept(
-    scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] | None = None, exp: Exp = np.exp
-) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
+def kept(scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] | None = None, exp: Exp = np.exp
+         ) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
     """Return x = logit / temperature of the tokens that the filters keep, and -inf for others: [R, n].
 
     scores: logits [R, n]. With ids [R, n], they are the top_k best tokens of each row, best first, and -inf for fewer;

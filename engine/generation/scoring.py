@@ -132,7 +132,7 @@ class LastLogits(Work):
     def begin(self) -> list[Sequence]:
         """Return the common prefix, or the prompts if they have none."""
         if not self._shared:
-            return self.rest(None)
+            return self.rest(prefix=None)
         return [Sequence(self, self.prompts[0], length=self._shared, first_scored=self._shared)]    # without scores
 
     def rest(self, prefix: int | None) -> list[Sequence]:

@@ -72,9 +72,8 @@ def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
     return columns[order[rank < k]].reshape(R, k)
 
 
-def without(
-    values: NDArray[np.float32], ids: NDArray[np.int64], removed: NDArray[np.bool_], k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def without(values: NDArray[np.float32], ids: NDArray[np.int64], removed: NDArray[np.bool_], k: int
+            ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the first k columns of [R, n] that are not removed, in their order; -inf and the id 0 fill rows up."""
     order = np.argsort(removed, axis=1, kind="stable")[:, :k]
     gone = np.take_along_axis(removed, order, axis=1)

@@ -93,6 +93,7 @@ class Reranker(Loaded):
             reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
             raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {reason}")
         self.template, self.instruction = prompt_of(template), check_text("instruction", instruction)
+        # The prompts of known models have their special tokens themselves.
         self._prompt_text = replace(self.text, special_tokens=False) if self.template.is_known else self.text
         longest = self._decoder.longest or self.max_batch_tokens
         self.max_length = min(positive_int("max_length", max_length), self.max_batch_tokens, longest)

@@ -29,9 +29,8 @@ def language_ids(family: str, text: TextConfig | None) -> dict[str, int]:
     return {str(match[match.lastgroup or 0]): number for match, number in matches if match}
 
 
-def choose_languages(
-    family: str, languages: dict[str, int], sources: Sequence[NDArray[np.int64]], source: Any, target: Any
-) -> tuple[list[NDArray[np.int64]], dict[str, Any]]:
+def choose_languages(family: str, languages: dict[str, int], sources: Sequence[NDArray[np.int64]], source: Any,
+                     target: Any) -> tuple[list[NDArray[np.int64]], dict[str, Any]]:
     """Return the sources with their language tokens, and the generation settings for the target language.
 
     languages: as `language_ids` returns them. source, target: codes, or None to change nothing. A Marian model reads

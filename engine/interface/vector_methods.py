@@ -170,7 +170,9 @@ class VectorMethods(HeadMethods):
         precision = "float32" if precision is None else canonical_name(precision)
         if precision != "float32":
             rows = quantize_vectors(rows, precision, ranges)
-        return rows[0] if single else rows if convert_to_numpy else list(rows)
+        if single:
+            return rows[0]
+        return rows if convert_to_numpy else list(rows)
 
     def _check_vectors(self) -> None:
         """Raise `UnsupportedError` for a model that has no vectors of whole texts."""

@@ -114,6 +114,7 @@ def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
+    """Return the entry of a part by what its files hold; raises `WeightsError` if they are damaged or of other rows."""
     data = folder.read(unit.name)
     refused = read_rejected(unit, folder)
     if unit.format == "openai":

@@ -262,6 +262,7 @@ def _starts(pattern: str) -> Iterator[tuple[str, str]]:
         for i in range(first_wild, len(names) + 1):
             before, after = names[:i], names[i:]
             start = "/".join(before) or ("/" if before else ".")
+            # The last name is that of files; `**` at the end stands for folders, too.
             for folder in glob.glob(f"{start}/", recursive=True) if after or before[-1] == "**" else ():
                 yield os.path.realpath(folder), "/".join(after)
                 if before and before[-1] == "**":       # which may stand for more folders below this one
@@ -274,6 +275,7 @@ def _is_wild(pattern: str) -> bool:
 
 
 def _find_local(pattern: str) -> list[InputFile]:
+    """Return the files of this machine that match, named by their paths below the last folder without a wildcard."""
     if os.path.isdir(pattern):
         raise InputError(f"{pattern} is a folder; name its files by a pattern such as {pattern.rstrip('/')}/*.parquet")
     wild = _is_wild(pattern)
@@ -314,6 +316,7 @@ def _refuse_no_file(path: str, pattern: str) -> None:
 
 
 def _find_remote(pattern: str) -> list[InputFile]:
+    """Return the files of an object store that match; all below the last folder without a wildcard are listed."""
     fs = require_files("pyarrow.fs")
     place, _, query = pattern.partition("?")
     start = _root(place)

@@ -43,6 +43,7 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
 
 
 def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
+    """Return in what a part differs from what all of its rows give now; None for a part that is right to the bit."""
     expected = job.compute_again(unit)
     if data == expected.data:
         is_right = read_rejected(unit, job.folder) == expected.rejected
@@ -63,6 +64,7 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
 
 
 def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
+    """Return in what `sample` rows of a part differ from what they give now; None where they are right to the bit."""
     try:
         stored, metadata = read_part(data, unit.name)
     except WeightsError as error:

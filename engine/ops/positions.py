@@ -102,9 +102,8 @@ def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, b
     return np.lib.stride_tricks.sliding_window_view(line, S, axis=1)[None, :, ::-1]
 
 
-def _angles(
-    dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, base: float, width: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _angles(dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, base: float, width: int | None
+            ) -> tuple[np.ndarray, np.ndarray]:
     """Return cos and sin for `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
     r = d if width is None else integer("width", width, least=2)
     if r % 2 or r > d:

@@ -42,9 +42,8 @@ def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, *, eps: float = 1e
 
 
 @renamed_arguments
-def softmax(
-    x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None, bits: str = FASTEST
-) -> np.ndarray:
+def softmax(x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None,
+            bits: str = FASTEST) -> np.ndarray:
     """Return exp(x) / sum(exp(x)) over one axis of x, by default the last one: the same shape.
 
     An input of -inf gives 0, and a row that has only -inf gives zeros. A row that holds NaN becomes NaN. Raises
@@ -62,10 +61,8 @@ def softmax(
     return np.ascontiguousarray(np.moveaxis(ops.softmax(_rows(moved)).reshape(moved.shape), -1, axis))
 
 
-def gelu(
-    x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None,
-    bits: str = FASTEST
-) -> np.ndarray:
+def gelu(x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None,
+         bits: str = FASTEST) -> np.ndarray:
     """Return x Phi(x), where Phi is the normal distribution function: x of any shape, the same shape.
 
     approximate: "none", or "tanh" for x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which some models are trained

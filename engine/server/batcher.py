@@ -103,6 +103,7 @@ class Batcher:
         self._thread.join()
 
     def _run(self) -> None:
+        """Compute batches, and give up late requests, until `end` is called and nothing waits."""
         while True:
             late: list[Pending] = []
             with self.lock:
@@ -129,6 +130,7 @@ class Batcher:
         return self.turns.take()
 
     def _compute(self, batch: list[tuple[Pending, list[int]]]) -> None:
+        """Compute a batch, hand over the requests of which every sequence is computed now, and count the batch."""
         job, tokens = batch[0][0].work.job, self.in_flight
         begun, whole = time.monotonic(), True
         try:

@@ -185,7 +185,7 @@ class Protocol(HttpToolsProtocol):
 
     def _check_headers(self) -> None:
         """Raise `Limit` for a request line and headers that are too long."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        size = len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
         check_size("the header", size, MAX_HEADER, "send less")
 
     def _skip(self, size: int) -> None:

@@ -84,7 +84,8 @@ class Service:
         """Compute a full batch twice: the first time brings the weights into memory, the second one is measured."""
         task = "embed" if "embed" in self._tasks else min(self._tasks)
         words = "the first text that this model reads "
-        inputs: Any = ("a query", [words]) if task == "rank" else [("a query", words)] if task == "score" else [words]
+        by_task: dict[str, Any] = {"rank": ("a query", [words]), "score": [("a query", words)]}
+        inputs: Any = by_task.get(task, [words])
         [count] = self._tasks[task](inputs, {}, Stop()).counts
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many

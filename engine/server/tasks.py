@@ -315,6 +315,7 @@ def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], 
 
 
 def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    """Return the work for vectors of tokens, which the encoder gives, or a head of a model without a `LateConfig`."""
     options = _options("late", given, **_PROMPT, **_CUT, role="document", normalize_embeddings=False)
     role, unit = options["role"], flag("normalize_embeddings", options["normalize_embeddings"])
     reader, prompt = _reader(engine, options)

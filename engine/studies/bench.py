@@ -115,8 +115,6 @@ HEADER = "   shape       time  tokens/s  GFLOP/s  of peak  of moment   floors: a
 def row(m: Measurement) -> str:
     """Format one line of the table under `HEADER`; `*` marks the higher of the two floors, which no run can beat."""
     by_compute = m.compute_floor >= m.memory_floor
-    return (
-        f"{f'{m.B}x{m.T}':>8} {m.seconds * 1e3:7.2f} ms {m.B * m.T / m.seconds:9,.0f} {m.gflops:8.1f} "
-        f"{m.of_peak:8.1%}   {m.of_the_moment:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
-        f"{m.memory_floor * 1e3:8.2f} ms{' ' if by_compute else '*'}"
-    )
+    return (f"{f'{m.B}x{m.T}':>8} {m.seconds * 1e3:7.2f} ms {m.B * m.T / m.seconds:9,.0f} {m.gflops:8.1f} "
+            f"{m.of_peak:8.1%}   {m.of_the_moment:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
+            f"{m.memory_floor * 1e3:8.2f} ms{' ' if by_compute else '*'}")

@@ -77,6 +77,7 @@ class _Sequences:
     """Open requests of a decoder, all with contexts of one length."""
 
     def __init__(self, decoder: Decoder, count: int, memory_size: int):
+        """memory_size: the width of the vectors of sources; 0 for a decoder without them."""
         self._decoder, self._requests = decoder, list[int]()
         self._count, self._memory_size = count, memory_size
         self._contexts: list[int | None] = [None] * count

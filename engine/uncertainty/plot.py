@@ -146,8 +146,9 @@ def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
                          f'cy="{top + (1 - one.accuracy) * side:.1f}" r="4.5" fill-opacity="{opacity}"/></g>')
         y = top + 12 + 46 * n
         parts.append(f'<circle class="cell" cx="{left + side + 18}" cy="{y}" r="4.5" fill-opacity="{opacity}"/>')
-        parts += [_text(text, left + side + 28, y + 4 + 13 * line, 11 - bool(line), "soft" * bool(line))
-                  for line, text in enumerate((name, *_counts(bins)))]
+        parts.append(_text(name, left + side + 28, y + 4, size=11, style=""))
+        parts += [_text(text, left + side + 28, y + 4 + 13 * line, size=10, style="soft")
+                  for line, text in enumerate(_counts(bins), 1)]
     return Picture("\n".join(parts) + "\n</svg>\n")
 
 
@@ -242,7 +243,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     ]
     if title:
         parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
-    parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, "", anchor="end")
+    parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, style="", anchor="end")
               for t, label in enumerate(rows)]
     parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
               f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]

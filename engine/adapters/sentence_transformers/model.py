@@ -220,7 +220,7 @@ class Model:
     @staticmethod
     def stop_multi_process_pool(pool: dict[str, Any]) -> None:
         """Do nothing, because a pool of `start_multi_process_pool` has no processes."""
-        _check_pool(pool, None)
+        _check_pool(pool, chunk_size=None)
 
     def __getitem__(self, place: Any) -> Any:
         raise UnsupportedError(f"{type(self).__name__}[{shown(place)}]: {_TORCH}")
