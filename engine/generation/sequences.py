@@ -48,7 +48,7 @@ class Sequence:
         """Return the row of a step that reads the next n ids."""
         read, first = self.read, self.first_scored
         end = read + n
-        wanted = 0 if first >= end else end - (first if first > read else read)     # faster here than max and min
+        wanted = 0 if first >= end else end - (first if first > read else read)     # from `first` on; faster than max
         return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.best)
 
     def append(self, token: int) -> None:

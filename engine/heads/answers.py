@@ -184,7 +184,7 @@ def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tup
     most = 2 * answering.top_k + 10 if answering.whole_words else answering.top_k
     flat = scores.reshape(-1)
     best = np.argsort(-flat, kind="stable")[:most]
-    return [(int(i) // width, int(i) // width + int(i) % width, float(flat[i])) for i in best if flat[i] > 0]
+    return [(s, s + after, float(flat[i])) for i in best.tolist() for s, after in [divmod(i, width)] if flat[i] > 0]
 
 
 def _words(places: Places) -> dict[int, tuple[int, int]]:

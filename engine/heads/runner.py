@@ -177,7 +177,7 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
     elif rows == "asked" or (rows == "last" and any(positions is not None for positions in asked)):
         places = [start + np.asarray(positions, np.int64) for start, positions in zip(starts, asked, strict=True)]
     else:
-        places = [np.array([start if rows == "first" else end - 1])[: end - start]
+        places = [np.array([start if rows == "first" else end - 1])[: end - start]      # none of an empty sequence
                   for start, end in zip(starts, ends, strict=True)]
     return vectors[np.concatenate([np.zeros(0, np.int64), *places])], np.append(0, np.cumsum([*map(len, places)]))
 

@@ -237,9 +237,8 @@ def _kind(label: str) -> str:
 
 def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
     """Return the entity that tokens or words make. Its name has nothing before the first hyphen of the label."""
-    return {"entity_group": tokens[0].label.split("-", 1)[-1],
-            "score": float(tokens[0].score if len(tokens) == 1 else np.mean(
-                np.array([token.score for token in tokens], np.float32))),
+    score = tokens[0].score if len(tokens) == 1 else np.mean(np.array([token.score for token in tokens], np.float32))
+    return {"entity_group": tokens[0].label.split("-", 1)[-1], "score": float(score),
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
 
 

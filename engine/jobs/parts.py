@@ -84,8 +84,8 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
         pa = require_files("pyarrow")
         columns = {"id": pa.array([f"{name}:{rows.positions[i]}" for i in good], pa.string()), **columns}
     results: Any = computed.results
-    columns |= empty() if not good else recipe.columns(
-        results[indices] if isinstance(results, np.ndarray) else [results[i] for i in indices])
+    of_rows = results[indices] if isinstance(results, np.ndarray) else [results[i] for i in indices]
+    columns |= recipe.columns(of_rows) if good else empty()
     rejected = [{"input": name, "position": rows.positions[i], **_ids(rows, i), "reason": reason}
                 for i, reason in sorted(reasons.items())]
     return JobPart(_parquet(columns, metadata | counts), _json_lines(rejected), counts)

@@ -136,6 +136,7 @@ class Turns:
         taken: dict[Any, list[int]] = {}
         room, job = self.most, self._next_job()
         while job is not None:
+            # The key with the least time, of those with a request of this job.
             name, key = min(((name, key) for name, key in self._keys.items() if self._top(key, job) is not None),
                             key=lambda one: one[1].time, default=("", None))
             entry = None if key is None else self._top(key, job)

@@ -92,7 +92,8 @@ def engines_in(precisions: Sequence[str], model: Model, *, backend: str, threads
     All engines are created before any of them runs, so that an unsupported precision fails at once. Raises the errors
     of `convert_model` and `Engine`.
     """
-    computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
+    # A static model only stores its table in a precision, and an Engine refuses a way to multiply (`WAYS`) for it.
+    computes = any(part.config.num_layers for part in model.parts.values())
     return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads, bits=bits,
                    precision=name if computes or name in WAYS else None)
             for name in map(canonical_name, precisions)]

@@ -43,7 +43,8 @@ def parse_labelled(task: str, lines: Sequence[str], source: str) -> tuple[list[A
         if 1 + len(rest) not in _COLUMNS[task]:
             raise InputError(f"{source}, line {number}: expected {LINES[task]}, with a tab between them, not "
                              f"{shown(line)}")
-        texts.append(rest[0].split() if task == "tag" else rest[0] if len(rest) == 1 else tuple(rest))
+        text_or_pair = rest[0] if len(rest) == 1 else tuple(rest)
+        texts.append(rest[0].split() if task == "tag" else text_or_pair)
         labels.append(label.split() if task == "tag" else label)
     return texts, labels
 

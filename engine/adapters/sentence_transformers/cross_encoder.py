@@ -70,8 +70,8 @@ class CrossEncoder(Model):
         refuse_options("predict", options)
         as_tensor = flag("convert_to_tensor", convert_to_tensor)
         as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
-        torch = import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False") if (
-            as_tensor or as_list) else None
+        asked = "convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"
+        torch = import_torch(asked) if as_tensor or as_list else None
         if isinstance(inputs, np.ndarray):
             inputs = inputs.tolist()
         scores = self.engine.predict(

@@ -165,8 +165,9 @@ class Model:
         """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids."""
         refuse_options("preprocess", options)
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        return self.engine.tokenize([prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
-                                     for text in texts] if prompt else texts)
+        if prompt:      # it stands in front of a text, or of the first text of a pair
+            texts = [prompt + text if isinstance(text, str) else (prompt + text[0], text[1]) for text in texts]
+        return self.engine.tokenize(texts)
 
     def tokenize(self, texts: Any, **options: Any) -> dict[str, Any]:
         """Return `preprocess(texts)`, which has this name in earlier versions."""

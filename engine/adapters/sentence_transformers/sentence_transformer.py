@@ -54,8 +54,9 @@ class SentenceTransformer(Encoder):
         as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
         task, ranges = options.pop("task", None), options.pop("ranges", None)
         refuse_options("encode", options)
-        torch = import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False") if (
-            (as_tensor or as_list) and output_value == "sentence_embedding") else None
+        asked = "convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"
+        needs_torch = (as_tensor or as_list) and output_value == "sentence_embedding"
+        torch = import_torch(asked) if needs_torch else None
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
