@@ -26,7 +26,7 @@ def language_ids(family: str, text: TextConfig | None) -> dict[str, int]:
     if family not in _TOKENS:
         return {}
     matches = ((_TOKENS[family].fullmatch(token), number) for token, number in special_ids(text).items())
-    return {str(match[match.lastgroup or 0]): number for match, number in matches if match}
+    return {str(match[match.lastgroup or 0]): number for match, number in matches if match}    # the group that matched
 
 
 def choose_languages(family: str, languages: dict[str, int], sources: Sequence[NDArray[np.int64]], source: Any,

@@ -248,7 +248,7 @@ def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
     if end is not None and _CUTS.get(end.lower()) not in ("left", "right"):
         raise Refusal("wrong", f'truncation_direction must be "left" or "right", not {shown(end)}',
                       "truncation_direction")
-    side = asked if isinstance(asked, str) else None
+    side: Any = asked if isinstance(asked, str) else None
     if side is None and asked and end is not None:
         side = _CUTS[end.lower()]
     if side is not None and side != model.tokenizer.truncation_side:
