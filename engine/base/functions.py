@@ -72,6 +72,7 @@ class _Exp:
         return p
 
     def _power_of_2(self, n: np.ndarray) -> np.ndarray:
+        """Return 2^n, which is no denormal number: n + bias in the bits of the exponent, and a mantissa of zeros."""
         return (n + self.integer(self.bias) << self.integer(self.mantissa)).view(self.dtype)
 
 

@@ -320,6 +320,7 @@ class Reranker(Loaded):
         with marking(truncation=True) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
+        # The query alone can fill max_length only then; where all documents are empty, it leaves out nothing of them.
         if max(map(len, starts)) >= limit and any(documents):
             length = len(self._ids_of([start], stop))
             if length >= limit:

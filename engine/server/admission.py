@@ -55,6 +55,7 @@ class Admission:
         beside: returns the tokens of others that come before its last answer, at most `waiting`. size: its own tokens.
         left: the seconds to its deadline.
         """
+        # It is in time even behind all that wait, or too late even alone, which is not because of the others.
         if not self.rate or (waiting + size) / self.rate <= left or size / self.rate > left:
             return
         if (late := (beside() + size) / self.rate - left) > 0:

@@ -325,7 +325,7 @@ class Exchange:
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
                             "the server with a larger --max-body-bytes")
         stated = self._headers.get(b"content-length", b"")
-        if stated.isdigit() and int(stated[:20]) > limit:
+        if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
         size, parts, more = 0, [], True
         with Alarm(self._served.settings.body_seconds) as alarm:

@@ -150,7 +150,7 @@ def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:
 
 
 def _scaled(mel: np.ndarray, largest: np.float32) -> np.ndarray:
-    """Return features of logarithms of power; largest: the largest one of the recording."""
+    """Return features: logarithms of power, at most `_RANGE` below the largest of the recording, plus 4, over 4."""
     return (np.maximum(mel, largest - np.float32(_RANGE)) + 4) / 4
 
 
