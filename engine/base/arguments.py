@@ -159,4 +159,4 @@ def _same_value(value: Any, known: Any) -> bool:
 
 
 def _spoken(function: str) -> str:
-    return "load" if function == "__init__" else function       # which passes its arguments on
+    return "load" if function == "__init__" else function       # load passes its arguments to it
