@@ -5,11 +5,12 @@
     python -m tests.tools.same_bits --against FILE GROUP ...
 
 Each line is the name of a result and the digest of its bits. The groups are the keys of `GROUPS`; --share takes every
-N-th result of each group, from the I-th one on. `differences` runs other processes and compares all with the record,
-golden/portable_bits.json, which --record writes anew; raise `engine.model.bits.DEFINITION` then. Random and real models
-are not on record, and compared with those of this process. --python names other interpreters that run the tree as it is
-built here, for example with other versions of NumPy. --against compares this process alone with the record, or with
-what another one printed with --json: for emulators, in which processes are slow.
+N-th result of each group, from the I-th one on, and all tables, which are few. `differences` runs other processes and
+compares all with the record, golden/portable_bits.json, which --record writes anew; raise
+`engine.model.bits.DEFINITION` then. Random and real models are not on record, and compared with those of this process.
+--python names other interpreters that run the tree as it is built here, for example with other versions of NumPy.
+--against compares this process alone with the record, or with what another one printed with --json: for emulators, in
+which processes are slow.
 """
 
 from __future__ import annotations
@@ -308,10 +309,14 @@ def group_of(name: str) -> str:
 
 def results(groups: Sequence[str], backend: str = "cython", threads: int = 1, share: tuple[int, int] = (0, 1),
             models: int = 20, bits: str = "portable") -> dict[str, str]:
-    """Return the digest of each result of the groups; share: (i, n) for every n-th of each group from the i-th on."""
+    """Return the digest of each result of the groups; share: (i, n) for every n-th of a group from the i-th on.
+
+    All tables are computed in any case: they are few, and no two of them see the same.
+    """
     options = {"backend": backend, "threads": threads, "bits": bits}
     return {f"{group}: {name}": digest(compute()) for group in groups
-            for i, (name, compute) in enumerate(GROUPS[group](options, models)) if i % share[1] == share[0]}
+            for i, (name, compute) in enumerate(GROUPS[group](options, models))
+            if i % share[1] == share[0] or group == "tables"}
 
 
 def recorded_names() -> set[str]:

@@ -26,8 +26,8 @@ from ...tools.tiny_text import tiny_text
 
 tools = pytest.importorskip("tests.backends.kernels.tools")
 
-BATCH = make_batch(SMALL, [120] * 4000)
-"""About a second of work."""
+BATCH = make_batch(SMALL, [120] * 1500)
+"""About a third of a second of work."""
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids="{} threads".format)
@@ -126,12 +126,12 @@ def test_a_handler_that_calls_the_engine_gets_an_error(plan):
         # The first signals can come before the threads of the pass have begun, when another engine is free.
         while not (problems or finished):
             os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     finished = []
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        timer = after(0.1, signal_until_there_is_an_error)
+        timer = after(0.05, signal_until_there_is_an_error)
         out = plan.forward(BATCH)
         finished.append(True)
         timer.join()
