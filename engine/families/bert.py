@@ -15,8 +15,7 @@ NAMES = Names(
         "embeddings.word_embeddings.weight": "embeddings.word",
         "embeddings.position_embeddings.weight": "embeddings.position",
         "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight", "embeddings.LayerNorm.bias": "embeddings.norm.bias",
     },
     layers="encoder.layer.",
     layer={

@@ -14,8 +14,7 @@ NAMES = Names(
         "word_embeddings.weight": "embeddings.word",
         "word_embeddings_layernorm.weight": "embeddings.norm.weight",
         "word_embeddings_layernorm.bias": "embeddings.norm.bias",
-        "ln_f.weight": "final_norm.weight",
-        "ln_f.bias": "final_norm.bias",
+        "ln_f.weight": "final_norm.weight", "ln_f.bias": "final_norm.bias",
     },
     layers="h.",
     layer={

@@ -29,11 +29,9 @@ NAMES = Names(
     embeddings={
         "embeddings.token_embedding.weight": "embeddings.word",
         "embeddings.position_embedding.weight": "embeddings.position",
-        "final_layer_norm.weight": "final_norm.weight",
-        "final_layer_norm.bias": "final_norm.bias",
+        "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
         "text_projection.weight": "dense.0.weight",
-        "head.weight": "dense.0.weight",
-        "head.bias": "dense.0.bias",
+        "head.weight": "dense.0.weight", "head.bias": "dense.0.bias",
     },
     layers="encoder.layers.",
     layer={

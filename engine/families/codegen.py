@@ -26,10 +26,8 @@ GPTJ = Names(
     prefix="transformer.",
     embeddings={
         "wte.weight": "embeddings.word",
-        "ln_f.weight": "final_norm.weight",
-        "ln_f.bias": "final_norm.bias",
-        "lm_head.weight": "logits.weight",
-        "lm_head.bias": "logits.bias",
+        "ln_f.weight": "final_norm.weight", "ln_f.bias": "final_norm.bias",
+        "lm_head.weight": "logits.weight", "lm_head.bias": "logits.bias",
     },
     layers="h.",
     layer={

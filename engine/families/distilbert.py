@@ -14,8 +14,7 @@ NAMES = Names(
     embeddings={
         "embeddings.word_embeddings.weight": "embeddings.word",
         "embeddings.position_embeddings.weight": "embeddings.position",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight", "embeddings.LayerNorm.bias": "embeddings.norm.bias",
     },
     layers="transformer.layer.",
     layer={

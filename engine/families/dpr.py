@@ -18,6 +18,7 @@ _PARTS = ("ctx_encoder.", "question_encoder.")
 NAMES = replace(
     bert.NAMES,
     prefix=(*(f"{part}bert_model." for part in _PARTS), "bert_model."),
+    # encode_proj, which projection_dim asks for, becomes the linear map after pooling.
     embeddings={**bert.NAMES.embeddings, **{f"{part}encode_proj.{kind}": f"dense.0.{kind}"
                                             for part in (*_PARTS, "") for kind in ("weight", "bias")}},
     left_out=("pooler.", "embeddings.position_ids", "embeddings.token_type_ids"),

@@ -85,7 +85,7 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
                           **fields.rotary(local, "rope_local_base_freq", 10000.0, width, fields.SLIDING)),
         ),
         logits="tied" if decodes else None,
-        layer_kinds=fields.layer_types(values, num_layers, lambda i: (i + 1) % every != 0),
+        layer_kinds=fields.layer_types(values, num_layers, windowed=lambda i: (i + 1) % every != 0),
     )
 
 

@@ -20,8 +20,7 @@ NAMES = Names(
     embeddings={
         "embeddings.word_embeddings.weight": "embeddings.word",
         "embeddings.position_embeddings.weight": "embeddings.position",
-        "embeddings.layer_norm.weight": "embeddings.norm.weight",
-        "embeddings.layer_norm.bias": "embeddings.norm.bias",
+        "embeddings.layer_norm.weight": "embeddings.norm.weight", "embeddings.layer_norm.bias": "embeddings.norm.bias",
         "encoder.emb_layer_norm_after.weight": "final_norm.weight",
         "encoder.emb_layer_norm_after.bias": "final_norm.bias",
     },

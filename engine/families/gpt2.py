@@ -22,8 +22,7 @@ NAMES = Names(
     embeddings={
         "wte.weight": "embeddings.word",
         "wpe.weight": "embeddings.position",
-        "ln_f.weight": "final_norm.weight",
-        "ln_f.bias": "final_norm.bias",
+        "ln_f.weight": "final_norm.weight", "ln_f.bias": "final_norm.bias",
     },
     layers="h.",
     layer={

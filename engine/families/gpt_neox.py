@@ -13,8 +13,7 @@ NAMES = Names(
     prefix="gpt_neox.",
     embeddings={
         "embed_in.weight": "embeddings.word",
-        "final_layer_norm.weight": "final_norm.weight",
-        "final_layer_norm.bias": "final_norm.bias",
+        "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
         "embed_out.weight": "logits.weight",
     },
     layers="layers.",

@@ -19,10 +19,8 @@ NAMES = Names(
     prefix="model.",
     embeddings={
         "embeddings.tok_embeddings.weight": "embeddings.word",
-        "embeddings.norm.weight": "embeddings.norm.weight",
-        "embeddings.norm.bias": "embeddings.norm.bias",
-        "final_norm.weight": "final_norm.weight",
-        "final_norm.bias": "final_norm.bias",
+        "embeddings.norm.weight": "embeddings.norm.weight", "embeddings.norm.bias": "embeddings.norm.bias",
+        "final_norm.weight": "final_norm.weight", "final_norm.bias": "final_norm.bias",
     },
     layers="layers.",
     layer={

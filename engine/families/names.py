@@ -18,8 +18,7 @@ from .heads import HEAD_PREFIX, HeadNames
 EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "embeddings.word",
     "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight", "embeddings.LayerNorm.bias": "embeddings.norm.bias",
 }
 """The embeddings of a BERT whose positions have no table."""
 

@@ -17,8 +17,7 @@ NAMES = Names(
     embeddings={
         "embed_tokens.weight": "embeddings.word",
         "embed_positions.weight": "embeddings.position",
-        "final_layer_norm.weight": "final_norm.weight",
-        "final_layer_norm.bias": "final_norm.bias",
+        "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
     },
     layers="layers.",
     layer={

@@ -12,10 +12,8 @@ NAMES = Names(
     prefix="model.",
     embeddings={
         "embed_tokens.weight": "embeddings.word",
-        "final_layernorm.weight": "final_norm.weight",
-        "final_layernorm.bias": "final_norm.bias",
-        "lm_head.weight": "logits.weight",
-        "lm_head.bias": "logits.bias",
+        "final_layernorm.weight": "final_norm.weight", "final_layernorm.bias": "final_norm.bias",
+        "lm_head.weight": "logits.weight", "lm_head.bias": "logits.bias",
     },
     layers="layers.",
     layer={

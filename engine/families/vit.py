@@ -28,8 +28,7 @@ NAMES = Names(
         "embeddings.position_embeddings": "stem.positions",
         "embeddings.patch_embeddings.projection.weight": "stem.weight",
         "embeddings.patch_embeddings.projection.bias": "stem.bias",
-        "layernorm.weight": "final_norm.weight",
-        "layernorm.bias": "final_norm.bias",
+        "layernorm.weight": "final_norm.weight", "layernorm.bias": "final_norm.bias",
     },
     layers=("encoder.layer.", "layers."),
     layer={

@@ -22,13 +22,10 @@ from .parts import Part, Parts, Values, Weights
 NAMES = Names(
     prefix="encoder.",
     embeddings={
-        "conv1.weight": "stem.weight",
-        "conv1.bias": "stem.bias",
-        "conv2.weight": "stem.weight2",
-        "conv2.bias": "stem.bias2",
+        "conv1.weight": "stem.weight", "conv1.bias": "stem.bias",
+        "conv2.weight": "stem.weight2", "conv2.bias": "stem.bias2",
         "embed_positions.weight": "stem.positions",
-        "layer_norm.weight": "final_norm.weight",
-        "layer_norm.bias": "final_norm.bias",
+        "layer_norm.weight": "final_norm.weight", "layer_norm.bias": "final_norm.bias",
     },
     layers="layers.",
     layer={

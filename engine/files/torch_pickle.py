@@ -52,6 +52,8 @@ def read_pickle(data: memoryview, names: Mapping[str, Any],
 
 
 class _Machine:
+    """The stack machine; names, persistent: as in `read_pickle`. The functions below it are its instructions."""
+
     def __init__(self, data: memoryview, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None):
         self.data, self.names, self.persistent = data, names, persistent
         self.position = 0
@@ -121,7 +123,7 @@ class _Machine:
             raise FormatError(f"the pickle needs a {kind.__name__} on its stack")
         return self.stack[-1]
 
-    def mark(self) -> None:
+    def mark(self) -> None:         # a new stack, until `pop_to_mark`
         self.outer.append(self.stack)
         self.stack = []
 
@@ -163,7 +165,7 @@ class _Machine:
             raise FormatError("the pickle calls something that is no function")
         self.push(function.call(arguments))
 
-    def resolve(self) -> None:
+    def resolve(self) -> None:      # a persistent id, by which torch.save names a storage
         if self.persistent is None:
             raise FormatError("the pickle has a persistent id where none is allowed")
         self.push(self.persistent(self.pop()))

@@ -36,7 +36,7 @@ _ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
 """The supported activations by their numbers."""
 _WITHOUT_EFFECT = ("alignment_heads", "alignment_layer", "embeddings_merge", "num_heads", "pre_norm", "activation",
                    "scale_embeddings", "alibi_use_positive_positions", "scale_alibi")
-"""Settings that are read here, or that say nothing about what the supported models compute."""
+"""Settings that are read in other places, or that say nothing about what the supported models compute."""
 _PLAIN = {"multi_query_attention": False, "quantization_type": 0}
 """The only supported value of these keys of config.json; null and an absent key are supported, too."""
 
@@ -46,6 +46,7 @@ _WHISPER = "WhisperSpec"
 VOCABULARIES = ("shared_vocabulary", "target_vocabulary", "vocabulary")
 """The names that the list of the decoder's tokens has had, with the suffix .json or .txt."""
 _MAX_LINES = 16_000_000
+"""Limit on the bytes of such a list."""
 _FIRST_TIME = 50
 """The latest first timestamp, in steps of 0.02 s, where a file does not say it: OpenAI's own limit."""
 
@@ -126,10 +127,8 @@ def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType(
 
 
 _STEM = {
-    "encoder.conv1.weight": "stem.weight",
-    "encoder.conv1.bias": "stem.bias",
-    "encoder.conv2.weight": "stem.weight2",
-    "encoder.conv2.bias": "stem.bias2",
+    "encoder.conv1.weight": "stem.weight", "encoder.conv1.bias": "stem.bias",
+    "encoder.conv2.weight": "stem.weight2", "encoder.conv2.bias": "stem.bias2",
     "encoder.position_encodings.encodings": "stem.positions",
 }
 

@@ -30,12 +30,9 @@ _NAMES = Names(
         "token_embd.weight": "embeddings.word",
         "position_embd.weight": "embeddings.position",
         "token_types.weight": "embeddings.token_type",
-        "token_embd_norm.weight": "embeddings.norm.weight",
-        "token_embd_norm.bias": "embeddings.norm.bias",
-        "output_norm.weight": "final_norm.weight",
-        "output_norm.bias": "final_norm.bias",
-        "output.weight": "logits.weight",
-        "output.bias": "logits.bias",
+        "token_embd_norm.weight": "embeddings.norm.weight", "token_embd_norm.bias": "embeddings.norm.bias",
+        "output_norm.weight": "final_norm.weight", "output_norm.bias": "final_norm.bias",
+        "output.weight": "logits.weight", "output.bias": "logits.bias",
         "rope_freqs.weight": DIVISORS,
         "rope_factors_short.weight": f"{DIVISORS} short",
         "rope_factors_long.weight": f"{DIVISORS} long",
@@ -154,7 +151,7 @@ def _granite(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
 
 def _stablelm(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     values["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
-    values.pop("head_dim", None)
+    values.pop("head_dim", None)        # which the family does not have: heads are hidden_size / heads wide
 
 
 def _olmo2(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
@@ -311,6 +308,7 @@ def _width(stated: Stated) -> int | None:
 
 def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
     """Raise `UnsupportedError` for settings that change the computation in a way that the engine does not support."""
+    # The value with which each setting changes nothing, unless the family reads it.
     plain = {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0,
              "attention.clamp_kqv": 0, "attention.causal": not kind.encodes,
              "rope.freq_base_swa": stated.get("rope.freq_base", 10000.0)}
@@ -331,7 +329,7 @@ def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
 
 
 def _differs(value: Any, expected: Any) -> bool:
-    """Return whether a setting, which may be a list, has another value than the expected one."""
+    """Return whether a setting has another value than the expected one; a list has, even of equal values."""
     return _is_list(value) or value != expected
 
 

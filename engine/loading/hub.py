@@ -45,7 +45,7 @@ _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.AS
 ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
 _UNLISTED = "/"
-"""Among the files of a commit: the cache has no list of them. No file has this name."""
+"""An entry of a set of files, the name of none: the cache has no list of the commit's files, and these are there."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NOT_LOGGED_IN, _FORBIDDEN = 401, 403
@@ -174,7 +174,7 @@ class _Client:
 
         folder = _ListedFolder(Path(self._name.repository), files, place)
         model, needed = self._choose(folder)
-        if not model:
+        if not model:       # the model is the whole repository, and not one file of it
             _refuse_early(folder)
         snapshot = self._place(needed)
         if snapshot is None or snapshot.name != commit:
@@ -199,7 +199,7 @@ class _Client:
         The library would do it, if it were asked for the revision; the commit that it asked for may be another one.
         """
         revision = self._revision or self.library.constants.DEFAULT_REVISION
-        path = folder.parents[1] / "refs" / revision
+        path = folder.parents[1] / "refs" / revision    # beside snapshots/COMMIT, which is the folder
         if revision == folder.name or (path.is_file() and path.read_text() == folder.name):
             return
         try:
@@ -226,7 +226,7 @@ class _Client:
             model, needed = self._choose(_ListedFolder(Path(self._name.repository), files, place))
             for file in needed:
                 place(file)
-            if not model and not self._knows_modules(folder, files):
+            if not model and not self._knows_modules(folder, files):    # "": the model is the whole repository
                 raise HubError(f"another program fetched files of commit {folder.name}, and it is not known whether it "
                                f"has a {MODULES}, which says how vectors are made. Load the name once with a network, "
                                f"or pass the folder to take it as it is: {folder}")
@@ -239,7 +239,7 @@ class _Client:
         return Fetched(folder / model, str(self._name), folder.name)
 
     def _bar(self) -> type:
-        """Return the class of progress bars: the library's own, which show themselves on terminals alone here."""
+        """Return the class of progress bars: the library's own, which show themselves on terminals alone."""
         fixed = {} if sys.stderr.isatty() else {"disable": True}
 
         class Bar(self._utils.tqdm):  # type: ignore[misc, name-defined]
@@ -355,5 +355,5 @@ def _alone(files: Iterable[str]) -> list[str]:
     return [file for file in alone if file == named_parts(file)[0]]
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:       # "" for an error without a message
     return next(iter(str(error).strip().splitlines()), "")

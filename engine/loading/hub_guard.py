@@ -66,12 +66,14 @@ def guard(library: Any) -> None:
 
 
 def _check_etag(etag: Any) -> None:
+    """Raise `HubError` for an ETag that cannot name a file of the cache."""
     if etag is not None and not _ETAG.fullmatch(etag):
         raise HubError(f"the hub answers with the ETag {shown(etag)}, which is no name of a file in the cache; check "
                        "HF_ENDPOINT")
 
 
 def _with_checked_answer(function: Callable[..., Any]) -> Any:
+    """Wrap what asks the hub for a file's ETag and commit, so that both are checked before they are used."""
     @wraps(function)
     def get_metadata(*args: Any, **options: Any) -> Any:
         try:
@@ -90,6 +92,7 @@ def _with_checked_answer(function: Callable[..., Any]) -> Any:
 
 
 def _with_checked_entry(function: Callable[..., Any]) -> Any:
+    """Wrap what finds a file in a list in the cache; it returns (address, ETag, commit, size and more) or None."""
     @wraps(function)
     def get_entry(*args: Any, **options: Any) -> Any:
         entry = function(*args, **options)
@@ -101,6 +104,7 @@ def _with_checked_entry(function: Callable[..., Any]) -> Any:
 
 
 def _with_limited_file(function: Callable[..., Any]) -> Any:
+    """Wrap what downloads a file, perhaps from byte `resume_size` on, so that no more than its size is written."""
     @wraps(function)
     def get(url: str, temp_file: Any, *args: Any, **options: Any) -> Any:
         size = options.get("expected_size")

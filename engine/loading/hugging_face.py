@@ -157,7 +157,7 @@ class FolderSource(Source):
         routes = find_routes(self.folder)
         if isinstance(routes, Modules):
             return Model(encoder=self._read_modules(routes, task, {}))
-        known: dict[str, _Read] = {}
+        known: dict[str, _Read] = {}        # tasks may share modules, or folders of them: each is read once
         chosen = [*routes.tasks.values(), *([] if routes.default is None else [routes.default])]
         read = {key: self._read_modules(modules, task, known)
                 for key, modules in {id(modules): modules for modules in chosen}.items()}
@@ -180,16 +180,16 @@ class FolderSource(Source):
         if text is None:
             return replace(held.encoder, heads=heads)
         return replace(held.encoder, text=text, heads=heads,
-                       modules=held.dense + read_modules(modules.after, SENTENCE, self._memory),
+                       modules=held.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory),
                        token_modules=self._token_modules(modules, held))
 
     def _text_and_heads(self, modules: Modules, held: _Read) -> tuple[TextConfig | None, tuple[Head, ...]]:
         """Return the text settings and the heads of what the folder of the first module holds."""
         home, encoder, part = modules.home, held.encoder, held.part
-        if part is None:
+        if part is None:    # a static model
             return None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
         text = read_text(modules, part.config, translates=held.translates)
-        if text is not None and not isinstance(modules, Pooled) and part.text is not None:
+        if text is not None and not isinstance(modules, Pooled) and part.text is not None:      # no module says how
             with home.within():
                 text = part.text(text, tokenizer_settings(home))
         with home.within():
@@ -203,10 +203,10 @@ class FolderSource(Source):
     def _token_modules(self, modules: Modules, held: _Read) -> tuple[Module, ...]:
         """Return the modules that change the vectors of tokens."""
         colbert = modules.colbert if isinstance(modules, Late) else None
-        read = read_modules(modules.before, TOKENS, self._memory, SENTENCE if colbert is None else TOKENS)
+        read = read_modules(modules.before, name=TOKENS, memory=self._memory, usual=TOKENS if colbert else SENTENCE)
         if colbert is None:
             return read
-        if colbert.width is None:       # PyLate scales the vectors of tokens itself
+        if colbert.width is None:       # not Stanford's, but PyLate's, which scales the vectors of tokens itself
             return read if any(isinstance(module, Normalize) for module in read) else (*read, Normalize(TOKENS, TOKENS))
         with modules.home.within():
             return stanford_modules(colbert, held.linear, held.encoder.config.hidden_size)
@@ -225,7 +225,7 @@ class FolderSource(Source):
             part = family.read_encoder(values)
         check_code(modules, part.config)
         is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
-        renames: dict[str, str | None] = {}
+        renames: dict[str, str | None] = {}     # from names in the files to ours; None for what is left out
 
         def rename(name: str) -> str | None:
             return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
@@ -322,6 +322,7 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
 
 
 def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -> GenerationConfig:
+    """Return the settings of a folder; values: its config.json, where older folders keep them. handled: `Parts`'."""
     stated = folder.has(GENERATION)
     with folder.within(GENERATION if stated else CONFIG):
         return settings_of(folder.read_object(GENERATION) if stated else None, values, handled)
@@ -368,6 +369,7 @@ def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], 
 
 def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
                  text: TextConfig | None = None) -> Transformer:
+    """Return a part of a model from its renamed tensors, of which those called stem. make its input layer."""
     arrays = take_arrays(weights, "stem.")
     stem = part.stem and part.stem({name: widened(array) for name, array in arrays.items()})
     return Transformer(config, weights, text, stem=stem).with_wide_vectors()

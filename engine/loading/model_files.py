@@ -39,12 +39,12 @@ def files_read(folder: ModelFolder) -> list[str]:
     weights = []
     parts = router.module_folders(folder) if MODULES in read else [("", folder)]
     for kind, part in parts:
-        start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
+        start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"   # of relative paths
         names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         files = part.weight_files()
-        index, files = (files[:1], files[1:]) if len(files) > 1 else ([], files)
+        index, files = (files[:1], files[1:]) if len(files) > 1 else ([], files)    # split weights: the index first
         read += [f"{start}{name}" for name in (*names, *index)]
         weights += [f"{start}{name}" for name in files]
     read += chat_files(folder)     # which are read for a language model

@@ -200,7 +200,7 @@ def _equal(a: np.ndarray | None, b: np.ndarray) -> bool:
     return a is not None and a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
 
 
-def _is_zip(path: Path) -> bool:
+def _is_zip(path: Path) -> bool:        # as every .npz is, whatever its name
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 
@@ -236,7 +236,7 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return as `Source.kind`."""
-        if not _generates(self._document) or _reads(self._document):
+        if not _generates(self._document) or _feeds_heads(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
@@ -348,12 +348,12 @@ def _check_document(document: dict[str, Any]) -> None:
     if version > IN_BLOCKS:
         raise UnsupportedError(f"format version {shown(version)} is newer than {IN_BLOCKS}, the newest that this "
                                "engine reads; upgrade encoder-engine")
+    allowed = _OF_PART | {"format", "version"} | ({"heads"} if version in (HEADED, IN_BLOCKS) else set())
     if _generates(document):
         _check_generator(document)
     elif version in (HEADED, IN_BLOCKS) and "routes" in document:
         _check_routes(document)
-    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} - (
-            {"heads"} if version in (HEADED, IN_BLOCKS) else set()):
+    elif version < 1 or "model" not in document or not document.keys() <= allowed:
         raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
                           f"version {HEADED} heads, not {listed(sorted(document))}")
 
@@ -362,7 +362,7 @@ def _generates(document: dict[str, Any]) -> bool:
     return document["version"] == GENERATOR or (document["version"] == IN_BLOCKS and "decoder" in document)
 
 
-def _reads(document: dict[str, Any]) -> bool:
+def _feeds_heads(document: dict[str, Any]) -> bool:
     """Return whether a decoder gives `logits_size` numbers for the heads of the encoder (BART's), and no words."""
     decoder = document.get("decoder")
     model = decoder.get("model") if isinstance(decoder, dict) else None
@@ -370,6 +370,7 @@ def _reads(document: dict[str, Any]) -> bool:
 
 
 def _check_routes(document: dict[str, Any]) -> None:
+    """Raise `FormatError` unless the description of encoders by task has its entries, each in the right form."""
     routes, parts, shared = document["routes"], document.get("parts"), document.get("shared")
     default = document.get("default")
     if (document.keys() != {"format", "version", "routes", "default", "parts", "shared"}
@@ -385,19 +386,20 @@ def _check_routes(document: dict[str, Any]) -> None:
 
 
 def _check_generator(document: dict[str, Any]) -> None:
+    """Raise `FormatError` unless the description of a model that generates has its entries, each in the right form."""
     shared, settings = document.get("shared"), document.get("generation")
     parts = [document[part] for part in _PARTS if part in document]
     if (document.keys() - {"encoder"} != {"format", "version", "generation", "shared", "decoder"}
             or not isinstance(settings, dict)
             or not isinstance(shared, list) or not all(isinstance(name, str) for name in shared)
             or not all(isinstance(part, dict) and "model" in part
-                       and part.keys() <= _OF_PART | ({"heads"} if _reads(document) else set()) for part in parts)):
+                       and part.keys() <= _OF_PART | ({"heads"} if _feeds_heads(document) else set()) for part in parts)):
         raise FormatError("the config of a generating model must have format, version, generation, shared, decoder and "
                           f"perhaps encoder, not {listed(sorted(document))}, or one of these has the wrong form")
 
 
 def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
-    """The bytes of a text kept as a vector of uint8 or, by someone who exported by hand, as one NumPy string."""
+    """Return the UTF-8 of a text, kept as uint8 or, by somebody's export by hand, as one NumPy string (UTF-32)."""
     if array.size * array.dtype.itemsize > (limit if array.dtype == np.uint8 else 4 * limit):
         raise FormatError(f"the text called {name} has {array.nbytes:,} bytes; at most {limit:,} are allowed")
     if array.dtype == np.uint8:

@@ -38,7 +38,7 @@ def without_defaults(kind: AttentionKind) -> dict[str, Any]:
 
 
 def read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
-    """Return the kinds that a list of JSON objects describes; raises `WeightsError` for unknown names."""
+    """Return the kinds that JSON objects describe, whose list is a tuple by now; raises `WeightsError`."""
     names = {f.name for f in fields(AttentionKind)}
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
         raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "

@@ -170,8 +170,8 @@ class HeadConfig:
         """Describe what is wrong with the rows and the order of the steps; None if they fit the task."""
         if self.rows not in TASKS[self.task]:
             return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
-        scatters = [isinstance(step, Scatter) for step in self.steps]
-        if scatters[-1] != (self.task == "encode_sparse") or any(scatters[:-1]):
+        *earlier, last = (isinstance(step, Scatter) for step in self.steps)     # tokens' numbers to places by id
+        if last != (self.task == "encode_sparse") or any(earlier):
             return "a head of encode_sparse ends in the step scatter, and no other head has it"
         if self.task != "classify" and any(isinstance(step, Mean) for step in self.steps):
             return f"a head of {self.task} reads each token by itself, so it cannot have the step mean"
@@ -179,7 +179,7 @@ class HeadConfig:
 
     @property
     def reads_numbers(self) -> bool:
-        """Whether the encoder gives a number for each token, and no vectors."""
+        """Whether the encoder gives a number for each token, and no vectors: its head only puts them at their ids."""
         return isinstance(self.steps[0], Scatter)
 
     @property
@@ -201,11 +201,13 @@ class HeadConfig:
                 if step.tied and (step.size, width) != words:
                     raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
                                        f"shape {list(words)}, and not {[step.size, width]}")
-                shapes |= {} if step.tied else {f"{step.name}.weight": (step.size, width)}
+                if not step.tied:
+                    shapes[f"{step.name}.weight"] = (step.size, width)
                 width = step.size
-            if isinstance(step, (Linear, Norm)):
-                shapes |= {f"{step.name}.weight": (width,)} if isinstance(step, Norm) else {}
-                shapes |= {f"{step.name}.bias": (width,)} if step.bias else {}
+            if isinstance(step, Norm):
+                shapes[f"{step.name}.weight"] = (width,)
+            if isinstance(step, (Linear, Norm)) and step.bias:
+                shapes[f"{step.name}.bias"] = (width,)
         return shapes
 
     def describe(self) -> str:
@@ -244,7 +246,7 @@ def has_heads(heads: Iterable[HeadConfig | LateConfig]) -> str:
     return f"has heads: {described}" if described else "has no heads, and encode gives its vectors"
 
 
-_IDS = ("mask_id", "pad_id", "unknown_id", "first_id")
+_IDS = ("mask_id", "pad_id", "unknown_id", "first_id")      # the fields of special tokens that every file states
 
 
 def _problems_of(step: Any) -> list[str]:
@@ -284,6 +286,7 @@ def _fields_of(step: Step) -> dict[str, Any]:
 
 
 def _step_of(values: Any) -> Step:
+    """Rebuild a step from the result of `to_json`; raises `WeightsError`."""
     kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
     fields = kind.__dataclass_fields__.keys() if kind is not None else set()
     if kind is None or not fields - set(_OPTIONAL) <= values.keys() - {"step"} <= fields:

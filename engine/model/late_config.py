@@ -57,8 +57,7 @@ class LateConfig:
         if self.expansion is not None and self.expansion not in EXPANSIONS:
             problems.append(f"expansion must be one of {', '.join(EXPANSIONS)}, or nothing, not "
                             f"{shown(self.expansion)}")
-        elif (self.expansion is None) != (self.expansion_length is None) or (self.expansion is None) != (
-                self.expansion_id is None):
+        elif len({value is None for value in (self.expansion, self.expansion_length, self.expansion_id)}) > 1:
             problems.append("expansion, expansion_length and expansion_id must all be there, or none of them")
         if self.expansion_id is not None and not _is_number(self.expansion_id, 0, LARGEST):
             problems.append(f"expansion_id must be a token id, not {shown(self.expansion_id)}")

@@ -53,7 +53,7 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
     plain = _waves(theta, width)
-    ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)
+    ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)      # 0: a step
     return tuple((plain * (1.0 - ramp) + plain / factor * ramp).tolist())
 
 

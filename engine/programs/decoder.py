@@ -65,7 +65,7 @@ def head_program(config: ModelConfig) -> Program:
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
     product = Linear("p", (LinearPart(weight, bias, LOGITS, config.logits_width),), scale=config.logits_scale)
-    store = Store(LOGITS, top=True, softcap=config.logits_softcap)
+    store = Store(LOGITS, top=True, softcap=config.logits_softcap)      # top: callers may ask for the best alone
     return Program((product, store), (("p", Buffer(config.hidden_size)),))
 
 

@@ -33,12 +33,12 @@ class Program:
     """The names and shapes of the buffers that the caller fills: input vectors, or keys and values of a source."""
 
     def __post_init__(self) -> None:
-        list(self.steps())
+        list(self.steps())      # each step is checked when it is made
 
     def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
         """Yield each operation, with the shapes of the buffers after it; do not change the dictionary."""
         shapes = dict(self.inputs)
-        of_tokens: set[str] = set()
+        of_tokens: set[str] = set()     # the buffers of all tokens, which nothing may write once some are picked
         for operation in self.operations:
             if missing := [name for name in reads(operation) if name not in shapes]:
                 raise ValueError(f"{operation} reads {missing[0]!r}, which nothing has written")
@@ -122,21 +122,20 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
 
 
 def _check_keys(operation: Attend, require: Callable[[bool, str], None]) -> None:
-    """Check where the keys of an Attend come from, and its relative positions."""
-    where = operation.keys
+    """Check where keys come from (this pass, the layer's cache, or "cross", a source), and relative positions."""
+    where, has_positions = operation.keys, operation.bias is not None or operation.window != (None, None)
     require(where in KEYS, f"no keys are called {where!r}")
     require(where == "pass" or (operation.layer is not None and operation.relative is None),
             "keys of a state need a layer, and no relative positions")
-    require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3, "keys of a source have no position")
-    relative = operation.relative
-    if relative is not None:
+    require(where != "cross" or not has_positions, "keys of a source have no position")
+    if (relative := operation.relative) is not None:
         require(relative.key is not None or relative.query is not None,
                 "relative positions need a map of keys or of queries")
         require(not operation.softcap, "a cap of scores leaves out relative positions")
 
 
 def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
-    """Yield the name of each parameter that an operation reads, and the parameter."""
+    """Yield each parameter that an operation reads, by its name; its kind says how it may be stored."""
     match operation:
         case Embed():
             tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")
@@ -155,7 +154,7 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
                 if part.bias is not None:
                     yield part.bias, Parameter((part.width,), "small")
         case Heads():
-            for weight, name in zip(operation.norms, operation.buffers, strict=bool(operation.norms)):
+            for weight, name in zip(operation.norms, operation.buffers, strict=False):  # none, or one a buffer
                 heads = 1 if operation.joint else shapes[name].heads or 1
                 yield weight, Parameter((shapes[name].width // heads,), "small")
         case Attend():
@@ -167,6 +166,7 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
 
 
 def _relative_parameters(relative: Relative, q: Buffer, k: Buffer) -> Iterator[tuple[str, Parameter]]:
+    """Yield the parameters of a table of relative positions; its maps make vectors as wide as k, or as q."""
     yield relative.table.name, Parameter((relative.table.rows, relative.width), "small")
     for norm in (relative.norm.weight, relative.norm.bias) if relative.norm else ():
         if norm is not None:

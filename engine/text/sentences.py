@@ -111,7 +111,7 @@ def _check_unicode(what: str, text: str) -> str:
     Strings from file names and from JSON may hold one.
     """
     try:
-        for start in range(0, len(text), SLICE_CHARACTERS):
+        for start in range(0, len(text), SLICE_CHARACTERS):     # without a copy of a long text as a whole
             text[start : start + SLICE_CHARACTERS].encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{what} is not valid Unicode: {error}") from error

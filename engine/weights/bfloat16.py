@@ -13,12 +13,12 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
     Raises `WeightsError` for NaN, infinity and numbers that would round to infinity.
     """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = bits >> 16
+    rounded = bits >> 16    # whose last bit stays: a half is rounded up where it is odd, and down where it is even
     rounded &= 1
     rounded += 0x7FFF
     rounded += bits
     rounded >>= 16
-    if np.any(rounded & 0x7F80 == 0x7F80):
+    if np.any(rounded & 0x7F80 == 0x7F80):      # an exponent of ones: NaN or infinity
         raise WeightsError("bfloat16 holds finite numbers up to 3.39e38, and an array has other values")
     return rounded.astype(np.uint16)
 

@@ -64,8 +64,9 @@ class Transformer:
         heads = self.heads if self._checked else check_heads(self.heads, self.config, source)
         calibrations = self.check_calibrations(source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
-        same = all(weights[name] is array for name, array in self.weights.items()) and all(
-            one is given for one, given in zip((*heads, *calibrations), (*self.heads, *self.calibrations), strict=True))
+        given = (*self.weights.values(), *self.heads, *self.calibrations)
+        made = (*weights.values(), *heads, *calibrations)
+        same = all(new is old for new, old in zip(made, given, strict=True))    # nothing had to be converted
         transformer = self if same else replace(self, weights=weights, heads=heads, calibrations=calibrations)
         object.__setattr__(transformer, "_checked", True)
         return transformer

@@ -70,6 +70,7 @@ class TokenizerRecipe:
 
 
 def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
+    """Return the recipe of a WordPiece; tokens: the special tokens where the settings name none."""
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         lines = _lines(folder, files[0])
         ids = {line: i for i, line in enumerate(lines) if line}
@@ -90,13 +91,13 @@ def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenizer
 
 
 def _strip_accents(settings: TokenizerSettings) -> bool | None:
-    """Return None, which means the value of lowercase, if the file lacks the flag."""
+    """Return the flag strip_accents; None, which BertNormalizer takes for its flag lowercase, if the file lacks it."""
     stated = settings.values.get("strip_accents") is not None
     return settings.boolean("strip_accents", False) if stated else None
 
 
 def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> TokenizerRecipe:
-    """Return the recipe of a BPE over bytes."""
+    """Return the recipe of a BPE over bytes; tokens: the special tokens where the settings name none."""
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         ids = parse_object(folder.read_bytes(files[0], MAX_JSON))
         if not all(type(number) is int and 0 <= number < 2**31 for number in ids.values()):
@@ -107,6 +108,7 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
                  "merges": checked_pairs(merges, ids, files[1])}
         splitter = {"type": "ByteLevel", "add_prefix_space": settings.boolean("add_prefix_space", False),
                     "trim_offsets": True, "use_regex": True}
+        # GPT-2's class alone can add a start; the templates of the others have their special tokens already.
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
         single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
         return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
@@ -181,6 +183,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
             splitter = {"type": "Sequence", "pretokenizers": [punctuation, splitter]}
         if splits_spaces:
             splitter = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, splitter]}
+        # Tokens that the class adds to the pieces, such as <mask>, count as control tokens.
         kinds = dict(zip(pieces.texts, pieces.types, strict=True))
         added = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
                  if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
@@ -199,7 +202,7 @@ def _plain_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list
 def _xlm_roberta_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put fairseq's four special tokens in place of the first three pieces, so that ids grow by one."""
     scores, _ = _plain_vocabulary(pieces, settings)
-    return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3
+    return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3      # <unk>
 
 
 def _camembert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
@@ -254,6 +257,7 @@ def _lowercase(settings: TokenizerSettings, default: bool) -> list[dict[str, Any
 
 
 def _plain_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
+    """Return the steps of most classes: SentencePiece's table, no spaces at the end, one mark for several spaces."""
     return [*precompiled(pieces), _strip(left=False), replace(" {2,}", "▁")]
 
 
@@ -276,7 +280,7 @@ def _lines(folder: ModelFolder, name: str) -> list[str]:
     return [line.rstrip(" \t\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def _check_has(ids: dict[str, int], token: str) -> None:
+def _check_has(ids: dict[str, int], token: str) -> None:        # token: the unknown one
     if token not in ids:
         raise FormatError(f"the vocabulary lacks the token {shown(token)} for unknown words")
 

@@ -160,13 +160,14 @@ static ptrdiff_t int4_count(ptrdiff_t heads, ptrdiff_t width) {
     return (heads * ((width + BLOCK - 1) / BLOCK) * (BLOCK / GROUP) + LANES - 1) / LANES;
 }
 
-/* Quantize one row of heads * width weights. importance [heads*width] or NULL. groups: scratch. Return 0 for a row that
- * holds NaN or infinity. */
+/* Quantize one row of heads * width weights. importance [heads*width] or NULL. widths: those that are tried in each of
+ * the `rounds`. groups: scratch. out: the row's blocks. scales: two. Return 0 for a row that holds NaN or infinity. */
 static int int4_search_row(const float *w, ptrdiff_t heads, ptrdiff_t width, const float *importance,
                            const float *widths, int widths_count, int rounds, int4_groups *groups, unsigned char *out,
                            float *scales) {
     ptrdiff_t count = int4_count(heads, width), i;
-    float largest = load_groups(w, heads, width, importance, groups, count), span = 0, far = 0, scale, offset_scale;
+    float largest = load_groups(w, heads, width, importance, groups, count), scale, offset_scale;
+    float span = 0, far = 0; /* the widest range of a group, and the largest magnitude, of x */
     if (isnan(largest)) return 0;
     for (i = 0; i < count * LANES; i++) {
         float low = groups[i / LANES].low[i % LANES], high = groups[i / LANES].high[i % LANES];
@@ -174,7 +175,7 @@ static int int4_search_row(const float *w, ptrdiff_t heads, ptrdiff_t width, con
         far = fabsf(low) > far ? fabsf(low) : far;
         far = fabsf(high) > far ? fabsf(high) : far;
     }
-    scale = span > 1e-25f ? span / (TOP_Q * TOP_M) : 1;
+    scale = span > 1e-25f ? span / (TOP_Q * TOP_M) : 1; /* so that the widest group has the largest multiplier */
     offset_scale = far > 1e-25f ? far / TOP_OFFSET : 1;
     for (int round = 0; round < rounds; round++) {
         for (i = 0; i < count; i++) {

@@ -70,9 +70,10 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
     ahead = (tile.stages - 1) * DEPTH       # how far ahead of the product the copies are
     size = 4 if residual else 2     # bytes of an element of `out`
-    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4       # a warp's tiles of 16 x 8, 4 sums a lane
+    row_tiles, column_tiles = rows // 32, columns // 16     # a warp's tiles of 16 x 8
+    shape = row_tiles, column_tiles, 4      # the sums of a lane: four in each tile
     fetch = _fetch(tile)
-    multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
+    multiply = warp_product(rows=rows // 2, columns=columns // 2, depth=DEPTH, pitch=LINE, a_pitch=LINE)
     finish = epilogue(row_tiles, row_step=16, column_tiles=column_tiles, activation=activation, residual=residual)
     wait = copy_wait[tile.stages - 2]       # until the slot that is multiplied next is full
 
@@ -95,7 +96,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
                 for e in range(4):
                     sums[i, j, e] = types.float32(0)
         reading, writing = types.uint32(0), types.uint32(0)     # offsets of the slots that are read and written next
-        for k in range(-ahead, K, DEPTH):
+        for k in range(-ahead, K, DEPTH):       # below 0, the first slots are only filled
             if k >= 0:
                 wait()
                 cuda.syncthreads()
@@ -126,7 +127,7 @@ def _fetch(tile: Tile) -> Any:
     It copies tokens from `top` on, channels from `first` on, and depths from k on.
     """
     lines = THREADS // 4   # rows that all threads copy together, each with four chunks
-    x_turns, w_turns, w_begin = tile.rows // lines, tile.columns // lines, tile.rows * LINE
+    x_turns, w_turns, w_begin = tile.rows // lines, tile.columns // lines, tile.rows * LINE     # w lies behind x
 
     @device_function
     def fetch(x: Any, w: Any, top: Any, first: Any, k: Any, slot: Any, thread: Any) -> None:
@@ -134,12 +135,12 @@ def _fetch(tile: Tile) -> Any:
         to = types.uint32(slot + line * LINE + (chunk ^ swizzle(line, LINE)) * 16)
         depth = k + types.int64(chunk * 8)
         row = top + types.int64(line)
-        # Channel PERMUTED[line % 16] of ptx/epilogue.py, written as arithmetic
+        # Channel PERMUTED[line % 16] of ptx/epilogue.py, written as arithmetic, so that lanes store neighbours.
         column = first + types.int64(line // 16 * 16 + line % 8 // 2 * 4 + line // 8 % 2 * 2 + line % 2)
         inside, pitch = depth < x.shape[1], x.shape[1] * 2
         x_from, w_from = address(x) + row * pitch + depth * 2, address(w) + column * pitch + depth * 2
         for i in range(x_turns):
-            size = types.uint32(16 if inside and row + i * lines < x.shape[0] else 0)
+            size = types.uint32(16 if inside and row + i * lines < x.shape[0] else 0)   # 0 copies zeros
             copy_async(types.uint32(to + i * lines * LINE), x_from + i * lines * pitch, size)
         for i in range(w_turns):
             size = types.uint32(16 if inside and column + i * lines < w.shape[0] else 0)

@@ -107,11 +107,12 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
     row_tiles, consumers = tile.row_tiles, tile.consumers
-    shape = row_tiles, columns // 8, 4      # the sums of a lane
+    shape = row_tiles, columns // 8, 4      # the sums of a lane: 4 of each 16 x 8 of its warp
     size = 4 if residual else 2     # bytes of an element of `out`
-    make_barriers = ring_barriers(stages, consumers // teams, others=teams)
+    make_barriers = ring_barriers(slots=stages, consumers=consumers // teams, others=teams)
     produce, consume = _producer(tile), _consumer(tile)
     finish = epilogue(row_tiles, row_step=64, column_tiles=columns // 8, activation=activation, residual=residual)
+    # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
 
     def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
@@ -124,13 +125,13 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
         empty, order = types.uint32(full + 8 * stages), types.uint32(full + 16 * stages)
         make_barriers(thread, full)
         if thread < 128:
-            if consumers > 1:
+            if consumers > 1:       # one consumer has registers enough
                 shrink()
             if thread == 0:
                 fence_tensor_map(address(x_map))
                 fence_tensor_map(address(w_map))
                 turn = types.uint32(0)
-                for number in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
+                for number in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):    # tiles, row after row
                     produce(x_map, w_map, types.int32(number // across * rows), types.int32(number % across * columns),
                             steps, turn, full, empty)
                     turn = types.uint32(turn + steps)
@@ -164,9 +165,9 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
 
 
 def _producer(tile: Tile) -> Any:
-    """Make a device function for one thread that requests the boxes of a tile at [row, column].
+    """Make a device function for one thread that requests the boxes of x's rows from `row`, and of w's from `column`.
 
-    turn: number of the first slot, counted over all tiles
+    turn: number of the first slot, counted over all tiles. full, empty: the addresses of the barriers of slot 0
     """
     stages, slot, half = tile.stages, tile.slot, tile.rows * LINE       # half: where w's box begins in a slot
 
@@ -175,7 +176,7 @@ def _producer(tile: Tile) -> Any:
         for step in range(steps):
             number = types.uint32(turn + step)
             at = types.uint32(number % stages)
-            barrier_wait(empty + 8 * at, (number // stages + 1) % 2)
+            barrier_wait(empty + 8 * at, (number // stages + 1) % 2)    # passes at once in the first round of slots
             barrier_expect(full + 8 * at, slot)
             to = types.uint32(shared_base() + at * slot)
             copy_box(to, address(x_map), step * DEPTH, row, full + 8 * at)
@@ -191,7 +192,7 @@ def _consumer(tile: Tile) -> Any:
     next_team: the barrier that lets the other consumer begin
     """
     stages, slot, half, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
-    count = tile.row_tiles * tile.columns // 2
+    count = tile.row_tiles * tile.columns // 2      # sums of a thread: 64 x columns of each row tile, by 128 threads
     multiply = wgmma(tile.columns, DEPTH // 16, row_tiles=tile.row_tiles)
     wait_for_older, wait_for_all = wgmma_wait(count, 1), wgmma_wait(count, 0)
 

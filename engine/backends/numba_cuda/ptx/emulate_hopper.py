@@ -38,13 +38,14 @@ class Barrier:
     flying: list[Callable[[], None]] = field(default_factory=list)
     """Copies that are not finished."""
 
-    def arrive(self) -> None:
+    def arrive(self) -> None:       # of one thread
         if self.pending == 0:
             raise EmulationError("more threads arrive at an mbarrier than it expects")
         self.pending -= 1
         self.settle()
 
     def settle(self) -> None:
+        """End the phase if nothing is missing any more."""
         if self.pending == 0 and self.bytes == 0:
             self.phase, self.pending = self.phase ^ 1, self.arrivals
 
@@ -79,7 +80,7 @@ def barrier(address: int) -> Barrier:
 
 def make_barrier(address: int, arrivals: int) -> None:
     """Emulate mbarrier.init."""
-    current().block.shared_bytes(address, 8, 8)
+    current().block.shared_bytes(address, size=8, align=8)      # raises outside of shared memory
     _state().barriers[address] = Barrier(arrivals, arrivals)
 
 
@@ -92,8 +93,8 @@ def expect(address: int, size: int) -> None:
 class TensorMap(np.ndarray):
     """A tensor map of 128 bytes as an argument of an emulated kernel; `tensor_map` creates it."""
 
-    matrix: np.ndarray
-    box_rows: int
+    matrix: np.ndarray      # uint16, bits of bfloat16
+    box_rows: int           # rows of a box, each of 64 elements
 
 
 def tensor_map(matrix: np.ndarray, box_rows: int) -> TensorMap:
@@ -112,7 +113,7 @@ def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> N
     made = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
     if made is None:
         raise EmulationError("a TMA copy was given an address that is no tensor map's")
-    target = block.shared_bytes(to, made.box_rows * 128, 1024)
+    target = block.shared_bytes(to, size=made.box_rows * 128, align=1024)
 
     def land() -> None:
         box = np.zeros((made.box_rows, SWIZZLED), np.uint16)
@@ -136,10 +137,11 @@ def _swizzle(address: np.ndarray) -> np.ndarray:
 def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
     """Return the matrix [rows, 16] that a descriptor describes, as float32.
 
-    transposed: True if rows run along the lines of memory
+    transposed: False if the 16 of a row lie side by side in memory, True if 64 rows do
     """
-    # The descriptor has three numbers of bytes, each as 14 bits in units of 16. Bits 62 and 63 are the kind of swizzle,
-    # 1 for 128 bytes, and bits 49 to 51 the offset of a pattern that does not begin at a multiple of 1024 bytes.
+    # The descriptor has three numbers of bytes, each as 14 bits in units of 16: the start, from 64 rows to the next (of
+    # transposed ones alone), and from 8 lines of memory, of 128 bytes, to the next 8. Bits 62 and 63 are the kind of
+    # swizzle, 1 for 128 bytes, and bits 49 to 51 the offset of a pattern that begins at no multiple of 1024 bytes.
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     if descriptor >> 62 & 3 != 1 or descriptor >> 49 & 7:
         raise EmulationError("a matrix descriptor asks for other than the 128-byte swizzle at 1024-byte atoms: "
