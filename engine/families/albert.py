@@ -20,10 +20,8 @@ NAMES = Names(
     },
     layers="encoder.albert_layer_groups.",
     layer={
-        "albert_layers.0.attention.query": "attention.query",
-        "albert_layers.0.attention.key": "attention.key",
-        "albert_layers.0.attention.value": "attention.value",
-        "albert_layers.0.attention.dense": "attention.output",
+        "albert_layers.0.attention.query": "attention.query", "albert_layers.0.attention.key": "attention.key",
+        "albert_layers.0.attention.value": "attention.value", "albert_layers.0.attention.dense": "attention.output",
         "albert_layers.0.attention.LayerNorm": "attention.norm",
         "albert_layers.0.ffn": "ffn.up",
         "albert_layers.0.ffn_output": "ffn.down",

@@ -19,10 +19,8 @@ NAMES = Names(
     },
     layers="encoder.layer.",
     layer={
-        "attention.self.query": "attention.query",
-        "attention.self.key": "attention.key",
-        "attention.self.value": "attention.value",
-        "attention.output.dense": "attention.output",
+        "attention.self.query": "attention.query", "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value", "attention.output.dense": "attention.output",
         "attention.output.LayerNorm": "attention.norm",
         "intermediate.dense": "ffn.up",
         "output.dense": "ffn.down",

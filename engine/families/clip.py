@@ -35,10 +35,8 @@ NAMES = Names(
     },
     layers="encoder.layers.",
     layer={
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.out_proj": "attention.output",
+        "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value", "self_attn.out_proj": "attention.output",
         "layer_norm1": "attention.norm",
         "mlp.fc1": "ffn.up",
         "mlp.fc2": "ffn.down",

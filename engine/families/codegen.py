@@ -32,10 +32,8 @@ GPTJ = Names(
     layers="h.",
     layer={
         "ln_1": "attention.norm",
-        "attn.q_proj": "attention.query",
-        "attn.k_proj": "attention.key",
-        "attn.v_proj": "attention.value",
-        "attn.out_proj": "attention.output",
+        "attn.q_proj": "attention.query", "attn.k_proj": "attention.key",
+        "attn.v_proj": "attention.value", "attn.out_proj": "attention.output",
         "mlp.fc_in": "ffn.up",
         "mlp.fc_out": "ffn.down",
     },

@@ -28,8 +28,7 @@ NAMES = Names(
     },
     layers="encoder.layer.",
     layer={
-        "attention.self.query_proj": "attention.query",
-        "attention.self.key_proj": "attention.key",
+        "attention.self.query_proj": "attention.query", "attention.self.key_proj": "attention.key",
         "attention.self.value_proj": "attention.value",
         "attention.self.pos_query_proj": "attention.relative_query",
         "attention.self.pos_key_proj": "attention.relative_key",

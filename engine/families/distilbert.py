@@ -18,10 +18,8 @@ NAMES = Names(
     },
     layers="transformer.layer.",
     layer={
-        "attention.q_lin": "attention.query",
-        "attention.k_lin": "attention.key",
-        "attention.v_lin": "attention.value",
-        "attention.out_lin": "attention.output",
+        "attention.q_lin": "attention.query", "attention.k_lin": "attention.key",
+        "attention.v_lin": "attention.value", "attention.out_lin": "attention.output",
         "sa_layer_norm": "attention.norm",
         "ffn.lin1": "ffn.up",
         "ffn.lin2": "ffn.down",

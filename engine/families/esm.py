@@ -27,10 +27,8 @@ NAMES = Names(
     layers="encoder.layer.",
     layer={
         "attention.LayerNorm": "attention.norm",
-        "attention.self.query": "attention.query",
-        "attention.self.key": "attention.key",
-        "attention.self.value": "attention.value",
-        "attention.output.dense": "attention.output",
+        "attention.self.query": "attention.query", "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value", "attention.output.dense": "attention.output",
         "LayerNorm": "ffn.norm",
         "intermediate.dense": "ffn.up",
         "output.dense": "ffn.down",

@@ -16,10 +16,8 @@ NAMES = Names(
     layers="layers.",
     layer={
         "input_layernorm": "attention.norm",
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.o_proj": "attention.output",
+        "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value", "self_attn.o_proj": "attention.output",
         "post_attention_layernorm": "ffn.norm",
         "mlp.gate_proj": "ffn.gate",
         "mlp.up_proj": "ffn.up",

@@ -15,10 +15,8 @@ NAMES = replace(
     gpt2.NAMES,
     layer={
         "ln_1": "attention.norm",
-        "attn.attention.q_proj": "attention.query",
-        "attn.attention.k_proj": "attention.key",
-        "attn.attention.v_proj": "attention.value",
-        "attn.attention.out_proj": "attention.output",
+        "attn.attention.q_proj": "attention.query", "attn.attention.k_proj": "attention.key",
+        "attn.attention.v_proj": "attention.value", "attn.attention.out_proj": "attention.output",
         "ln_2": "ffn.norm",
         "mlp.c_fc": "ffn.up",
         "mlp.c_proj": "ffn.down",

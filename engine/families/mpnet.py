@@ -18,10 +18,8 @@ NAMES = replace(
     },
     layer={
         **bert.NAMES.layer,
-        "attention.attn.q": "attention.query",
-        "attention.attn.k": "attention.key",
-        "attention.attn.v": "attention.value",
-        "attention.attn.o": "attention.output",
+        "attention.attn.q": "attention.query", "attention.attn.k": "attention.key",
+        "attention.attn.v": "attention.value", "attention.attn.o": "attention.output",
         "attention.LayerNorm": "attention.norm",
     },
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids"),

@@ -23,10 +23,8 @@ EMBEDDINGS = {
 """The embeddings of a BERT whose positions have no table."""
 
 POST_NORM_LAYER = {
-    "self_attn.q_proj": "attention.query",
-    "self_attn.k_proj": "attention.key",
-    "self_attn.v_proj": "attention.value",
-    "self_attn.o_proj": "attention.output",
+    "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
+    "self_attn.v_proj": "attention.value", "self_attn.o_proj": "attention.output",
     "post_attention_layernorm": "attention.norm",
     "mlp.up_proj": "ffn.up",
     "mlp.gate_proj": "ffn.gate",

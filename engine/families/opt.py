@@ -22,10 +22,8 @@ NAMES = Names(
     layers="layers.",
     layer={
         "self_attn_layer_norm": "attention.norm",
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.out_proj": "attention.output",
+        "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value", "self_attn.out_proj": "attention.output",
         "final_layer_norm": "ffn.norm",
         "fc1": "ffn.up",
         "fc2": "ffn.down",

@@ -28,10 +28,8 @@ NAMES = Names(
     layers="encoder.block.",
     layer={
         "layer.0.layer_norm": "attention.norm",
-        "layer.0.SelfAttention.q": "attention.query",
-        "layer.0.SelfAttention.k": "attention.key",
-        "layer.0.SelfAttention.v": "attention.value",
-        "layer.0.SelfAttention.o": "attention.output",
+        "layer.0.SelfAttention.q": "attention.query", "layer.0.SelfAttention.k": "attention.key",
+        "layer.0.SelfAttention.v": "attention.value", "layer.0.SelfAttention.o": "attention.output",
         "layer.1.layer_norm": "ffn.norm",
         "layer.1.DenseReluDense.wi": "ffn.up",
         "layer.1.DenseReluDense.wi_0": "ffn.gate",

@@ -40,8 +40,7 @@ _NAMES = Names(
     layers="blk.",
     layer={
         "attn_norm": "attention.norm",
-        "attn_q": "attention.query",
-        "attn_k": "attention.key",
+        "attn_q": "attention.query", "attn_k": "attention.key",
         "attn_v": "attention.value",
         "attn_qkv": "attention.qkv",
         "attn_output": "attention.output",

@@ -389,11 +389,11 @@ def _check_generator(document: dict[str, Any]) -> None:
     """Raise `FormatError` unless the description of a model that generates has its entries, each in the right form."""
     shared, settings = document.get("shared"), document.get("generation")
     parts = [document[part] for part in _PARTS if part in document]
+    allowed = _OF_PART | ({"heads"} if _feeds_heads(document) else set())
     if (document.keys() - {"encoder"} != {"format", "version", "generation", "shared", "decoder"}
             or not isinstance(settings, dict)
             or not isinstance(shared, list) or not all(isinstance(name, str) for name in shared)
-            or not all(isinstance(part, dict) and "model" in part
-                       and part.keys() <= _OF_PART | ({"heads"} if _feeds_heads(document) else set()) for part in parts)):
+            or not all(isinstance(part, dict) and "model" in part and part.keys() <= allowed for part in parts)):
         raise FormatError("the config of a generating model must have format, version, generation, shared, decoder and "
                           f"perhaps encoder, not {listed(sorted(document))}, or one of these has the wrong form")
 

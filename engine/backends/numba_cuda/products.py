@@ -108,7 +108,8 @@ class HopperProducts(BFloat16Products):
             return
         qkv_map = self._device.tensor_map(qkv, attention_hopper.KEYS)
         grid = (min(self._device.multiprocessors, len(tiles) * heads),)
-        self._device.launch(_hopper_attention(d, tile_rows), grid, qkv_map, out, cu_seqlens, tiles, np.int32(heads),
+        key_heads = np.int32(heads)     # as many as heads of queries: `support.check` refuses another number
+        self._device.launch(_hopper_attention(d, tile_rows), grid, qkv_map, out, cu_seqlens, tiles, key_heads,
                             np.float32(scale))
 
 
@@ -148,8 +149,9 @@ class Float32Products:
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:
         kernel = _float32_attention(out.shape[1] // heads)
-        self._device.launch(kernel, float32.attention_grid(len(tiles), heads), qkv, out, cu_seqlens, tiles,
-                            np.int32(heads), np.int32(heads), np.float32(scale))
+        H = G = np.int32(heads)         # `support.check` refuses another number of heads of keys
+        self._device.launch(kernel, float32.attention_grid(len(tiles), heads), qkv, out, cu_seqlens, tiles, H, G,
+                            np.float32(scale))
 
 
 def choose_products(device: Device, program: Program, precision: str) -> Products:

@@ -26,6 +26,7 @@ def encode(pointer: int, rows: int, columns: int, box_rows: int) -> np.ndarray:
                          f"boxes of 1 to 256 rows; got address {pointer:#x}, [{rows}, {columns}], boxes of {box_rows}")
     from cuda.bindings import driver
 
+    # By dimension, columns first: sizes; bytes from a row to the next; sizes of a box; strides of its elements.
     status, encoded = driver.cuTensorMapEncodeTiled(
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, pointer,
         [driver.cuuint64_t(columns), driver.cuuint64_t(rows)], [driver.cuuint64_t(2 * columns)],

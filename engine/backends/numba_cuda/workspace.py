@@ -29,7 +29,7 @@ class Rows:
     """float32 [N, D], or None if the pass starts from ids."""
     arrays: dict[tuple[str, str], Any]
     """An array for each (form, buffer): float32 or the operands' dtype. In a float32 plan both forms are one array."""
-    dummy: Any
+    dummy: Any          # an argument that a kernel does not use
 
     def both(self, name: str) -> tuple[Any, Any]:
         """Return the arrays to which a norm writes float32 and bfloat16; the bfloat16 array is a dummy in float32."""
@@ -57,7 +57,7 @@ class Workspace:
                 self._arrays[form, names[0]] = allocated[key]
         self.result = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
         """float32 [N, D]: the token vectors of a finished pass."""
-        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]
+        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]    # whose shape `embeds` has
 
     @cached_property
     def embeds(self) -> Any:

@@ -78,7 +78,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
         begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]
         length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
-        key = types.int32(0)
+        key = types.int32(0)        # the first key of the present step
 
         # This thread copies 16 bytes of a row, and of every row that is a multiple of `step` rows further on.
         row, piece = types.int32(thread // lanes), types.uint32(thread % lanes)
@@ -134,7 +134,8 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
 
     matrix = u16[:, ::1]
     return Kernel(f"attention d={d} rows={rows}", body, (matrix, matrix, i32[::1], i32[:, ::1], f32), THREADS,
-                  shared=(rows + 4 * keys) * pitch, blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
+                  shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
+                  blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})
 
 
@@ -165,7 +166,7 @@ def _places(rows: int, keys: int, pitch: int) -> Any:
 
     @device_function
     def places(shared: Any, thread: Any, lane: Any) -> Any:
-        twist = swizzle(lane % 8, pitch)
+        twist = swizzle(lane % 8, pitch)        # the same for the three rows, which are lane % 8 modulo 8
         q_row = types.uint32(shared + (thread // 32 * (rows // 4) + lane % 16) * pitch)
         k_row = types.uint32(shared + (rows + lane // 16 * 8 + lane % 8) * pitch)
         v_row = types.uint32(shared + (rows + 2 * keys + lane % 16) * pitch)
@@ -176,7 +177,7 @@ def _places(rows: int, keys: int, pitch: int) -> Any:
 
 
 def _clear(m_tiles: int, d: int) -> Any:
-    """Make a device function (sums, maxima, totals) that initialises them."""
+    """Make a device function (sums, maxima, totals) that initialises them; h: the lane's two lines of tile m."""
 
     @device_function
     def clear(sums: Any, maxima: Any, totals: Any) -> None:
@@ -212,7 +213,7 @@ def _mask_scores(m_tiles: int, keys: int) -> Any:
 def _store(m_tiles: int, d: int) -> Any:
     """Make a device function (to, pitch, sums, totals, room) that divides by the totals and writes lines below `room`.
 
-    to: address of the lane's first line
+    to: address of the lane's first line; line h of tile m lies 16 m + 8 h rows below it
     """
 
     @device_function
@@ -220,9 +221,9 @@ def _store(m_tiles: int, d: int) -> Any:
         for m in range(m_tiles):
             for h in range(2):
                 total = totals[m, h]
-                total += shuffle_xor(total, 1)
+                total += shuffle_xor(total, 1)      # of the four lanes that share a line
                 total += shuffle_xor(total, 2)
-                share = reciprocal(total) if total != types.float32(0) else types.float32(0)
+                share = reciprocal(total) if total != types.float32(0) else types.float32(0)    # 0: no key was seen
                 if 16 * m + 8 * h < room:
                     for j in range(d // 8):
                         store_global(to + (16 * m + 8 * h) * pitch + j * 16,

@@ -86,8 +86,9 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     panels, consumers, slots = d // 64, rows // 64, 3 * STAGES[d]
     shared = slots * panels * PANEL
-    make_barriers = ring_barriers(slots, consumers, others=0)
+    make_barriers = ring_barriers(slots=slots, consumers=consumers, others=0)
     item, produce, consume, store = _item(), _producer(d), _consumer(d), _store(d)
+    # Registers of a thread: 40 + 2 * 232 for three warpgroups are the 3 * 168 that the launch gives them.
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
     sums_shape = (1, d // 8, 4)     # of a lane: two rows of its warp's 16, two columns of each 8 (ptx/softmax.py)
 
@@ -99,7 +100,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         make_barriers(thread, bars)
         number = types.int32(cuda.blockIdx.x)
         if thread < 128:
-            if consumers > 1:
+            if consumers > 1:       # one consumer has registers enough
                 shrink()
             if thread == 0:
                 fence_tensor_map(address(qkv_map))
@@ -129,7 +130,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     return Kernel(f"attention wgmma d={d} rows={rows}", body,
                   (types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32), 128 * (1 + consumers),
                   shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
-                  instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})
+                  instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
 
 
 def _item() -> Any:
@@ -144,6 +145,7 @@ def _item() -> Any:
     @device_function
     def item(number: Any, items: Any, cu_seqlens: Any, tiles: Any, heads: Any) -> Any:
         number = types.int32(min(number, items - 1))
+        # Items are numbered by chunks of CHUNK tiles, in a chunk by heads, and for a head by the tiles of the chunk.
         first = types.int32(number // (CHUNK * heads) * CHUNK)
         size = types.int32(min(CHUNK, tiles.shape[0] - first))
         within = types.int32(number - first * heads)
@@ -187,7 +189,7 @@ def _producer(d: int) -> Any:
     def request(qkv_map: Any, ring: Any, number: Any, column: Any, row: Any, bars: Any) -> None:
         to, full = place(ring, number), types.uint32(bars + 8 * (ring * stages + number % stages))
         empty = types.uint32(full + 8 * 3 * stages)
-        barrier_wait(empty, (number // stages + 1) % 2)
+        barrier_wait(empty, (number // stages + 1) % 2)     # passes at once in the first round of slots
         barrier_expect(full, panels * PANEL)
         for panel in range(panels):
             copy_box(types.uint32(to + panel * PANEL), address(qkv_map), column + 64 * panel, row, full)
@@ -221,15 +223,16 @@ def _consumer(d: int) -> Any:
     steps and of items before this item
     """
     (place, wait_full, release), (start_scores, start_sums) = _ring(d), _products(d)
-    wait_for_scores, wait_for_older = wgmma_wait(KEYS // 2, 0), wgmma_wait(KEYS // 2, 1)
-    wait_for_sums, clear_rest = wgmma_wait(d // 2, 0), _clear_rest(d)
-    hide_keys, weigh_scores, pack_weights = hide(1, KEYS), weigh(1, KEYS), pack(1, KEYS, d)
+    wait_for_scores, wait_for_older = wgmma_wait(KEYS // 2, pending=0), wgmma_wait(KEYS // 2, pending=1)
+    wait_for_sums, clear_rest = wgmma_wait(d // 2, pending=0), _clear_rest(d)
+    m_tiles = 1         # a warp has 16 of the 64 queries
+    hide_keys, weigh_scores, pack_weights = hide(m_tiles, KEYS), weigh(m_tiles, KEYS), pack(m_tiles, KEYS, d)
     scores_shape, weights_shape = (1, KEYS // 8, 4), (1, KEYS // 16, 4)
 
     @device_function
     def soften(scores: Any, maxima: Any, totals: Any, shrinks: Any, begins: Any, counts: Any, room: Any, factor: Any,
                lane: Any) -> None:
-        if room < KEYS:
+        if room < KEYS:         # the keys from `room` on are of the next sequence
             for h in range(2):
                 begins[0, h], counts[0, h] = types.uint32(lane % 4 * 2), types.uint32(room)
             hide_keys(scores, begins, counts)
@@ -290,8 +293,8 @@ def _products(d: int) -> tuple[Any, Any]:
     """
     panels = d // 64
     place, wait_full, _ = _ring(d)
-    scores_of, more_scores = wgmma(KEYS, 4, fresh=True), wgmma(KEYS, 4)
-    add_values = wgmma(d, KEYS // 16, transposed=True, left_in_registers=True)
+    scores_of, more_scores = wgmma(n=KEYS, steps=4, fresh=True), wgmma(n=KEYS, steps=4)     # 4 x 16 columns of a panel
+    add_values = wgmma(n=d, steps=KEYS // 16, transposed=True, left_in_registers=True)
     values_kind = by_columns(PANEL)
 
     @device_function

@@ -35,6 +35,7 @@ shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
 """Return the start of the block's dynamic shared memory, as a uint32 address that is a multiple of 1024."""
 
 
+# The four functions below are what the emulator runs in place of the instructions.
 def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
     thread = emulate.current()
     block = thread.block

@@ -158,7 +158,7 @@ def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
 
 
 _LANE = np.arange(WARPGROUP)
-# The first row and the first column of a tile of 16 rows by 8 columns of which each thread holds numbers.
+# The first row of 64, and the first column of each 8, of which each thread holds numbers (`mma.py`).
 _ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
 
 

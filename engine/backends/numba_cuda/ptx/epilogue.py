@@ -33,7 +33,7 @@ _A = 5.5        # beyond it, a Phi(-a) is less than the error
 
 
 # The first function of each pair below is for the emulator; `ACTIVATIONS` has the PTX that computes the same.
-def _gelu(x: np.ndarray) -> np.ndarray:
+def _gelu(x: np.ndarray) -> np.ndarray:     # by Horner's rule for p, which is log2(Phi(-a))
     a = np.minimum(np.abs(x), np.float32(_A))
     p = np.float32(_LOG2_PHI[-1])
     for coefficient in _LOG2_PHI[-2::-1]:
@@ -88,6 +88,7 @@ def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, 
 
 def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: np.ndarray, row: int,
            column: int) -> None:
+    """Do in Python what `_store_quad` does."""
     block = emulate.current().block
     quads = np.stack(values, axis=1).view(np.uint8)
     for lane in np.flatnonzero((rows > row) & (columns > column)):
@@ -147,6 +148,7 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
 
         for start in range(0, column_tiles // 2, _BATCH):
             quads = range(start, min(start + _BATCH, column_tiles // 2))
+            # A bias has no rows, so that its columns are checked in their place, too.
             biases = {j: write(_load_quad(16 * j, 16 * j, constant=True),
                                *write(_SHIFT, bias, write.constant(i64, 64 * j)), columns, columns) for j in quads}
             for tile in range(row_tiles):

@@ -30,6 +30,7 @@ def by_columns(panel: int) -> int:
 
 
 def _alone(text: str, inputs: tuple[Any, ...], python: Any) -> Any:
+    """Return the function of a statement without results that a lane runs by itself; python: for the emulator."""
     return function(Statement(text, (), inputs, python, memory=True), alone=True)
 
 
@@ -99,6 +100,7 @@ def set_registers(count: int, grow: bool) -> Any:
 
 
 def _places(context: Any, builder: Any, kind: Any, value: Any, count: int) -> list[Any]:
+    """Return the addresses, in LLVM, of the first `count` elements of a local array."""
     data = context.make_array(kind)(context, builder, value=value).data
     return [builder.gep(data, [ir.Constant(ir.IntType(64), i)]) for i in range(count)]
 

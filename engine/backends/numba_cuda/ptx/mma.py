@@ -23,6 +23,7 @@ from .warp import bf16_of_bits
 _G, _T = np.arange(32) // 4, np.arange(32) % 4
 
 
+# What the emulator runs for the three instructions, on the arrays [32] of a warp.
 def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
     a, b = np.empty((16, 16), np.float32), np.empty((16, 8), np.float32)
     for i in range(4):

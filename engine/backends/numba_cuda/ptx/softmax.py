@@ -116,7 +116,7 @@ def hide(m_tiles: int, keys: int) -> Any:
 
     def body(writer: Writer, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
         for line in range(2 * m_tiles):
-            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):
+            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):      # the first keys // 4 of these
                 (scores[i],) = writer(KEEP_BELOW, scores[i], writer.add(begins[line], key), counts[line])
 
     lines = Registers(2 * m_tiles, u32)
