@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
-from .attention import AttentionKind as AttentionKind
 from .chat_config import ChatConfig
 from .config_checks import LARGEST, is_unicode
 from .late_config import LateConfig
@@ -18,6 +17,7 @@ VECTOR_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SIMILARITIES = (*VECTOR_SIMILARITIES, *LATE_SIMILARITIES)
 """How a model compares its vectors, by the names of sentence-transformers."""
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+"""How the token vectors of a text become one vector, by the names of sentence-transformers."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _check_model(model: Any) -> None:
+    """Refuse a model whose words, affixes or vocabulary are too long."""
     if not isinstance(model, dict):
         return  # `tokenizers` refuses it
     longest = model.get("max_input_chars_per_word", 100)
@@ -165,6 +166,7 @@ def _check_processor(processor: Any) -> None:
 
 
 def _check_special(tokens: Any) -> None:
+    """Refuse a special token of a template that stands for too many ids."""
     for name, token in tokens.items() if isinstance(tokens, dict) else ():
         ids = token.get("ids") if isinstance(token, dict) else None
         if isinstance(ids, list) and len(ids) > MAX_PIECES:

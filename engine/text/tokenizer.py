@@ -147,6 +147,7 @@ class Tokenizer:
         """
         firsts = list(dict.fromkeys(first for first, _ in pairs))
         longest = max((len(text) for pair in pairs for text in pair), default=0)
+        # Without many equal first texts there is nothing to save, and long texts have to be cut before they are read.
         if 2 * len(firsts) > len(pairs) or longest > START_CHARACTERS * self._limit or self._frame is None:
             return self(pairs, stop)
         self._check_room(is_pair=True)
@@ -188,6 +189,7 @@ class Tokenizer:
             self._report(joined, joined if split else cut, encoded)
             encodings += encoded
             kept += cut
+        # The characters that were cut off at the start, where truncation keeps the end.
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
         return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
@@ -232,7 +234,7 @@ class Tokenizer:
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
                                      f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
                                      "must be less than what is left")
-                stride = 0
+                stride = 0          # one window holds the whole text
             with failures("reads a text"):
                 tokenizer.enable_truncation(limit, stride=stride, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
@@ -370,7 +372,7 @@ class Tokenizer:
         [encoding] = self._encode(self._kept([prompt], NEVER), NEVER)
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
-        return len(ids) - 1 if ids and ids[-1] in special else len(ids)
+        return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # without the token at the end of a text
 
     def _check_room(self, is_pair: bool) -> None:
         """Raise `WeightsError` if the length limit is below the number of special tokens."""
@@ -410,9 +412,11 @@ class Tokenizer:
                 else self._encodings([sentence], stop)[0] for sentence in sentences]
 
     def _is_long_pair(self, sentence: Sentence) -> bool:
+        """Return whether `tokenizers` would take much memory: it keeps each piece of one text with each of another."""
         return not isinstance(sentence, str) and len(sentence[0]) * len(sentence[1]) > (4 * self._limit) ** 2
 
     def _encode_long_pair(self, pair: Sentence, stop: Stop) -> PairEncoding:
+        """Return the encoding of a pair whose texts are read alone; raises `InputError` where that is not possible."""
         first, second = self._encodings(pair, stop, add_special_tokens=False)
         if self._frame is None:
             raise InputError(f"a pair of {len(pair[0]):,} and {len(pair[1]):,} characters is too long for this model's "

@@ -80,6 +80,6 @@ def kept_tokens(first: int, second: int, most: int) -> tuple[int, int]:
     """Return how many tokens of each text are kept, at most `most` together; the longer text loses tokens first."""
     if first + second <= most:
         return first, second
-    shorter = min(first, second, most // 2)
+    shorter = min(first, second, most // 2)     # a text of up to half of the tokens keeps all of its own
     longer = most - shorter
     return (longer, shorter) if first > second else (shorter, longer)

@@ -100,6 +100,7 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
 
 
 def _class_of(settings: TokenizerSettings) -> str:
+    """Return the class that a folder names, or that its model_type has, without "Fast"; "" if it names none."""
     if (settings.values.get("auto_map") or {}) != {}:
         return "of remote code"     # the name of no class, for the message
     named = settings.values.get("tokenizer_class", settings.config.get("tokenizer_class"))

@@ -95,11 +95,12 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
     added = [added_token(token) for token in (*_FIRST, *languages)]
     components = mapped_components(pieces, ids, "<unk>", [*added, _MASK["mask_token"]], _TOKENS | language | _MASK,
                                    *template)
-    components.pieces.extend(added)
+    components.pieces.extend(added)     # which the settings of a folder may lack
     return components
 
 
 def _pieces(folder: ModelFolder, name: str) -> Pieces:
+    """Return the pieces of a SentencePiece model of either kind, which are checked."""
     pieces = parse_model(folder.read_bytes(name, MAX_MODEL), UNIGRAM, BPE)
     check_mapped(pieces, folder.label(name))
     return pieces

@@ -191,6 +191,7 @@ def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int]
 
 
 def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
+    """Return the components of SentencePiece's BPE, as Llama 1 and 2, Gemma and Phi-3 have it."""
     scores = settings.get(f"{_KEYS}scores")
     if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")

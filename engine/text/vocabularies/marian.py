@@ -49,6 +49,7 @@ def read_marian(folder: ModelFolder) -> Sides | None:
 
 
 def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:
+    """Return the tokenizer of one side. model, vocabulary: its files of pieces, and of their ids."""
     with folder.naming(vocabulary):
         ids = read_ids(folder, vocabulary)
         names = {role: settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()}

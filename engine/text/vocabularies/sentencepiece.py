@@ -87,6 +87,7 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
+    """Return the text, the score and the type of a piece, its fields 1 to 3."""
     text, score, kind = "", 0.0, NORMAL
     for number, value in _fields(data):
         if number == 1:
@@ -103,7 +104,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
-def _message(value: Any) -> bytes:
+def _message(value: Any) -> bytes:      # or the bytes of a text
     if not isinstance(value, bytes):
         raise FormatError("a field of the SentencePiece model has the wrong type")
     return value

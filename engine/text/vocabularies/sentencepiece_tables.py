@@ -1,10 +1,10 @@
 """Make a tokenizer.json of a SentencePiece model whose pieces have other ids: those of a table.
 
 The Unigram model of a tokenizer.json lists its pieces in the order of their ids. A token that the SentencePiece model
-lacks, such as a piece of the other language, is listed with a space in front, which no text can match because spaces
-become "▁" first; the decoder removes these spaces. A BPE model has a table of ids of its own, and its joins never make
-such a token. Pieces that the table lacks follow with ids that the model does not have; `TextConfig.known_ids` turns
-them into the unknown token.
+lacks, such as a piece of the other of two languages with one table, is listed with a space in front, which no text can
+match because spaces become "▁" first; the decoder removes these spaces. A BPE model has a table of ids of its own, and
+its joins never make such a token. Pieces that the table lacks follow with ids that the model does not have;
+`TextConfig.known_ids` turns them into the unknown token.
 
 The steps before the model are those of SentencePiece itself.
 """
@@ -86,7 +86,7 @@ def replace(pattern: str, content: str, kind: str = "Regex") -> dict[str, Any]:
 
 
 def _scores(pieces: Pieces) -> dict[str, float]:
-    """Return the score of each piece that a text may have; SentencePiece's own bonus for pieces of the user."""
+    """Return the score of each piece that a text may have; those of the user get the bonus of SentencePiece itself."""
     rows = list(zip(pieces.texts, pieces.scores, pieces.types, strict=True))
     scores = {text: score for text, score, kind in rows if kind == NORMAL}
     if not scores:
