@@ -103,6 +103,7 @@ class CTranslate2File:
         return arrays
 
     def _parse(self) -> None:
+        """Read the settings, and the list of the variables and their aliases."""
         cursor = _Cursor(self._data)
         version = cursor.integer(4)
         if version not in _VERSIONS:
@@ -159,7 +160,7 @@ class CTranslate2File:
         return rows.reshape(integers.shape)
 
 
-class _Cursor(Cursor):
+class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and skip(n) returns where they begin
     def count(self, what: str) -> int:
         count = self.integer(4)
         if count > _MAX_VARIABLES:
@@ -181,7 +182,7 @@ class _Cursor(Cursor):
                               "allowed")
         shape = tuple(self.integer(4) for _ in range(dimensions))
         number, size = self.integer(1), self.integer(4)
-        if version < _TYPES_FROM:
+        if version < _TYPES_FROM:       # they are the bytes of an element, and the number of elements
             number, size = _BY_SIZE.get(number, len(_TYPES)), size * number
         if number >= len(_TYPES):
             raise FormatError(f"variable {shown(name)} has an unknown type; expected "

@@ -31,8 +31,8 @@ from .reading import FormatError, map_file, naming
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
             12: "<f8"}
 """The dtype of each type of setting that is a number; type 7 is a Boolean in a byte."""
-_BOOLEAN, _TEXT, _LIST = 7, 8, 9
-_PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_BOOLEAN, _TEXT, _LIST = 7, 8, 9        # types of settings
+_PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # types of tensors that have no blocks
 _MAX_SETTINGS, _MAX_TENSORS = 10_000, 100_000
 _MAX_TEXTS = 1_000_000
 """Limit on the texts in all lists of a file; the largest tokenizers have 262,000 tokens and as many merges again."""
@@ -48,7 +48,7 @@ class _Tensor:
     kind: BlockType
     shape: tuple[int, ...]
     """The outermost size first, as in NumPy."""
-    begin: int
+    begin: int      # the offset of its first byte, in the data of all tensors and later in the file
     end: int
 
 
@@ -121,7 +121,7 @@ class GgufFile:
         return arrays
 
 
-class _Cursor(Cursor):
+class _Cursor(Cursor):      # integer(n) reads the next n bytes as a number, and skip(n) returns where they begin
     def __init__(self, data: mmap):
         super().__init__(data)
         self.texts_left = _MAX_TEXTS
@@ -173,6 +173,7 @@ class _Cursor(Cursor):
 
 
 def _parse(data: mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
+    """Return the settings of a file, and its tensors by name."""
     cursor = _Cursor(data)
     if data[:4] != b"GGUF":
         raise FormatError(f"it does not start with GGUF but with {data[:4]!r}")

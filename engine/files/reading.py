@@ -139,6 +139,7 @@ def release_freed() -> None:
 
 
 def _map_behind(array: np.ndarray) -> mmap.mmap | None:
+    """Return the map of a file that holds the numbers of an array; None if they lie elsewhere."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -202,6 +203,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object from its keys and values; raises `FormatError` for a key that occurs twice."""
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:

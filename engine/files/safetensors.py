@@ -38,7 +38,7 @@ class _Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    begin: int
+    begin: int      # the offset of its first byte in the data
     end: int
 
 

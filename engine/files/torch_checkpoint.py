@@ -61,10 +61,10 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _StorageType:
-    name: str
+    name: str       # a key of `_STORAGES`
 
 
-_Contents: TypeAlias = Callable[[_Storage], memoryview]
+_Contents: TypeAlias = Callable[[_Storage], memoryview]     # returns the bytes of a storage
 
 
 def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
@@ -149,7 +149,7 @@ def _open_legacy(data: mmap) -> tuple[Any, _Contents]:
         magic, size = None, 0
     if type(magic) is not int or magic != _MAGIC:
         raise FormatError("it is no file of torch.save: it starts neither as a zip archive nor as the older format")
-    values = []
+    values = []         # of four pickles, of which the third alone names storages
     for persistent in (None, None, storages.find, None):
         rest = rest[size:]
         value, size = read_pickle(rest, _NAMES, persistent)
@@ -206,6 +206,7 @@ def _itemsize(storage: _Storage) -> int:
 
 
 def _rebuild_tensor(arguments: tuple[Any, ...]) -> _Tensor:
+    """Take storage, offset, shape, strides, whether gradients are needed, hooks and perhaps metadata, as torch does."""
     match arguments:
         case (_Storage() as storage, int(offset), tuple(shape), tuple(strides), bool(), dict(), *metadata):
             numbers = [offset, *shape, *strides]
@@ -282,5 +283,6 @@ def _view(name: str, tensor: _Tensor, contents: memoryview) -> np.ndarray:
 
 
 def _dtype(kind: str, keep_float16: bool) -> np.dtype:
+    """Return the dtype in which a tensor with a storage of this kind is given."""
     kept = kind == "BFloat16" or (kind == "Half" and keep_float16)
     return np.dtype(_STORAGES[kind]).newbyteorder("=") if kept else np.dtype(np.float32)

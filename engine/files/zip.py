@@ -98,6 +98,7 @@ def read_member(data: mmap, member: Member, verify: bool = True) -> memoryview:
 
 
 def _inflate(contents: memoryview, member: Member) -> bytes:
+    """Return the unpacked bytes of a member, which takes no more memory than the size that it states."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         unpacked = inflater.decompress(contents, member.size + 1)
@@ -206,6 +207,7 @@ def _widen(extra: bytes, name: str, *values: int) -> list[int]:
 
 
 def _zip64_block(extra: bytes, name: str) -> bytes:
+    """Return the contents of the block of an extra field that has 64-bit sizes; nothing without that block."""
     while len(extra) >= 4:
         identifier, length = struct.unpack_from("<HH", extra)
         if 4 + length > len(extra):

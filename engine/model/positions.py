@@ -45,7 +45,7 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
     turns `slow` times or less is slow. whole: whether the ends of the ramp are rounded outwards to whole pairs. Peng et
     al., "YaRN" (arXiv 2309.00071), section 3.2.
     """
-    def pair(turns: float) -> float:
+    def pair(turns: float) -> float:        # the number of the pair that turns so often in `trained` positions
         return width * float(log(trained / (turns * 2 * math.pi))) / (2 * float(log(theta)))
 
     first, last = pair(fast), pair(slow)
@@ -175,6 +175,7 @@ def resize_matrix(size: int, new: int, antialias: bool) -> np.ndarray:
 
 
 def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Return the weight of a point at the distance x, which is 1 at 0 and 0 from 2 on: Keys, equation 4."""
     x = np.abs(x)
     near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))

@@ -56,6 +56,7 @@ class Patches:
         return np.concatenate([self.first + positions[:1], registers, patches + positions[1:]])
 
     def _positions(self, rows: int, columns: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the positions [1 + rows * columns, D] of an image of this shape, whose patches are rows x columns."""
         n, p = math.isqrt(len(self.positions) - 1), self.weight.shape[2]
         if (shape[1], shape[2]) == (n * p, n * p) or (self.resize != "none" and rows == columns == n):
             return self.positions
@@ -159,7 +160,7 @@ def embed(stem: Stem, inputs: Any, ops: LinearOps) -> np.ndarray | list[np.ndarr
 
     Raises `InputError` for anything but finite numbers of the stem's shape.
     """
-    axes = stem.expected.count(",") + 1
+    axes = stem.expected.count(",") + 1     # of one input: 3 for [C,H,W], 2 for [C,T]
     if isinstance(inputs, (list, tuple)):
         return [stem.embed(_numbers(stem, one, axes), ops) for one in inputs]
     batch = _numbers(stem, inputs, axes + 1)
@@ -168,6 +169,7 @@ def embed(stem: Stem, inputs: Any, ops: LinearOps) -> np.ndarray | list[np.ndarr
 
 
 def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
+    """Return the caller's inputs as contiguous float32; raises `InputError` unless they are finite, with these axes."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -246,7 +246,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
         return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
-def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
+def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:       # without those that are None
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -258,5 +258,6 @@ _ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, 
 _NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
+"""The settings of a linear map that a file describes by the name of its activation, and the activations of these."""
 _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": tanh, "sigmoid": sigmoid}
 """The activations that NumPy computes here, because the linear map of a backend has only the others."""

@@ -112,6 +112,7 @@ def is_bounded(weight: np.ndarray, heads: int = 1) -> bool:
 
 
 def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrays for the int8 weights [N, K] and the scales [N] of a matrix, which is checked."""
     if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
         raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")
     return np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
@@ -183,6 +184,7 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
 
 def _check_importance(model: Model, precision: str, importance: Mapping[str, np.ndarray]) -> None:
+    """Raise an error unless an importance, which has names of parameters alone, is for int4 and for this model."""
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
     if len(model.parts) != 1:
@@ -195,6 +197,7 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
 
 
 def _convert(part: Transformer, precision: str, bounded: bool, importance: Mapping[str, np.ndarray]) -> Transformer:
+    """Return an encoder or a decoder with its matrices in a precision, as `convert_model` describes it."""
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
@@ -210,7 +213,7 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
         stored = STORED[weights[name].dtype]
         if target == "q8_0" and stored in BLOCKS:
             weights[name] = to_q8_0(weights[name])
-        elif stored not in (target, *FORMATS[precision].beside):
+        elif stored not in (target, *FORMATS[precision].beside):        # others may stay beside the precision
             wide = widen(weights, name, parameter)
             weights.pop(f"{name}_scale", None)
             weights[name], scale = _narrow(wide, target, parameter, bounded, importance.get(name))
