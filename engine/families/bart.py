@@ -29,8 +29,7 @@ _ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj":
 _LAYER = {
     **{f"self_attn.{name}": f"attention.{ours}" for name, ours in _ATTENTION.items()},
     "self_attn_layer_norm": "attention.norm",
-    "fc1": "ffn.up",
-    "fc2": "ffn.down",
+    "fc1": "ffn.up", "fc2": "ffn.down",
     "final_layer_norm": "ffn.norm",
 }
 _CROSS = {

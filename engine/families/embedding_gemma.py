@@ -17,8 +17,7 @@ NAMES = replace(
     eurobert.NAMES,
     layer={
         **eurobert.NAMES.layer,
-        "self_attn.q_norm": "attention.query_norm",
-        "self_attn.k_norm": "attention.key_norm",
+        "self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm",
         "post_attention_layernorm": "attention.post_norm",
         "pre_feedforward_layernorm": "ffn.norm",
         "post_feedforward_layernorm": "ffn.post_norm",

@@ -20,8 +20,7 @@ _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|dow
 NAMES = Names(
     prefix="transformer.",
     embeddings={
-        "wte.weight": "embeddings.word",
-        "wpe.weight": "embeddings.position",
+        "wte.weight": "embeddings.word", "wpe.weight": "embeddings.position",
         "ln_f.weight": "final_norm.weight", "ln_f.bias": "final_norm.bias",
     },
     layers="h.",
@@ -30,8 +29,7 @@ NAMES = Names(
         "attn.c_attn": "attention.qkv",
         "attn.c_proj": "attention.output",
         "ln_2": "ffn.norm",
-        "mlp.c_fc": "ffn.up",
-        "mlp.c_proj": "ffn.down",
+        "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down",
     },
     left_out=("score.", "multiple_choice_head.", "classifier."),
     joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},

@@ -17,8 +17,7 @@ NAMES = replace(
     bert.NAMES,
     layer={
         **{name: ours for name, ours in bert.NAMES.layer.items() if not ours.startswith("ffn.")},
-        "mlp.gated_layers": "ffn.gate_up",
-        "mlp.wo": "ffn.down",
+        "mlp.gated_layers": "ffn.gate_up", "mlp.wo": "ffn.down",
         "mlp.layernorm": "ffn.norm",
     },
     joined=JOINED_GATE,

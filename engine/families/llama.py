@@ -21,8 +21,7 @@ TIED = replace(
     eurobert.NAMES,
     layer={
         **eurobert.NAMES.layer,
-        "self_attn.q_norm": "attention.query_norm",
-        "self_attn.k_norm": "attention.key_norm",
+        "self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm",
     },
     left_out=("score.", "qa_outputs."),
     heads=(),

@@ -28,8 +28,7 @@ NAMES = Names(
         "attn.Wqkv": "attention.qkv",
         "attn.Wo": "attention.output",
         "mlp_norm": "ffn.norm",
-        "mlp.Wi": "ffn.gate_up",
-        "mlp.Wo": "ffn.down",
+        "mlp.Wi": "ffn.gate_up", "mlp.Wo": "ffn.down",
     },
     left_out=("head.", "decoder.", "classifier."),
     heads=(     # pooling: the rows that are read, and how many layers come before the mean of these; -1 for no mean

@@ -26,8 +26,7 @@ POST_NORM_LAYER = {
     "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
     "self_attn.v_proj": "attention.value", "self_attn.o_proj": "attention.output",
     "post_attention_layernorm": "attention.norm",
-    "mlp.up_proj": "ffn.up",
-    "mlp.gate_proj": "ffn.gate",
+    "mlp.up_proj": "ffn.up", "mlp.gate_proj": "ffn.gate",
     "mlp.down_proj": "ffn.down",
     "post_mlp_layernorm": "ffn.norm",
 }
@@ -37,8 +36,7 @@ FLASH_LAYER = {
     "mixer.Wqkv": "attention.qkv",
     "mixer.out_proj": "attention.output",
     "norm1": "attention.norm",
-    "mlp.fc1": "ffn.up",
-    "mlp.fc2": "ffn.down",
+    "mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down",
     "norm2": "ffn.norm",
 }
 """A post-norm layer in Jina's code, which fuses queries, keys and values for flash attention."""

@@ -15,8 +15,7 @@ _OFFSET = 2
 NAMES = Names(
     prefix=("model.decoder.", "decoder."),
     embeddings={
-        "embed_tokens.weight": "embeddings.word",
-        "embed_positions.weight": "embeddings.position",
+        "embed_tokens.weight": "embeddings.word", "embed_positions.weight": "embeddings.position",
         "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
     },
     layers="layers.",
@@ -25,8 +24,7 @@ NAMES = Names(
         "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
         "self_attn.v_proj": "attention.value", "self_attn.out_proj": "attention.output",
         "final_layer_norm": "ffn.norm",
-        "fc1": "ffn.up",
-        "fc2": "ffn.down",
+        "fc1": "ffn.up", "fc2": "ffn.down",
     },
     left_out=("score.", "qa_outputs."),
     copies={"embeddings.word": ("lm_head.weight",)},

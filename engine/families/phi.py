@@ -20,8 +20,7 @@ NAMES = Names(
         "input_layernorm": "attention.norm",
         "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
         "self_attn.v_proj": "attention.value", "self_attn.dense": "attention.output",
-        "mlp.fc1": "ffn.up",
-        "mlp.fc2": "ffn.down",
+        "mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down",
     },
     left_out=("score.", "classifier."),
 )

@@ -102,8 +102,7 @@ _LAYER = {
     "attention.linear_1": "cross.key_value",
     "attention.linear_2": "cross.output",
     "attention.layer_norm": "cross.norm",
-    "ffn.linear_0": "ffn.up",
-    "ffn.linear_1": "ffn.down",
+    "ffn.linear_0": "ffn.up", "ffn.linear_1": "ffn.down",
     "ffn.layer_norm": "ffn.norm",
 }
 _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.value"),

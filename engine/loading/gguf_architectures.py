@@ -27,8 +27,7 @@ names of the two tables of LongRoPE."""
 _NAMES = Names(
     prefix="",
     embeddings={
-        "token_embd.weight": "embeddings.word",
-        "position_embd.weight": "embeddings.position",
+        "token_embd.weight": "embeddings.word", "position_embd.weight": "embeddings.position",
         "token_types.weight": "embeddings.token_type",
         "token_embd_norm.weight": "embeddings.norm.weight", "token_embd_norm.bias": "embeddings.norm.bias",
         "output_norm.weight": "final_norm.weight", "output_norm.bias": "final_norm.bias",
@@ -44,11 +43,9 @@ _NAMES = Names(
         "attn_v": "attention.value",
         "attn_qkv": "attention.qkv",
         "attn_output": "attention.output",
-        "attn_q_norm": "attention.query_norm",
-        "attn_k_norm": "attention.key_norm",
+        "attn_q_norm": "attention.query_norm", "attn_k_norm": "attention.key_norm",
         "ffn_norm": "ffn.norm",
-        "ffn_gate": "ffn.gate",
-        "ffn_up": "ffn.up",
+        "ffn_gate": "ffn.gate", "ffn_up": "ffn.up",
         "ffn_down": "ffn.down",
         "post_attention_norm": "attention.post_norm",
         "post_ffw_norm": "ffn.post_norm",

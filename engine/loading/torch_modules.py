@@ -31,8 +31,7 @@ _TORCH = Names(
         "self_attn.in_proj": "attention.qkv",
         "self_attn.out_proj": "attention.output",
         "norm1": "attention.norm",
-        "linear1": "ffn.up",
-        "linear2": "ffn.down",
+        "linear1": "ffn.up", "linear2": "ffn.down",
         "norm2": "ffn.norm",
     },
     left_out=(),
@@ -94,8 +93,7 @@ _SEQ2SEQ_ATTENTION = {"fc_q": "query", "fc_k": "key", "fc_v": "value", "fc_o": "
 _SEQ2SEQ_LAYER = {
     **{f"self_attention.{name}": f"attention.{ours}" for name, ours in _SEQ2SEQ_ATTENTION.items()},
     "self_attn_layer_norm": "attention.norm",
-    "positionwise_feedforward.fc_1": "ffn.up",
-    "positionwise_feedforward.fc_2": "ffn.down",
+    "positionwise_feedforward.fc_1": "ffn.up", "positionwise_feedforward.fc_2": "ffn.down",
     "ff_layer_norm": "ffn.norm",
 }
 _SEQ2SEQ_CROSS = {
