@@ -111,6 +111,7 @@ _VARIANTS = {
                         norm_place="pre", embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
+"""Keys whose only supported value is that of `_Variant.defaults`."""
 _BUFFERS = ("encoder.embed_positions.weights", "decoder.embed_positions.weights")
 """The tables that old files of M2M100 hold, and that transformers makes anew."""
 
@@ -169,6 +170,7 @@ def _finish_reader(finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, W
 
 
 def _config(values: dict[str, Any], kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
+    """Return the architecture of a part, "encoder" or "decoder"; options: what differs from the encoder."""
     width, count = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
     return ModelConfig(**{
         "family": family,
@@ -196,6 +198,7 @@ def _without_buffers(names: Names, kind: _Variant) -> Names:
 
 
 def _finish(kind: _Variant, part: str, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Add the table of sinusoids, which a file's own must equal, and the bias of the logits, as `Part.finish`."""
     if kind.sinusoids is not None:
         table = kind.sinusoids(config.max_positions, config.hidden_size)
         if (stored := weights.get("embeddings.position")) is not None:

@@ -99,6 +99,7 @@ def _relative(values: dict[str, Any], max_positions: int) -> RelativePositions |
 
 
 def _normed(values: dict[str, Any]) -> bool:
+    """Return whether the table of relative positions has a LayerNorm."""
     stated = values.get("norm_rel_ebd", "none")
     names = {name.strip() for name in stated.lower().split("|")} if isinstance(stated, str) else {""}
     if not names <= {"none", "layer_norm"}:

@@ -152,7 +152,7 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
         raise WeightsError(f"rope_parameters and rope_scaling must be objects, not {shown(new)} and {shown(old)}")
     scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]
     if not scaled:
-        plain = not old or old.keys() <= {"rope_type", "type"}
+        plain = not old or old.keys() <= {"rope_type", "type"}      # it states nothing but the type, "default"
         return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, key, default, kind)}
     scaling = {name: value for name, value in scaled[0].items() if value is not None and name not in _UNREAD}
     rope_type = scaling.pop("rope_type", scaling.get("type"))
@@ -251,6 +251,7 @@ def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:
     if "attention_factor" in scaling:
         return number(scaling, "attention_factor", 1.0)
     both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
+    # mscale changes the factor beside mscale_all_dim alone; otherwise the factor is 0.1 ln(factor) + 1.
     ups, downs = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
     grown = float(log(factor))
     return (0.1 * ups * grown + 1.0) / (0.1 * downs * grown + 1.0)

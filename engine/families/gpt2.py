@@ -66,5 +66,6 @@ def read_config(values: Values, family: str, usual_activation: str) -> ModelConf
 
 
 def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    """Return the weights of linear maps as [out, in]; files have them as [in, out]."""
     return config, {name: np.ascontiguousarray(array.T) if _TRANSPOSED.fullmatch(name) and array.ndim == 2 else array
                     for name, array in weights.items()}  # fmt: skip

@@ -46,6 +46,7 @@ def read_generator(values: Values) -> Parts:
         biases=("output", "up", "down"),
         activation=activation(values, "activation_function", "gelu_new"),
         attention_scale=1.0,
+        # window_size counts the token itself.
         attention_kinds=(AttentionKind(causal=True), AttentionKind(window - 1, causal=True)),
         layer_kinds=_layer_kinds(values, shape["num_layers"]),
         logits="tied",

@@ -24,6 +24,7 @@ _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.wei
 
 
 def _with_shared_mlp(names: Names) -> Names:
+    """Return the names of Granite 4, whose dense layers keep their maps where other layers have a shared expert."""
     layer = {name: ours for name, ours in names.layer.items() if not name.startswith("mlp.")}
     layer |= {"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"}
     return replace(names, layer=layer, joined=JOINED_GATE)

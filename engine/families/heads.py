@@ -163,7 +163,7 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
     if "For" in name:       # such as BertForMultipleChoice
         return None
     counts = [form.count(tensors) for form in forms]
-    best = [form for form, count in zip(forms, counts, strict=True) if count == max(counts) > 0]
+    best = [form for form, count in zip(forms, counts, strict=True) if count and count == max(counts)]
     return best[0] if len(best) == 1 else None
 
 
@@ -229,7 +229,7 @@ def _activation(layer: Layer, values: Values, config: ModelConfig) -> str:
 
 
 def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
-    """Return the rows that a head reads, and the number of layers before the mean of the rows."""
+    """Return the rows that a head reads, and the number of layers before the mean of the rows, -1 for no mean."""
     value = values.get("classifier_pooling", next(iter(form.pooling)))
     if not isinstance(value, str) or value not in form.pooling:
         raise UnsupportedError(f"classifier_pooling {shown(value)} is not supported; supported are "

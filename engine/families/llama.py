@@ -199,7 +199,7 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
     types = values.get("layer_types") or []
     if not isinstance(types, list) or any(name != "full_attention" for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
-    window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0
+    window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0       # counts the token itself
     rotary = (fields.rotary(values, "rope_theta", variant.theta, width) if variant.share is None else
               fields.partial_rotary(values, "rope_theta", variant.theta, width, share=variant.share))
     return (AttentionKind(window - 1 if window else None, causal=True, rotary_interleaved=variant.interleaved,
@@ -214,6 +214,7 @@ def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
     if any(types) and window < 1:
         raise WeightsError(f"layer_types has layers with a window, so sliding_window must be at least 1, not "
                            f"{shown(values.get('sliding_window'))}")
+    # Each kind of layer has rotary settings of its own, which are not scaled in a window; or all share the same.
     names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
     whole = fields.rotary(values, "rope_theta", variant.theta, width, names[0])
     local = fields.rotary(values | of_windows, "rope_theta", variant.theta, width, names[1])

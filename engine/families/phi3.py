@@ -48,7 +48,7 @@ def read_generator(values: Values) -> Parts:
     if not 2 <= trained <= config.max_positions:
         raise WeightsError(f"original_max_position_embeddings must be from 2 to {config.max_positions}, the value of "
                            f"max_position_embeddings, not {shown(trained)}")
-    short = _scaled(config, scaling, "short_factor", trained)
+    short = _scaled(config, scaling, "short_factor", trained)       # the table up to the length of the training
     return Parts(_part(replace(short, max_positions=trained)),
                  long_decoder=_part(_scaled(config, scaling, "long_factor", trained)))
 

@@ -30,7 +30,7 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
 
     Files of templates take the place of all templates in tokenizer_config.json. Raises `WeightsError`.
     """
-    settings, special_tokens, _ = FILES
+    settings, special_tokens, _ = FILES     # tokenizer_config.json, special_tokens_map.json
     values = folder.read_object_or_empty(settings)
     if "added_tokens_decoder" not in values:        # files written before transformers 4.34
         values |= folder.read_object_or_empty(special_tokens)
@@ -44,8 +44,9 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
                 raise FormatError("a template must be UTF-8") from None
         templates[DEFAULT if name == FILE else name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)] = text
     with folder.within(settings):
-        chat = ChatConfig(templates or _stated_templates(values.get("chat_template")), _special_tokens(values),
-                          _control_tokens(values.get("chat_control_tokens")), values.get("response_template"))
+        chat = ChatConfig(templates or _stated_templates(values.get("chat_template")),
+                          special_tokens=_special_tokens(values), response_template=values.get("response_template"),
+                          control_tokens=_control_tokens(values.get("chat_control_tokens")))
     return None if chat == ChatConfig() else chat
 
 
@@ -78,6 +79,7 @@ def _special_tokens(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _control_tokens(value: Any) -> tuple[str, ...] | None:
+    """Return the control tokens that tokenizer_config.json states; None where it states none."""
     if value is None:
         return None
     if not isinstance(value, list):

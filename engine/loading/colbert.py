@@ -121,6 +121,7 @@ def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
 
 
 def _text(values: dict[str, Any], key: str, usual: str, label: str) -> str:
+    """Return the text under a key, `usual` where it is absent or null; raises `WeightsError` for anything else."""
     text = usual if values.get(key) is None else values[key]
     if not isinstance(text, str):
         raise WeightsError(f"{label}: {key} must be a text, not {shown(text)}")
@@ -128,6 +129,7 @@ def _text(values: dict[str, Any], key: str, usual: str, label: str) -> str:
 
 
 def _expansion(length: Any, attends: Any, label: str) -> dict[str, Any]:
+    """Return query_expansion of the module Transformer: each query is filled up, or cut, to `length` tokens."""
     if not isinstance(attends, bool | None):
         raise WeightsError(f"{label}: attend_to_expansion_tokens or attend_to_mask_tokens must be true or false, not "
                            f"{shown(attends)}")

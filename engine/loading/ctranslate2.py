@@ -171,6 +171,7 @@ class _File:
                 raise UnsupportedError(f"{key} = {shown(stated[key])} is not supported; only {expected!r} is")
         ffn, width = self.shape(f"{part}/layer_0/ffn/linear_0/weight", 2)
         start = f"{part}/layer_"
+        # The numbers of the layers, from 0 on.
         numbers = {name.removeprefix(start).split("/")[0] for name in self.shapes if name.startswith(start)}
         return ModelConfig(
             family=family,
@@ -202,6 +203,7 @@ class _File:
 
 
 def _transformer(file: _File) -> Parts:
+    """Return the parts of a model of translation."""
     pre = {part: file.flag(f"{part}/pre_norm", 1) for part in ("encoder", "decoder")}
     encoder = file.words("encoder", file.config("encoder", "transformer", pre=pre["encoder"]))
     decoder = file.words("decoder", file.config("decoder", "transformer", pre=pre["decoder"]))
@@ -210,6 +212,7 @@ def _transformer(file: _File) -> Parts:
 
 
 def _whisper(file: _File) -> Parts:
+    """Return the parts of Whisper, whose encoder begins with two convolutions, which also add the positions."""
     encoder = replace(file.config("encoder", "whisper", pre=True), activation="gelu", max_positions=0,
                       position_table=False)
     decoder = file.words("decoder", file.config("decoder", "whisper", pre=True))
@@ -267,6 +270,7 @@ def _generation(folder: ModelFolder, specification: str, values: Mapping[str, An
 
 
 def _numbers(folder: ModelFolder, values: Mapping[str, Any], key: str) -> list[int]:
+    """Return the ids that config.json lists under a key; none where it lacks the key."""
     numbers = values.get(key, [])
     if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
         raise WeightsError(f"{folder.label('config.json')}: {key} must be a list of ids, not {shown(numbers)}")

@@ -102,7 +102,7 @@ class GgufSource(Source):
         """Whether linear maps stay in the file's blocks, because the caller asked for no other precision."""
         return self.precision is None or self.precision in BLOCKS
 
-    def _kept(self, part: Transformer) -> Transformer:
+    def _kept(self, part: Transformer) -> Transformer:      # with its maps in blocks, where they stay in blocks
         return _in_blocks(part) if self._keeps_blocks else part
 
 

@@ -46,6 +46,7 @@ def open_source(path: str | os.PathLike[str] | Source, memory: str = "map", revi
 
 
 def _open(path: Path, memory: str) -> Source:
+    """Return the opened path of a model, by what is there; raises `WeightsError` for anything else."""
     if os.path.isdir(path):
         folder = ModelFolder(path)
         return CTranslate2Source(folder, memory) if is_ctranslate2(folder) else FolderSource(folder, memory)

@@ -40,6 +40,7 @@ def has_logit_score(folder: ModelFolder) -> bool:
 
 
 def _module(folder: ModelFolder) -> dict[str, Any] | None:
+    """Return the entry of LogitScore in modules.json; None without it."""
     entries = folder.read_list(MODULES) if folder.has(MODULES) else []
     return next((entry for entry in entries if isinstance(entry, dict) and str(entry.get("type")).endswith(_MODULE)),
                 None)

@@ -86,7 +86,7 @@ def checksum(path: Path) -> str:
     return whole.hexdigest()
 
 
-def _blocks(file: Path) -> Iterator[bytes]:
+def _blocks(file: Path) -> Iterator[bytes]:     # of `_BLOCK` bytes, and perhaps a shorter last one
     with open_regular(file) as opened:
         while block := opened.read(_BLOCK):
             yield block

@@ -358,7 +358,7 @@ def _check_document(document: dict[str, Any]) -> None:
                           f"version {HEADED} heads, not {listed(sorted(document))}")
 
 
-def _generates(document: dict[str, Any]) -> bool:
+def _generates(document: dict[str, Any]) -> bool:       # or has a decoder that feeds heads
     return document["version"] == GENERATOR or (document["version"] == IN_BLOCKS and "decoder" in document)
 
 

@@ -20,7 +20,7 @@ from .module_list import MODULES, Late, Modules, class_of, find_modules, read_en
 from .modules import Entry
 
 ROUTER = ("Router", "Asym")
-CONFIGS = ("router_config.json", "config.json")
+CONFIGS = ("router_config.json", "config.json")     # the second one is the older name
 _MAPPING = re.compile(r"\((?:None|'([^']*)'), (?:None|'([^']*)'|(\(.*\)))\)")
 """A key of route_mappings: a task and a modality, or several."""
 _TEXT = "text"

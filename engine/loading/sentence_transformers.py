@@ -70,6 +70,7 @@ def sparse_settings(modules: Modules) -> dict[str, Any]:
 
 
 def _splade_pooling(folder: ModelFolder) -> dict[str, Any]:
+    """Return the fields of a head that the folder of SpladePooling states; raises `UnsupportedError`."""
     config, values = folder.label("config.json"), folder.read_object("config.json")
     settings = {}
     for key, name, allowed in (("pooling_strategy", "sparse_pooling", SPARSE_POOLINGS),
@@ -108,6 +109,7 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
 
 
 def _text_of_pooled(modules: Pooled, text: TextConfig, config: ModelConfig) -> TextConfig:
+    """Return the text settings of a model with one vector for each text."""
     settings = transformer_settings(modules.home)
     limit = max_seq_length(modules.home, settings, config)
     pooling, include_prompt = _pooling(modules.pooling)
@@ -118,6 +120,7 @@ def _text_of_pooled(modules: Pooled, text: TextConfig, config: ModelConfig) -> T
 
 
 def _text_of_late(modules: Late, text: TextConfig, config: ModelConfig) -> TextConfig:
+    """Return the text settings of a model with a vector for each token; `mask`: those of skipped words, and a file."""
     settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None
     if modules.mask is not None:
         mask = modules.mask.read_object("config.json"), modules.mask.label("config.json")
@@ -133,6 +136,7 @@ def _text_of_late(modules: Late, text: TextConfig, config: ModelConfig) -> TextC
 
 
 def _text_of_others(modules: Modules, text: TextConfig, config: ModelConfig) -> TextConfig:
+    """Return the text settings of SPLADE, of a cross-encoder, and of a folder without modules.json."""
     limit = max_seq_length(modules.home, {}, config)
     prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
     similarity = text.similarity

@@ -55,7 +55,7 @@ def read_torch_transformer(state: Mapping[str, np.ndarray], *, num_heads: int, w
     arrays = {re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name): np.asarray(array, np.float32)
               for name, array in state.items()}
     weights = {_TORCH.rename(name) or name: array for name, array in arrays.items()}
-    layers = len({name.split(".")[1] for name in weights if name.startswith("layers.")})
+    layers = len({name.split(".")[1] for name in weights if name.startswith("layers.")})        # layers.NUMBER.NAME
     up = weights.get("layers.0.ffn.up.weight")
     if up is None or up.ndim != 2:
         raise WeightsError("a torch.nn.TransformerEncoder has layers.0.linear1.weight [F,D]; the names here are "
@@ -128,6 +128,7 @@ def read_pytorch_seq2seq(state: Mapping[str, np.ndarray], *, num_heads: int) -> 
 
 
 def _seq2seq_config(state: Mapping[str, np.ndarray], part: str, num_heads: int) -> ModelConfig:
+    """Return the architecture of a part, "encoder" or "decoder", from the shapes of its arrays."""
     names = [f"{part}.{name}" for name in ("tok_embedding.weight", "pos_embedding.weight",
                                            "layers.0.positionwise_feedforward.fc_1.weight")]
     if missing := [name for name in names if name not in state or np.ndim(state[name]) != 2]:

@@ -82,6 +82,7 @@ def cross_name(layer: int, name: str) -> str:
 
 
 def _with_cross(config: ModelConfig) -> Iterator[Operation]:
+    """Yield all operations of a decoder with cross-attention, from the embeddings to the vectors of tokens."""
     yield from embeddings(config)
     layer_of = {"post": post_norm_layer, "pre": pre_norm_layer}[config.norm_place]
     for layer in range(config.num_layers):
@@ -97,5 +98,5 @@ def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out
     yield Linear(x, (part(config, layer, "cross.query", "q", H * d, H),), layer=layer)
     scale = 1 / math.sqrt(d) if config.attention_scale is None else config.attention_scale
     keys, values = (cross_name(layer, name) for name in "kv")
-    yield Attend("q", keys, values, "c", scale, layer=layer, keys="cross")
+    yield Attend("q", keys, values, out="c", scale=scale, layer=layer, keys="cross")
     yield Linear("c", (part(config, layer, "cross.output", out, config.hidden_size),), residual=residual, layer=layer)

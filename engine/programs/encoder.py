@@ -136,18 +136,19 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out
                           for name, buffer, heads in projections), layer=layer)
     rotary = None
     if kind.rotary_theta is not None:
-        rotary = Rotary(kind.rotary_theta, kind.rotary_width or d, config.max_positions, kind.rotary_interleaved,
-                        kind.rotary_scale, kind.rotary_frequencies, kind.rotary_factor)
+        rotary = Rotary(kind.rotary_theta, width=kind.rotary_width or d, positions=config.max_positions,
+                        interleaved=kind.rotary_interleaved, scale=kind.rotary_scale,
+                        frequencies=kind.rotary_frequencies, factor=kind.rotary_factor)
     if config.head_norm or config.joint_norm:
         norms = tuple(f"{prefix(config, layer)}.attention.{name}_norm.weight" for name in ("query", "key"))
-        yield Heads(("q", "k"), rotary, layer, norms, eps=config.norm_eps, joint=config.joint_norm)
+        yield Heads(("q", "k"), rotary, layer, norms=norms, eps=config.norm_eps, joint=config.joint_norm)
     elif rotary is not None:
         yield Heads(("q", "k"), rotary, layer)
     keys = "cache" if config.decodes else "pass"
-    window = (kind.window, 0 if kind.causal else kind.window)
-    terms = len(config.relative.terms) if config.relative else 0
+    window = (kind.window, 0 if kind.causal else kind.window)       # keys before and after the query's own
+    terms = len(config.relative.terms) if config.relative else 0    # a score is the sum of 1 + terms products
     scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
-    yield Attend("q", "k", "v", "c", scale, window, layer, bias=distance_bias(config, layer),
+    yield Attend("q", "k", "v", out="c", scale=scale, window=window, layer=layer, bias=distance_bias(config, layer),
                  relative=relative(config, layer), keys=keys, softcap=config.attention_softcap)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
@@ -158,7 +159,8 @@ def distance_bias(config: ModelConfig, layer: int) -> DistanceBias | None:
     if config.attention_bias != "buckets":
         return DistanceBias() if config.attention_bias == "alibi" else None
     name = f"{prefix(config, layer)}.attention.distance_bias" if config.bias_in_layers else "distance_bias"
-    return DistanceBias(Table(f"{name}.weight", config.bias_buckets), config.bias_max_distance, config.bias_one_sided)
+    table = Table(f"{name}.weight", config.bias_buckets)
+    return DistanceBias(table, max_distance=config.bias_max_distance, one_sided=config.bias_one_sided)
 
 
 def relative(config: ModelConfig, layer: int) -> Relative | None:

@@ -49,8 +49,8 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
     Array i gets the queries of layer layers[i], head by head in a row.
     """
-    maps: dict[str, int] = {}
-    places: dict[int, int] = {}
+    maps: dict[str, int] = {}       # the place of the operation that wrote each buffer last
+    places: dict[int, int] = {}     # the array of the result of the operation at each place
     for place, operation in enumerate(program.operations):
         maps |= dict.fromkeys(writes(operation), place)
         if isinstance(operation, Attend) and operation.keys == "cross" and operation.layer in layers:
@@ -65,6 +65,7 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
+    """Yield the operations with the others; the arrays are numbered from 1 on, in the order of `Observed`."""
     result = next(operation.x for operation in program.operations if isinstance(operation, Store))
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}
