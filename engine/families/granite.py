@@ -55,7 +55,7 @@ def read_generator(values: Values) -> Parts:
 def _read_fourth(values: Values) -> ModelConfig:
     """Return the architecture of a dense model of Granite 4, without its multipliers."""
     positions, layers = values.get("position_embedding_type"), integer(values, "num_hidden_layers", 32)
-    refuse_variants(values, {"num_local_experts": 0, "position_embedding_type": positions})
+    refuse_variants(values, {"num_local_experts": 0, "position_embedding_type": positions})     # checked below
     if values.get("num_local_experts") is None:
         raise UnsupportedError("num_local_experts is not stated, and is 8 then; only 0, a model without experts, is "
                                "supported")

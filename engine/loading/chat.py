@@ -37,7 +37,7 @@ def read_chat(folder: ModelFolder) -> ChatConfig | None:
     templates = {}
     for name in chat_files(folder):
         with folder.naming(name):
-            data = folder.read_bytes(name, 4 * MAX_TEMPLATE)
+            data = folder.read_bytes(name, 4 * MAX_TEMPLATE)        # a character has up to 4 bytes
             try:
                 text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")     # as a text file is read
             except UnicodeDecodeError:

@@ -165,7 +165,7 @@ class _Client:
         except HubError:
             raise
         except Exception as error:
-            raise self._explained(error) from None if self._has_secret else error
+            raise self._explained(error) from (None if self._has_secret else error)     # which could show the secret
 
     def download(self, commit: str, files: set[str]) -> Fetched:
         """Return the model of a commit, of which `files` are all files; downloads those that are not in the cache."""

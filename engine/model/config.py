@@ -183,7 +183,7 @@ class ModelConfig:
                 yield f"{name} must be one of {', '.join(choices)}, not {shown(getattr(self, name))}"
         yield from self._impossible_scores()
         final_norm: Any = self.final_norm
-        if final_norm not in (None, True, False) or type(final_norm) is int:
+        if final_norm not in (None, True, False) or type(final_norm) is int:        # 1 is equal to True
             yield f"final_norm must be None or a bool, not {shown(final_norm)}"
         if not 1e-6 < self.embedding_scale < 1e6:
             yield f"embedding_scale must be a float between 1e-6 and 1e6, not {shown(self.embedding_scale)}"

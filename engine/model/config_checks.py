@@ -52,7 +52,7 @@ def impossible_tokens(config: Any) -> Iterator[str]:
 
 
 _BOOLS = ("rotary_interleaved", "causal")
-LARGEST = 2**24
+LARGEST = 2**24         # limit on sizes and on ids
 _MOST_ROTARY_POSITIONS = 2**20
 
 

@@ -87,7 +87,7 @@ def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: boo
         first, second = (_check_unicode(what, text) for text in sentence)
         return first, second
     missing = sentence is None or type(sentence).__name__ == "NAType" or (
-        isinstance(sentence, (float, np.floating)) and sentence != sentence)
+        isinstance(sentence, (float, np.floating)) and sentence != sentence)        # NaN
     advice = f'; a table has such a value where a row has no text: leave the row out of {name}, or pass ""'
     raise InputError(f"{what} must be a string{', or a pair of strings,' if pairs else ','} not {_shown(sentence)}"
                      f"{advice if missing else ''}")

@@ -394,6 +394,7 @@ class Tokenizer:
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
         if (cuts := reported()) is not None:
+            # Cut by truncation, or already before it was tokenized.
             marks = [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
                      for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
             cuts.add(sentences, marks, self._limit, self.count)

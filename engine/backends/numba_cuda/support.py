@@ -104,7 +104,7 @@ def _unlisted(program: Program) -> Iterator[str]:
                 yield f"Attend with {_heads(q)} for queries, {_heads(k)} for keys and {_heads(v)} for values"
 
 
-def _heads(buffer: Buffer) -> str:
+def _heads(buffer: Buffer) -> str:      # for messages
     return f"{buffer.heads} heads of {buffer.width // (buffer.heads or 1)}"
 
 
@@ -127,8 +127,8 @@ def _unlisted_fields(item: Any) -> Iterator[str]:
 def _misplaced(program: Program) -> Iterator[str]:
     """Name the operations that read or write something else than one whole array, in a form that it has."""
     last = len(program.operations) - 1
-    arrays: dict[str, tuple[tuple[str, ...], Buffer]] = {}
-    written: dict[str, tuple[str, ...]] = {}
+    arrays: dict[str, tuple[tuple[str, ...], Buffer]] = {}      # all buffers in the array of each buffer, and its shape
+    written: dict[str, tuple[str, ...]] = {}                    # the forms in which each was written last
     for i, (operation, shapes) in enumerate(program.steps()):
         name = type(operation).__name__
         if isinstance(operation, Embed) != (i == 0) or isinstance(operation, Store) != (i == last):

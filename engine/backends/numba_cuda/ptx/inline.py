@@ -131,7 +131,8 @@ def function(statement: Statement, alone: bool = False) -> Any:
         outputs: Any = statement(*typed) if alone else emulate.together(statement, typed)
         return tuple(outputs) if several else outputs[0] if outputs else None
 
-    return make(several or (statement.outputs or (types.void,))[0], statement.inputs, generate, python)
+    result = several or (statement.outputs[0] if statement.outputs else types.void)
+    return make(result, statement.inputs, generate, python)
 
 
 def straight(body: Callable[..., None], *arguments: Any) -> Any:
