@@ -27,6 +27,7 @@ def read_encoder(values: Values) -> Part:
     both_ways = values.get("is_causal") is False or boolean(values, "use_bidirectional_attention", False)
     if both_ways:       # whether a window has both sides then, no published model says
         refuse_variants(values, {"use_sliding_window": False})
+    # `llama.read_config` takes causal models alone.
     read = values if not both_ways else values | {"is_causal": True, "use_bidirectional_attention": False}
     config = llama.read_config(read, str(values.get("model_type")), decodes=False)
     if both_ways:

@@ -271,8 +271,8 @@ def pair_function(values: Values, outputs: int) -> str:
     Raises `UnsupportedError` for a class of config.json that is not in `PAIR_FUNCTIONS`.
     """
     package = values.get("sentence_transformers")
-    for key, stated in _stated_functions(values, package):
-        return function_of_class(key, stated)
+    if (stated := next(_stated_functions(values, package), None)) is not None:
+        return function_of_class(*stated)
     return "sigmoid" if outputs == 1 else "identity"
 
 

@@ -75,6 +75,7 @@ def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise WeightsError(f"{label}: prompts must map names to texts, not {shown(prompts)}")
+    # Each prompt gets the prefix of its task in front, unless it begins with it already.
     prompts = {**prompts, **{name: prefix + (prompts.get(name) or "").removeprefix(prefix)
                              for name, prefix in prefixes.items()}}
     expands = values.get("do_query_expansion")
@@ -116,7 +117,8 @@ def read_stanford(folder: ModelFolder, config: str) -> Colbert | None:
     length = _USUAL_LENGTH if values.get("query_maxlen") is None else values["query_maxlen"]
     lengths = {"document_length": values.get("doc_maxlen"),
                "query_expansion": _expansion(length, values.get("attend_to_mask_tokens"), label)}
-    return Colbert(label, {"query": f"{markers[0]} ", "document": f"{markers[1]} "}, markers, settings=lengths,
+    prompts = {"query": f"{markers[0]} ", "document": f"{markers[1]} "}
+    return Colbert(label, prompts, markers, settings=lengths,
                    skiplist={"skiplist_words": list(string.punctuation) if masks else []}, width=width or 0)
 
 

@@ -193,10 +193,10 @@ class FolderSource(Source):
             with home.within():
                 text = part.text(text, tokenizer_settings(home))
         with home.within():
-            values = held.values | stated_pair_function(self.folder)
+            values = held.values | stated_pair_function(self.folder)        # of a cross-encoder
             heads = with_tokens(read_heads(part.names.heads, values, encoder.config, held.heads), text, home)
         warn_of_head(home, held.values, tasks_of(heads), (*held.unread, *held.heads))
-        if text is not None and not isinstance(modules, Late | Splade):
+        if text is not None and not isinstance(modules, Late | Splade):     # whose vectors are these already
             heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         return text, heads
 
@@ -207,7 +207,8 @@ class FolderSource(Source):
         if colbert is None:
             return read
         if colbert.width is None:       # not Stanford's, but PyLate's, which scales the vectors of tokens itself
-            return read if any(isinstance(module, Normalize) for module in read) else (*read, Normalize(TOKENS, TOKENS))
+            scaled = any(isinstance(module, Normalize) for module in read)
+            return read if scaled else (*read, Normalize(source=TOKENS, target=TOKENS))
         with modules.home.within():
             return stanford_modules(colbert, held.linear, held.encoder.config.hidden_size)
 
@@ -216,7 +217,8 @@ class FolderSource(Source):
         home = modules.home
         if isinstance(modules, Static | SparseStatic):
             self.refuse_task(task, "a static model has none; leave it out")
-            return _Read((read_static if isinstance(modules, Static) else read_sparse_static)(home, self._memory))
+            read = read_static if isinstance(modules, Static) else read_sparse_static
+            return _Read(encoder=read(home, self._memory))
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
             self._refuse_head(family, values)
@@ -227,7 +229,7 @@ class FolderSource(Source):
         is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
         renames: dict[str, str | None] = {}     # from names in the files to ours; None for what is left out
 
-        def rename(name: str) -> str | None:
+        def rename(name: str) -> str | None:        # and note the result
             return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
 
         renamed = home.tensors(rename, keep_float16=True, memory=self._memory)

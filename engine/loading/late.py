@@ -64,6 +64,7 @@ def _expansion(folder: ModelFolder, stated: Any, text: TextConfig) -> dict[str, 
         raise UnsupportedError(f"{folder}: query_expansion with a tokenizer that pads on the left is not supported")
     tokens = [stated["token"]] if stated.get("token") is not None else [
         *stated_token(folder, "mask_token", ("[MASK]", "<mask>")), *stated_token(folder, "eos_token", ())]
+    # The first of these tokens that the vocabulary has fills queries up.
     ids = token_ids(text, [token for token in tokens if isinstance(token, str)])
     if not ids:
         raise WeightsError(f"{folder}: query_expansion needs a token of the vocabulary, not "

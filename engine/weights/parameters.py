@@ -138,7 +138,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         raise WeightsError(f"{source}: weights must be NumPy arrays, which {listed(others)} are not")
     shapes, formats = expected_shapes(config, weights), stored_formats(config, weights)
     packed = {} if layout is None else packed_arrays(config, layout)
-    if packed:
+    if packed:      # vectors of any length stand in place of all linear weights and their scales
         linear = {f"{name}.weight" for name in linear_maps(config)}
         shapes = {name: shape for name, shape in shapes.items() if name.removesuffix("_scale") not in linear}
         shapes |= {name: weights[name].reshape(-1).shape if name in weights else (0,) for name in packed}

@@ -149,6 +149,7 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
         for tile in range(row_tiles):
             sums = ",".join(f"${i}" for i in range(tile * n // 2, (tile + 1) * n // 2))
             if left_in_registers:
+                # Flags: the signs of both operands, 1 for plus, and whether a left one in memory is transposed.
                 left, flags = "{" + ",".join(f"${left_at + 4 * step + i}" for i in range(4)) + "}", "1, 1"
             else:
                 lines.append(f"add.s64 a, ${left_at}, {step * advance[0] + 512 * tile};")
@@ -162,7 +163,7 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
         left = [values[1]]
         if quads:
             left = [builder.load(place) for place in _places(context, builder, signature.args[1], values[1], quads)]
-        letters = ["r"] * quads if quads else ["l"]
+        letters = ["r"] * quads if quads else ["l"]     # constraints of the inputs: "r" has 32 bits, and "l" 64
         letters += ["l"] if fresh else ["l", "r"]
         return _replace(context, builder, text, places, letters, [*left, *values[2:]], not fresh)
 
