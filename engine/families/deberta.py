@@ -35,6 +35,7 @@ _UNREAD = ("position_buckets", "norm_rel_ebd", "share_att_key", "conv_kernel_siz
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    # Version 2 looks at the other keys.
     refuse_variants({"talking_head": values.get("talking_head")}, {"talking_head": False})
     read = {key: value for key, value in values.items() if key not in _UNREAD}
     config = deberta_v2.read_config(_DEFAULTS | read)

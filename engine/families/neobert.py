@@ -44,7 +44,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     return ModelConfig(
         family="neobert",
         **shape,
-        ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,
+        ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,     # two thirds, rounded up to a multiple of 8
         max_positions=integer(values, "max_length", 1024),
         position_table=False,
         embedding_norm=False,

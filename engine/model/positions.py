@@ -163,12 +163,12 @@ def resize_matrix(size: int, new: int, antialias: bool) -> np.ndarray:
     step = size / new
     centres = (np.arange(new)[:, None] + 0.5) * step
     if not antialias:
-        first = np.floor(centres - 0.5).astype(int) + np.arange(-1, 3)
+        near = np.floor(centres - 0.5).astype(int) + np.arange(-1, 3)      # the four points around each new one
         matrix = np.zeros((new, size))
-        np.add.at(matrix, (np.arange(new)[:, None], first.clip(0, size - 1)), _cubic(first + 0.5 - centres, -0.75))
+        np.add.at(matrix, (np.arange(new)[:, None], near.clip(0, size - 1)), _cubic(near + 0.5 - centres, -0.75))
         return matrix
     stretch = max(step, 1.0)
-    places = np.arange(size)
+    places = np.arange(size)        # point i lies at i + 0.5; those at most 2 stretches away count
     reached = (places >= np.floor(centres - 2 * stretch + 0.5)) & (places < np.floor(centres + 2 * stretch + 0.5))
     weights = np.where(reached, _cubic((places + 0.5 - centres) / stretch, -0.5), 0.0)
     return weights / weights.sum(axis=1, keepdims=True)

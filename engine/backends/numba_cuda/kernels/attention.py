@@ -44,7 +44,7 @@ def tiles(cu_seqlens: np.ndarray, rows: int) -> np.ndarray:
     and the end of the last.
     """
     lengths = np.diff(cu_seqlens)
-    counts = -(-lengths // rows)
+    counts = -(-lengths // rows)        # entries of each sequence; within: the number of each entry in its sequence
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([np.repeat(np.arange(len(lengths)), counts), within * rows], axis=1).astype(np.int32)
 
@@ -65,11 +65,11 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)
     places = _places(rows, keys, pitch)
-    all_but_the_latest_landed = copy_wait[1]
-    scores_of = warp_product(16 * m_tiles, keys, d, pitch=pitch, a_pitch=pitch, start=True)
+    all_but_the_latest_landed = copy_wait[1]        # waits until 1 group of copies at most is unfinished
+    scores_of = warp_product(rows=16 * m_tiles, columns=keys, depth=d, pitch=pitch, a_pitch=pitch, start=True)
     mask_scores = _mask_scores(m_tiles, keys)
     weights_of = soften(m_tiles, keys, d)
-    add_values = warp_product(16 * m_tiles, d, keys, pitch=pitch, transposed=True)
+    add_values = warp_product(rows=16 * m_tiles, columns=d, depth=keys, pitch=pitch, transposed=True)
     clear, store = _clear(m_tiles, d), _store(m_tiles, d)
 
     def body(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, scale: Any) -> None:

@@ -250,7 +250,7 @@ def _consumer(d: int) -> Any:
                 sums[0, j, e] = types.float32(0)
         for h in range(2):
             maxima[0, h], totals[0, h] = types.float32(-np.inf), types.float32(0)
-        elected, steps = thread % 128 == 0, types.int32((length + KEYS - 1) // KEYS)
+        elected, steps = thread % 128 == 0, types.int32((length + KEYS - 1) // KEYS)    # elected: one of the warpgroup
         wait_full(QUERY, made, bars)
         queries = types.int64((place(QUERY, made) + own_row * 128) // 16) | BY_ROWS
         start_scores(scores, queries, turn, bars)
@@ -334,7 +334,7 @@ def _write(target: np.ndarray, left: np.ndarray, *values: np.ndarray, offset: in
     block = emulate.current().block
     quads = np.stack(values, axis=1).view(np.uint8)
     for lane in np.flatnonzero(left > row):
-        block.global_bytes(int(target[lane]) + offset, 16, 16)[:] = quads[lane]
+        block.global_bytes(int(target[lane]) + offset, size=16, align=16)[:] = quads[lane]
 
 
 def _write_quad(offset: int, row: int) -> Statement:

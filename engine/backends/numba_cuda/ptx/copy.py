@@ -41,10 +41,10 @@ def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
     block = thread.block
 
     def land() -> None:
-        target = block.shared_bytes(int(to), 16, 16)
+        target = block.shared_bytes(int(to), size=16, align=16)
         target[size:] = 0
         if size:
-            target[:size] = block.global_bytes(int(source), int(size), 16)
+            target[:size] = block.global_bytes(int(source), size=int(size), align=16)
 
     if block.late:
         thread.uncommitted.append(land)
@@ -66,7 +66,7 @@ def _wait(pending: int) -> None:
 
 
 def _store(to: np.int64, value: np.uint32) -> None:
-    emulate.current().block.global_bytes(int(to), 4, 4).view(np.uint32)[0] = value
+    emulate.current().block.global_bytes(int(to), size=4, align=4).view(np.uint32)[0] = value
 
 
 copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,

@@ -82,7 +82,7 @@ def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, 
     block = emulate.current().block
     quads = np.zeros((emulate.WARP, 4), np.float32)
     for lane in np.flatnonzero((rows > row) & (columns > column)):
-        quads[lane] = block.global_bytes(int(address[lane]), 16, 16).view(np.float32)
+        quads[lane] = block.global_bytes(int(address[lane]), size=16, align=16).view(np.float32)
     return tuple(quads.T)
 
 
@@ -91,8 +91,9 @@ def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: 
     """Do in Python what `_store_quad` does."""
     block = emulate.current().block
     quads = np.stack(values, axis=1).view(np.uint8)
+    size = quads.shape[1]
     for lane in np.flatnonzero((rows > row) & (columns > column)):
-        block.global_bytes(int(address[lane]), quads.shape[1], quads.shape[1])[:] = quads[lane]
+        block.global_bytes(int(address[lane]), size=size, align=size)[:] = quads[lane]
 
 
 def _load_quad(row: int, column: int, constant: bool = False) -> Statement:

@@ -82,7 +82,7 @@ def ring_barriers(slots: int, consumers: int, others: int) -> Any:
 
 
 clear_shared = _alone("{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0], {z, z, z, z}; }", (u32,),
-                      lambda at: emulate.current().block.shared_bytes(int(at), 16, 16).fill(0))
+                      lambda at: emulate.current().block.shared_bytes(int(at), size=16, align=16).fill(0))
 """(to): write 16 zero bytes to shared memory."""
 fence_async = _alone("fence.proxy.async.shared::cta;", (), lambda: None)
 """Make this thread's writes to shared memory visible to products that its warpgroup starts after its next meeting."""
