@@ -51,7 +51,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     groups = integer(values, "num_hidden_groups", 1)
     if not 1 <= groups <= config.num_layers:
         raise WeightsError(f"num_hidden_groups must be from 1 to the {config.num_layers} layers, not {shown(groups)}")
-    layers_of_group = config.num_layers / groups
+    layers_of_group = config.num_layers / groups        # need not be whole, as in transformers
     return replace(
         config,
         family="albert",

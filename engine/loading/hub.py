@@ -137,8 +137,8 @@ class _Client:
         if revision is not None and (not isinstance(revision, str) or not revision):
             raise InputError(f"revision must be a branch, a tag or a commit, or None, not {shown(revision)}")
         if revision is not None and not is_revision(revision):
-            # In the address of a request .. is resolved, so that another revision would be loaded, and the cache has
-            # a file of this name.
+            # In the address of a request .. is resolved, so that another revision would be loaded, and the cache makes
+            # a file of this name, which must not lie outside of it.
             raise InputError(f"revision must be a branch, a tag or a commit, whose parts are never empty, . or .., and "
                              f"which has no space and none of \\~^:?*[, not {shown(revision)}")
         self._name, self._revision = name, revision

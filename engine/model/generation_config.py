@@ -139,7 +139,7 @@ class GenerationConfig:
             raise InputError(
                 f"min_new_tokens={self.min_new_tokens} must not be above max_new_tokens={self.max_new_tokens}"
             )
-        for name in _ID_FIELDS:
+        for name in _ID_FIELDS:     # an id, None, several ids, or lists of ids
             for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
                 if token is not None and token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")

@@ -133,7 +133,8 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         store(target, heads * pitch, sums, totals, length - query)
 
     matrix = u16[:, ::1]
-    return Kernel(f"attention d={d} rows={rows}", body, (matrix, matrix, i32[::1], i32[:, ::1], f32), THREADS,
+    return Kernel(f"attention d={d} rows={rows}", body, threads=THREADS,
+                  signature=(matrix, matrix, i32[::1], i32[:, ::1], f32),
                   shared=(rows + 4 * keys) * pitch,         # queries, and two buffers each for keys and values
                   blocks_per_sm=3 if rows == 64 and d <= 64 else 2,
                   instructions={"HMMA": m_tiles * keys * d // 64})

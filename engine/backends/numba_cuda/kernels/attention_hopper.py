@@ -127,8 +127,8 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
                     made = types.uint32(made + 1)
                 begin, top, length, head = then_begin, then_top, then_length, then_head
 
-    return Kernel(f"attention wgmma d={d} rows={rows}", body,
-                  (types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32), 128 * (1 + consumers),
+    return Kernel(f"attention wgmma d={d} rows={rows}", body, threads=128 * (1 + consumers),
+                  signature=(types.uint8[::1], u16[:, ::1], i32[::1], i32[:, ::1], i32, f32),
                   shared=shared + 16 * slots, arch=(9, 0, "a"), registers=168 if consumers > 1 else 255,
                   instructions={"HGMMA": 2 * (4 * panels + KEYS // 16)})    # in the loop, and outside for one step
 

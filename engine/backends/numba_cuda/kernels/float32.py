@@ -103,7 +103,7 @@ def linear_kernel(activation: str | None = None, residual: bool = False) -> Kern
 
     f32 = types.float32[:, ::1]
     name = f"float32 linear{f' {activation}' if activation else ''}{' residual' if residual else ''}"
-    return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), TILE * TILE, registers=64)
+    return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), threads=TILE * TILE, registers=64)
 
 
 def linear_grid(rows: int, M: int) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def attention_kernel(d: int) -> Kernel:
 
     f32, i32 = types.float32[:, ::1], types.int32
     signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32)
-    return Kernel(f"float32 attention d={d}", attention, signature, 32 * TILE_ROWS, registers=64 + 6 * per_lane)
+    return Kernel(f"float32 attention d={d}", attention, signature, threads=32 * TILE_ROWS, registers=64 + 6 * per_lane)
 
 
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:

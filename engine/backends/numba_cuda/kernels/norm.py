@@ -87,7 +87,7 @@ def layer_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
     f32, f32_rows = types.float32[::1], types.float32[:, ::1]
     signature = (f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
     name = f"layer_norm D={D}{'' if bfloat16 else ' float32'}"
-    return Kernel(name, norm_rows, signature, 32 * ROWS, registers=32 + 2 * per_lane)
+    return Kernel(name, norm_rows, signature, threads=32 * ROWS, registers=32 + 2 * per_lane)
 
 
 def norm_grid(rows: int) -> tuple[int]:

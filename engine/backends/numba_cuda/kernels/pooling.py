@@ -66,7 +66,8 @@ def pooling_kernel(mode: str) -> Kernel:
         out[sequence, column] = result
 
     f32 = types.float32[:, ::1]
-    return Kernel(f"pooling {mode}", pool, (f32, types.int32[::1], types.int32[::1], f32), THREADS, registers=48)
+    signature = f32, types.int32[::1], types.int32[::1], f32
+    return Kernel(f"pooling {mode}", pool, signature, threads=THREADS, registers=48)
 
 
 def pooling_grid(sequences: int, D: int) -> tuple[int, int]:
