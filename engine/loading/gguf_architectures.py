@@ -238,7 +238,7 @@ def pooled(settings: Stated) -> str:
     name = settings.get("general.architecture")
     stated = settings.get(f"{name}.pooling_type", 0)
     if type(stated) is not int:
-        stated = str(stated)
+        stated = str(stated)        # which is then refused
     encodes = isinstance(name, str) and name in ARCHITECTURES and ARCHITECTURES[name].encodes
     if stated == 0 and not encodes:
         return ""
@@ -259,7 +259,7 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
                                f"{', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
     stated = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
-    eps = {} if kind.eps is None else dict([kind.eps])
+    eps = {} if kind.eps is None else dict([kind.eps])      # the key of a config.json by the name of the setting
     if lists := [key for key, value in stated.items() if _is_list(value) and key in (*_SINGLE, *kind.keys)]:
         raise UnsupportedError(f"{name}.{lists[0]} = {shown(stated[lists[0]])} is not supported; only one value is")
     _refuse(name, kind, stated)

@@ -196,7 +196,7 @@ class FolderSource(Source):
             values = held.values | stated_pair_function(self.folder)        # of a cross-encoder
             heads = with_tokens(read_heads(part.names.heads, values, encoder.config, held.heads), text, home)
         warn_of_head(home, held.values, tasks_of(heads), (*held.unread, *held.heads))
-        if text is not None and not isinstance(modules, Late | Splade):     # whose vectors are these already
+        if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
             heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         return text, heads
 

@@ -147,7 +147,7 @@ def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.nd
 def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
     """Return the arrays of a folder by the values of `_NAMES`; raises `WeightsError` for others."""
     path = folder.path / next(iter(FORMATS))
-    if folder.has(path.name):
+    if folder.has(path.name):       # the only format here that may hold integers: a table in int8, or a mapping
         tensors = read_safetensors(path, keep_float16=True, keep_integers=True, memory=memory)
     else:
         tensors = folder.tensors(keep_float16=True, memory=memory)
@@ -161,10 +161,9 @@ def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
 def _table(folder: ModelFolder, arrays: dict[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
     """Return the word table with a row for each token, and for a table in int8 the scale of each row.
 
-    tokens: how many ids the tokenizer has.
-
-    A mapping is applied here, so that a table with fewer rows than tokens grows to one row a token. Weights become the
-    scales of an int8 table, and are multiplied into any other, which is then float32.
+    tokens: how many ids the tokenizer has. A mapping is applied here, so that a table with fewer rows than tokens grows
+    to one row a token. Weights become the scales of an int8 table, and are multiplied into any other, which is then
+    float32.
     """
     table, mapping, weights = (arrays.get(name) for name in ("table", "mapping", "weights"))
     assert table is not None

@@ -105,7 +105,7 @@ def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dic
     formats = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
-        present = STORED.get(stored[name].dtype) if name in stored else None
+        present = STORED.get(stored[name].dtype) if name in stored else None        # sorted first: False is below True
         formats[name] = sorted(allowed, key=lambda form, first=present: form != first)  # type: ignore[misc]
     return formats
 

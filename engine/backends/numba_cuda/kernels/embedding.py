@@ -68,4 +68,5 @@ def embedding_kernel(
     signature = (i32, i32, i32, f32_rows, f32_rows, f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
     parts = [name for name, there in (("words", words), ("positions", positions), ("types", token_types),
                                       ("norm", norm), ("bf16", bfloat16)) if there]
-    return Kernel(f"embedding D={D} {' '.join(parts)}", embed, signature, threads=32 * ROWS, registers=48 + 2 * per_lane)
+    name = f"embedding D={D} {' '.join(parts)}"
+    return Kernel(name, embed, signature, threads=32 * ROWS, registers=48 + 2 * per_lane)
