@@ -106,7 +106,8 @@ def _fold_quick_gelu(weights: Weights) -> Weights:
     factors = {"ffn.up.weight": 1.702, "ffn.up.bias": 1.702, "ffn.down.weight": 1 / 1.702}
     folded = dict(weights)
     for name, array in weights.items():
-        if (factor := factors.get(name.partition(".")[2].partition(".")[2])) is not None:
+        after_layer = name.partition(".")[2].partition(".")[2]          # without the "layers.3."
+        if (factor := factors.get(after_layer)) is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
                 folded[name] = widened(array) * np.float32(factor)
     return folded

@@ -161,10 +161,11 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
     layers = integer(values, "num_hidden_layers", 32)
     if late:
         first = integer(values, "max_window_layers", 28)
-        kinds, layer_kinds = _by_layer(values, kind, head, layers, lambda i: i >= first)
+        kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: i >= first)
     elif kind.every is not None:
-        every = kind.every
-        kinds, layer_kinds = _by_layer(values, kind, head, layers, lambda i: not every or (i + 1) % every != 0)
+        every = kind.every  # of `every` layers the last sees everything; 0: none does
+        kinds, layer_kinds = _by_layer(values, kind, head, layers,
+                                       windowed=lambda i: not every or (i + 1) % every != 0)
     else:
         kinds, layer_kinds = _alike(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)

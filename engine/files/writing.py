@@ -92,6 +92,7 @@ def _is_ours(descriptor: int, path: Path) -> bool:
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
+    """Give a new file the owner, as far as that is allowed, and the mode of the file that it replaces."""
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with suppress(OSError):  # only root may give a file away

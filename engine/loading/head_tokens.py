@@ -19,7 +19,7 @@ from ..weights.head import Head
 _USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"),
           "cls_token": ("[CLS]", "<s>"), "eos_token": ("</s>",)}
 """For the key of each special token in the files the usual tokens, which are tried where the files do not say."""
-_OF_HEADS = ("mask_token", "pad_token", "unk_token", "cls_token")
+_OF_HEADS = ("mask_token", "pad_token", "unk_token", "cls_token")  # in the order of `mask, pad, unknown, first`
 
 
 def with_tokens(heads: Sequence[Head], text: TextConfig | None, folder: ModelFolder) -> tuple[Head, ...]:

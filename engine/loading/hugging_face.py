@@ -133,7 +133,7 @@ class FolderSource(Source):
             return
         if self.folder.has(MODULES):
             kind, what = ("rank", "a reranker") if has_logit_score(self.folder) else ("encode", "an embedding model")
-            raise self.refuse_use(f"{MODULES} makes it {what}", kind, kind)
+            raise self.refuse_use(f"{MODULES} makes it {what}", kind=kind, command=kind)
         self._refuse_head(family, values)
 
     def answers(self) -> tuple[int, ...] | None:
@@ -145,6 +145,7 @@ class FolderSource(Source):
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
 
     def _read_encoder(self, task: str | None) -> Model:
+        """Read a model that encodes: a static one, or one of a family, with the modules of sentence-transformers."""
         if has_logit_score(self.folder):
             raise self.refuse_kind("encode", "rank")
         if self.folder.has(SETFIT):
@@ -289,6 +290,7 @@ class FolderSource(Source):
         return self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
+        """Read a model that generates; kind: of use, as the caller asked for it."""
         family, values = _family(self.folder, "AutoModelForCausalLM")
         if family.read_generator is None:
             raise self.refuse_kind(kind, "encode")

@@ -230,7 +230,7 @@ class ModelConfig:
         if self.attention_bias is not None and self.num_heads > _MOST_BIASED_HEADS:
             yield f"attention_bias needs at most {_MOST_BIASED_HEADS} heads, not {shown(self.num_heads)}"
         if self.attention_bias == "buckets":
-            exact = buckets // (2 if self.bias_one_sided else 4)
+            exact = buckets // (2 if self.bias_one_sided else 4)    # buckets of one distance, in each direction
             if buckets < 4 or buckets % 2:
                 yield f"bias_buckets must be even and at least 4, not {shown(buckets)}"
             elif self.bias_max_distance <= exact:

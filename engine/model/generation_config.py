@@ -62,6 +62,7 @@ class GenerationConfig:
     """No run of this number of tokens of the source, or of the prompt in a model without an encoder, comes in the
     result; 0 for no such rule."""
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids that no result may hold."""
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
     forced_bos_token_id: int | None = None
@@ -241,7 +242,7 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
 
 
 def _seed(name: str, value: Any) -> int:
-    return _count(name, value, 2**64 - 1)
+    return _count(name, value, most=2**64 - 1)
 
 
 def _id(name: str, value: Any) -> int | None:
@@ -266,6 +267,7 @@ def _few(name: str, ids: int) -> None:
 
 
 def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    """Return a list of lists of ids, none of them empty, as tuples."""
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, (list, tuple)) and word for word in value):
@@ -346,6 +348,7 @@ CHECKS: dict[str, Any] = {
 """The check of each field: it takes the name and the value, and returns the value that the field keeps."""
 
 _DEFAULTS = {field.name: field.default for field in fields(GenerationConfig)}
+# (given, other): a field that is given sets the other one back to its default.
 _EXCLUSIVE = (("max_new_tokens", "max_length"), ("max_length", "max_new_tokens"),
               ("min_new_tokens", "min_length"), ("min_length", "min_new_tokens"))  # fmt: skip
 _ID_FIELDS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",

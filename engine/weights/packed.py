@@ -28,6 +28,7 @@ class PackedFormat:
 
     precision: str
     weight_bytes: int
+    """Bytes of an item of the stored array."""
     columns: int
     """Columns of a panel."""
     depth_step: int

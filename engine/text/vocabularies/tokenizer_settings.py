@@ -97,16 +97,19 @@ class TokenizerSettings:
         return [*ordered, *known.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
 
     def _added_tokens(self, values: Any) -> dict[str, Token]:
+        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated`."""
         if not isinstance(values, dict) or len(values) > MAX_ADDED:
             raise WeightsError(f"{self.source}: added_tokens_decoder must be an object of {MAX_ADDED:,} tokens at most")
         added = {}
         for number, value in values.items():
             token = self._token("added_tokens_decoder", value, special=False)
-            self._state(token["content"], int(number) if number.isdecimal() and len(number) < 10 else number)
+            short = number.isdecimal() and len(number) < 10     # `_state` refuses the text of anything else
+            self._state(token["content"], int(number) if short else number)
             added[token["content"]] = token
         return added
 
     def _state(self, content: str, number: Any) -> None:
+        """Note the id that a file states for an added token."""
         if type(number) is not int or not 0 <= number < 2**31 or len(self.stated) >= MAX_ADDED:
             raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}")
         self.stated[content] = number
