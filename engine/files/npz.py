@@ -126,7 +126,7 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
                           f"{list(shape)} of {dtype}")
     flat = np.frombuffer(contents, dtype, offset=start)
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
-    if dtype.kind == "U" or dtype.names is not None:
+    if dtype.kind == "U" or dtype.names is not None:    # text, or structs: blocks of GGUF
         return array
     target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
     # A float64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.

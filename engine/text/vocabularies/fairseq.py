@@ -87,7 +87,7 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
                 template: tuple[str, str]) -> Components:
     """Return components with fairseq's ids: special tokens, pieces, languages, <mask>. usual: the default language."""
     pieces = _pieces(folder, name)
-    tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]
+    tokens = [*_FIRST, *pieces.texts[3:], *languages, "<mask>"]     # in the order of their ids
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) != len(tokens):
         raise FormatError("the SentencePiece model has a piece with the text of a special token or of a language")

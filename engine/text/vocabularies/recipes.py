@@ -38,14 +38,14 @@ _BERT_TOKENS = plain_tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", 
 _MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
 _ROBERTA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>") | _MASK
 _MPNET_TOKENS = _ROBERTA_TOKENS | plain_tokens(unk="[UNK]")
-_ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | {
-    "mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+# A mask that takes the white space before it.
+_OPEN_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+_ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _OPEN_MASK
 _LLAMA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>")
 _DEBERTA_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]",
                                mask="[MASK]")
-_OPEN_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
 _BIG_BIRD_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _OPEN_MASK
-_BIG_BIRD_TOKENS["unk_token"] |= {"normalized": True}
+_BIG_BIRD_TOKENS["unk_token"] |= {"normalized": True}       # as in transformers' class
 _ESM_TOKENS = plain_tokens(unk="<unk>", pad="<pad>", cls="<cls>", mask="<mask>", eos="<eos>")
 _PEGASUS_TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>", mask="<mask_2>")
 _BYT5_TOKENS = {name: token | {"lstrip": True, "rstrip": True}
