@@ -43,6 +43,7 @@ class Layer:
     activation: str | Callable[[Values], str] | None = "identity"
     """The activation, or how config.json states it; None for that of the encoder's feed-forward network."""
     norm: bool = False
+    """Whether it is a norm, and no linear map."""
     tied: bool = False
     """Whether the weight may be the word table, which stands in for an absent tensor."""
     ties: bool = True
@@ -63,6 +64,7 @@ class HeadNames:
     task: str
     layers: tuple[Layer, ...]
     rows: str = "first"
+    """Those of the encoder's vectors that the head reads, as in `HeadConfig`."""
     pooling: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
     before the mean of the rows, -1 for no mean. The first value is the default."""

@@ -46,7 +46,7 @@ _BLOCKS = {repr(dtype.descr): dtype for dtype in (FORMATS[name].dtype for name i
 _NPY_VALUES = {"descr": "|".join(["'[<>|=]?[b-zA-Z][0-9]{0,9}'", *map(re.escape, _BLOCKS)]),
                "fortran_order": "True|False",
                "shape": r"\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\)"}
-"""The texts that may stand behind each key of a header, as regular expressions."""
+"""The texts that may stand behind each key of a header, as regular expressions; NumPy warns of the old type "a"."""
 _NPY_ENTRY = "|".join(f"'{key}': ?(?:{value})" for key, value in _NPY_VALUES.items())
 _NPY_HEADER = re.compile(rf"\{{(?:(?:{_NPY_ENTRY}),? ?){{3}}\}} *\n?")
 _MAX_DIMENSIONS = 8

@@ -42,7 +42,7 @@ _LATE_ENCODER = "MultiVectorEncoder"
 CROSS_ENCODER = "CrossEncoder"
 """The model_type of a model that reads pairs of texts, which is a Transformer with a classifier and no other module."""
 MODEL_TYPES = ("SentenceTransformer", CROSS_ENCODER, "SparseEncoder", _LATE_ENCODER, "ColBERT")
-"""The model types of `PROMPTS`, by what the modules make of a text."""
+"""The values of `model_type` in the file `PROMPTS`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
-from .attention import AttentionKind as AttentionKind
+from .attention import AttentionKind
 from .attention import RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
 

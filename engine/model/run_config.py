@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .attention import AttentionKind as AttentionKind
 from .bits import FASTEST, PORTABLE
 from .precision import FORMATS
 

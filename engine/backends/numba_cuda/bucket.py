@@ -80,8 +80,8 @@ class Shape:
     def views(self, array: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Return views of an array: input_ids, position_ids, token_type_ids, cu_seqlens and tiles.
 
-        Their shapes are [tokens] three times, [tiles + 2] and [tiles, 2]. The array is int32 with at least `size`
-        elements, on the host or on the device.
+        Their shapes are [tokens] three times, [tiles + 2] (see `_sizes`) and [tiles, 2]. The array is int32 with at
+        least `size` elements, on the host or on the device.
         """
         sizes = self._sizes
         ends = list(accumulate(sizes))

@@ -24,7 +24,7 @@ UNIGRAM, BPE = 1, 2
 """The types of a model."""
 _TYPES = {UNIGRAM: "Unigram", BPE: "BPE"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types."""
+"""Wire types of Protocol Buffers."""
 _DUMMY_PREFIX, _EXTRA_WHITESPACES, _ESCAPES = 3, 4, 5
 """Flags of a normalizer, true where the file lacks them."""
 _FLOAT = struct.Struct("<f")

@@ -81,7 +81,7 @@ def barrier(address: int) -> Barrier:
 def make_barrier(address: int, arrivals: int) -> None:
     """Emulate mbarrier.init."""
     current().block.shared_bytes(address, size=8, align=8)      # raises outside of shared memory
-    _state().barriers[address] = Barrier(arrivals, arrivals)
+    _state().barriers[address] = Barrier(arrivals, pending=arrivals)
 
 
 def expect(address: int, size: int) -> None:
