@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
-from .attention import AttentionKind
-from .attention import RelativePositions, read_kinds, read_relative, without_defaults
+from .attention import AttentionKind, RelativePositions, read_kinds, read_relative, without_defaults
 from .config_checks import LARGEST, impossible_decoder, impossible_kind, impossible_relative, impossible_tokens
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")

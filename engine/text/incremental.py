@@ -265,7 +265,7 @@ class _Strip(_Step):
             self._left, self._held = self._start, 0
 
 
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")      # `tokenizers` reads "+F", too, as a number of two places
 _OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 """The bytes that ByteLevel writes as the characters of the same numbers; the others get the numbers from 256 on."""
 _OTHERS = [byte for byte in range(256) if byte not in _OWN]

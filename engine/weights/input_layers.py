@@ -139,7 +139,7 @@ def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
     missing = shapes.keys() - arrays.keys() - {"registers"}
     if missing or arrays.keys() - shapes.keys():
         raise WeightsError(f"the stem must have the arrays {', '.join(shapes)}, not {', '.join(sorted(arrays)[:20])}")
-    sizes: dict[str | int, int] = {}
+    sizes: dict[str | int, int] = {}        # of each letter, which the shapes of all arrays must then agree with
     for name, array in arrays.items():
         sizes |= dict(zip(shapes[name], array.shape, strict=False))
     for name, array in arrays.items():
