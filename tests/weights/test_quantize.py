@@ -209,7 +209,7 @@ def test_bfloat16_in_the_middle_goes_to_the_even_number():
     np.testing.assert_array_equal(to_bfloat16(middle), np.array([0x3F80, 0x3F82, 0xBF80, 0xBF82], np.uint16))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 3.4e38])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3.4e38, np.uint32(2**32 - 1).view(np.float32)])
 def test_bfloat16_of_what_is_not_finite_is_refused(value):
     with pytest.raises(WeightsError, match="finite numbers"):
         to_bfloat16(np.array([1, value], np.float32))

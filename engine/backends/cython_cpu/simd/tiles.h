@@ -98,8 +98,6 @@ static void t_store(int tile, void *p, ptrdiff_t stride) {
     for (int i = 0; i < TILE_ROWS; i++) memcpy((char *)p + i * stride, t_state.tile[tile][i], 64);
 }
 
-typedef double t_doubles __attribute__((vector_size(VL * 8)));
-
 /* Half of the columns of a tile, which is a register where the CPU has AVX2. */
 typedef float t_floats __attribute__((vector_size(32)));
 typedef int32_t t_words __attribute__((vector_size(32)));
@@ -109,44 +107,33 @@ INLINE t_words t_half(int tile, int row, int half) {
     return x;
 }
 
-/* Replace denormal numbers by zeros of their sign. */
-INLINE vf t_flush(vf x) { return v_select(v_less(v_abs(x), v_set1(FLT_MIN)), v_and(x, v_set1(-0.0f)), x); }
-
-/* Return a b + c in float32, rounded once; a b must have at most 24 significant bits. A result that is below FLT_MIN
- * when rounded to 24 bits is a zero of its sign. The product is exact in double, and rounding the sum first to double
- * changes nothing: such a sum is in the middle between two floats only where double is exact. */
-INLINE vf t_fma(vf a, vf b, vf c) {
-    t_doubles sum = __builtin_convertvector(a, t_doubles) * __builtin_convertvector(b, t_doubles) +
-                    __builtin_convertvector(c, t_doubles);
-    vf rounded = __builtin_convertvector(sum, vf);
-    /* Floats are this dense below FLT_MIN, too, once they are scaled. */
-    vf scaled = __builtin_convertvector(sum * 0x1p64, vf);
-    return v_select(v_less(v_abs(scaled), v_set1(FLT_MIN * 0x1p64f)), v_and(rounded, v_set1(-0.0f)), rounded);
+/* Return a b + c, rounded once, as the tiles do: a number below FLT_MIN, of the operands or, when it is rounded to 24
+ * bits, the result, is a zero of its sign. a b must have at most 24 significant bits. */
+#ifdef __FMA__
+enum { DENORMAL_IS_ZERO = 0x8040 }; /* bits of MXCSR, with which FMAs do the same */
+INLINE t_floats t_fma(t_floats a, t_floats b, t_floats c) {
+    return (t_floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
-
-/* Return ones where floats, given by their bits, are neither 0 nor of a magnitude from 2^least to below 2^63. */
-INLINE t_words t_extreme(t_words bits, int least) {
-    bits &= 0x7fffffff;
-    return (bits != 0) & ((bits < (127 + least) << 23) | (bits >= (127 + 63) << 23));
-}
-
-/* Return whether the numbers of tiles are "moderate" in the sense of t_add_pairs. */
-static int t_moderate(int sum, int a, int b) {
-    t_words extreme = {0};
-    for (int i = 0; i < TILE_ROWS; i++) {
-        for (int half = 0; half < 2; half++) {
-            t_words x = t_half(a, i, half), w = t_half(b, i, half);
-            extreme |= t_extreme(x << 16, -50) | t_extreme(x & (int32_t)0xffff0000, -50);
-            extreme |= t_extreme(w << 16, -50) | t_extreme(w & (int32_t)0xffff0000, -50);
-            extreme |= t_extreme(t_half(sum, i, half), -100);
-        }
+#else
+INLINE double t_flush(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
+/* The product is exact in double, and rounding the sum first to double changes nothing: such a sum is in the middle
+ * between two floats only where double is exact. */
+INLINE t_floats t_fma(t_floats a, t_floats b, t_floats c) {
+    for (int j = 0; j < 8; j++) {
+        double sum = t_flush(a[j]) * t_flush(b[j]) + t_flush(c[j]);
+        /* Floats are this dense below FLT_MIN, too, once they are scaled. */
+        int is_zero = fabsf((float)(sum * 0x1p64)) < FLT_MIN * 0x1p64f;
+        c[j] = is_zero ? copysignf(0, (float)sum) : (float)sum;
     }
-    for (int j = 0; j < 8; j++) if (extreme[j]) return 0;
-    return 1;
+    return c;
 }
+#endif
+INLINE t_floats t_set1(float x) { return (t_floats){x, x, x, x, x, x, x, x}; }
 
-/* t_add_pairs for moderate numbers. */
-static void t_add_moderate(int sum, int a, int b) {
+/* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of
+ * the odd elements in order. Their total is then added to it. Each addition rounds half to even, with its product
+ * unrounded. Tests on Sapphire Rapids gave the same bits, except for the bits of NaN. */
+static __attribute__((noinline)) void t_add_products(int sum, int a, int b) {
     union { t_words halves[2]; float elements[16]; } even_x, odd_x;
     t_floats even_w[16], odd_w[16], total;
     for (int half = 0; half < 2; half++) {
@@ -160,46 +147,25 @@ static void t_add_moderate(int sum, int a, int b) {
                 even_x.halves[j] = x << 16, odd_x.halves[j] = x & (int32_t)0xffff0000;
             }
             t_floats even = {0}, odd = {0};
-            for (int k = 0; k < 16; k++) even += even_x.elements[k] * even_w[k], odd += odd_x.elements[k] * odd_w[k];
-            total = (t_floats)t_half(sum, i, half) + (even + odd);
+            for (int k = 0; k < 16; k++) {
+                even = t_fma(t_set1(even_x.elements[k]), even_w[k], even);
+                odd = t_fma(t_set1(odd_x.elements[k]), odd_w[k], odd);
+            }
+            total = t_fma(t_set1(1), (t_floats)t_half(sum, i, half), t_fma(t_set1(1), even, odd));
             memcpy(t_state.tile[sum][i] + 32 * half, &total, sizeof total);
         }
     }
 }
-
-/* Load the even and the odd elements of a row of a tile, without denormal numbers. */
-INLINE void t_elements(vf *elements, const uint8_t *row) {
-    t_lanes pairs;
-    memcpy(&pairs, row, sizeof pairs);
-    elements[0] = t_flush((vf)(pairs << 16)), elements[1] = t_flush((vf)(pairs & (int32_t)0xffff0000));
-}
-
-/* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of
- * the odd elements in order. Their total is then added to it. Each addition rounds half to even, with its product
- * unrounded. Denormal numbers count as zeros, in the operands and in the results. Tests on Sapphire Rapids gave the
- * same bits, except for the bits of NaN.
- *
- * Moderate numbers are 0, or at least 2^-50 (sums: 2^-100) and below 2^63. They have no denormal product or sum, as
- * products are exact in float and all results are multiples of 2^-123. Plain arithmetic then gives the same bits. */
-static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
+static void t_add_pairs(int sum, int a, int b) {
     t_demand();
-    if (t_moderate(sum, a, b)) {
-        t_add_moderate(sum, a, b);
-        return;
-    }
-    vf x[2], weights[16][2], total;
-    for (int k = 0; k < 16; k++) t_elements(weights[k], t_state.tile[b][k]);
-    for (int i = 0; i < TILE_ROWS; i++) {
-        vf even = v_set1(0), odd = even;
-        memcpy(&total, t_state.tile[sum][i], sizeof total);
-        t_elements(x, t_state.tile[a][i]);
-        for (int k = 0; k < 16; k++) {
-            even = t_fma(v_set1(x[0][k]), weights[k][0], even);
-            odd = t_fma(v_set1(x[1][k]), weights[k][1], odd);
-        }
-        total = t_fma(v_set1(1), t_flush(total), t_fma(v_set1(1), even, odd));
-        memcpy(t_state.tile[sum][i], &total, sizeof total);
-    }
+#ifdef __FMA__
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | DENORMAL_IS_ZERO);
+    t_add_products(sum, a, b);
+    _mm_setcsr(mode);
+#else
+    t_add_products(sum, a, b);
+#endif
 }
 
 /* tdpbusd, or tdpbssd if is_signed: row k/4 of tile b has the weights of four steps for each of 16 columns. */
