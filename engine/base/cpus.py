@@ -102,8 +102,7 @@ def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
             continue
         for root, mount, mounted_version in mounts:
             if mounted_version == version:
-                # Inside a container, the kernel may report the host's path of the group although only the group is
-                # mounted.
+                # Inside a container, the kernel may report the host's path although only the group is mounted.
                 below = path.removeprefix(root.rstrip("/")).rstrip("/")
                 visible = below.startswith("/") and "/.." not in below and os.path.isdir(mount + below)
                 yield mount, below if visible else "", version

@@ -1,8 +1,7 @@
 """`Renderer`: starts, asks and ends the process that renders templates of models (render.py).
 
 The process gets a template and JSON over a pipe, and gives a text or an error. It starts at the first request and ends
-when it is idle for a minute, at `close`, or when its parent ends. A dead one is replaced, and a forked child starts its
-own.
+when it is idle for a minute, at `close`, or when its parent ends. A dead one is replaced; a fork starts its own.
 """
 
 from __future__ import annotations

@@ -144,8 +144,7 @@ def print_row(label: str, value: str) -> None:
 def write_utf8() -> None:
     """Let standard output and standard error write UTF-8, whatever the environment says.
 
-    Paths and variables of the environment may hold other bytes: standard output gives them back, and messages show
-    them as escapes.
+    Paths and variables of the environment may hold other bytes: standard output gives them back, messages show escapes.
     """
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):

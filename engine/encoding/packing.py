@@ -44,8 +44,7 @@ class InputShape:
     def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
         """Return token vectors [N, D], or numbers [N], in the caller's form.
 
-        An array has the shape [B, T, D] or [B, T], and a list holds views [T_i, D] or [T_i]; both have zeros for
-        padding.
+        An array has the shape [B, T, D] or [B, T], and a list holds views [T_i, D] or [T_i]; padding has zeros.
         """
         if self.real is not None:
             padded = np.zeros((len(self.real), *tokens.shape[1:]), tokens.dtype)

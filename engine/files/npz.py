@@ -75,8 +75,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
                 padding = -(end_of_header + _EXTRA_HEADER) % ALIGNMENT
                 member.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
                 with archive.open(member, "w", force_zip64=zip64) as stream:
-                    # NumPy pads the .npy header to a multiple of 64 bytes, so that aligning the member aligns its
-                    # numbers.
+                    # NumPy pads the .npy header to a multiple of 64 bytes, so aligning the member aligns its numbers.
                     np.lib.format.write_array(stream, np.require(array, requirements="C"), (1, 0), allow_pickle=False)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None

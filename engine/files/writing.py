@@ -103,8 +103,7 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 class _Output(BufferedIOBase):
     """A file that is written by `write` alone.
 
-    NumPy writes arrays into plain files with a function of C, which needs a file that can seek and does not report why
-    it fails.
+    NumPy writes arrays into plain files by a function of C, which has to seek and gives no reason when it fails.
     """
 
     def __init__(self, file: BinaryIO, seekable: bool):

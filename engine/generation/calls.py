@@ -94,8 +94,7 @@ def last_logits(
     """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and in any group. budget and stop are those of `generate`.
-    advance: gets the number of prompts that have just been completed. place: returns what a message calls a prompt of a
-    group.
+    advance: gets the number of prompts that have just been completed. place: returns what messages call a prompt.
     """
     def place_in(group: int) -> Callable[[int], str]:
         return lambda prompt: place(group, prompt)

@@ -61,8 +61,7 @@ class _Part:
 class Session:
     """Requests to one model that are computed together.
 
-    Any thread may call `submit`, and the methods of handles, at any time: they take no lock. `step` and `close` belong
-    to one thread.
+    Any thread may call `submit` and the methods of handles, which take no lock. One thread has `step` and `close`.
     """
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, *, stop: Stop = NEVER,

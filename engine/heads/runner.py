@@ -1,7 +1,6 @@
 """Run the steps of a head on the token vectors of an encoder: gather rows, then compute on these rows alone.
 
-Every step computes each row by itself, in one order, so a result does not depend, to the last bit, on the other texts
-of a call.
+Every step computes each row by itself, in one order, so no bit of a result depends on the other texts of a call.
 """
 
 from __future__ import annotations

@@ -128,8 +128,7 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
                 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, the last of three steps of `tag`.
 
-    windows: of each text. logits: float32 [T, labels] by the number of the window among all; none for a window without
-    tokens.
+    windows: of each text. logits: float32 [T, labels] by the number of the window among all that have tokens.
     """
     first = 0
     for text, windows_of_text in zip(texts, windows, strict=True):

@@ -97,8 +97,7 @@ class Generator(ChatMethods, Loaded):
             have the table for long ones; without it, all have the one for sequences up to the length of the training,
             which is then the limit. Other models refuse it.
 
-        Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable`, `InputError` and `HubError`, as `Engine.load`
-        does.
+        Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable`, `InputError`, `HubError`, as `Engine.load`.
         """
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
@@ -141,8 +140,7 @@ class Generator(ChatMethods, Loaded):
         """Return an iterator over the results that `generate` returns, in order: each as soon as it is there.
 
         places: what an error message calls each input, such as "line 3"; None counts them from 0. The other arguments
-        are those of `generate`. All inputs are checked before the first one is computed. Closing the iterator ends the
-        call.
+        are those of `generate`. All inputs are checked before the first one is computed. Closing the iterator ends it.
         """
         return self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
                              places=places, add_special_tokens=add_special_tokens, **settings)

@@ -1,7 +1,6 @@
 """Say which files of a model the engine reads, by the names that the readers have for them, before any is read.
 
-`hub.py` fetches these files and no others, and `checksum` reads them. A test compares them with the files that loading
-opens.
+`hub.py` fetches these files and no others, and `checksum` reads them. A test compares them with what loading opens.
 """
 
 from __future__ import annotations

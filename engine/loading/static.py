@@ -9,8 +9,7 @@ texts are read as model2vec reads them: tokens of unknown words are left out, an
 an encoder without layers.
 
 SparseStaticEmbedding, the query side of SPLADE models without inference for queries, has a number for each token:
-`weight` [V], or a file with the number of each token by its text. Its table is [V, 1], and a head puts the numbers into
-places.
+`weight` [V], or a file with the number of each token by its text. Its table is [V, 1], which a head puts into places.
 """
 
 from __future__ import annotations
@@ -162,8 +161,7 @@ def _table(folder: ModelFolder, arrays: dict[str, np.ndarray], tokens: int) -> d
     """Return the word table with a row for each token, and for a table in int8 the scale of each row.
 
     tokens: how many ids the tokenizer has. A mapping is applied here, so that a table with fewer rows than tokens grows
-    to one row a token. Weights become the scales of an int8 table, and are multiplied into any other, which is then
-    float32.
+    to one row a token. Weights become the scales of an int8 table, and make any other one float32.
     """
     table, mapping, weights = (arrays.get(name) for name in ("table", "mapping", "weights"))
     assert table is not None

@@ -102,8 +102,7 @@ def buckets_of(distances: np.ndarray, buckets: int, max_distance: int, bidirecti
         buckets //= 2
     away = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
     exact = buckets // 2
-    # The logarithm is in float32, as in T5's training: in float64 some distances fall on the other side of a bucket's
-    # edge.
+    # The logarithm is in float32, as in T5's training: in float64 some distances fall into another bucket.
     ratio = log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(log(max_distance / exact))
     far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
     buckets_away = np.where(away < exact, away, far)

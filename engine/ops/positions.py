@@ -77,8 +77,7 @@ def relative_position_bias(table: np.ndarray, T: int, S: int | None = None, *, b
     selects the bucket. If bidirectional is True, half of the table is for keys at or before the query and half for keys
     after it; if it is False, keys after the query are in bucket 0. In each direction, half of the buckets hold one
     distance each; the others are spaced logarithmically up to max_distance, and the last one holds all longer
-    distances. T, S: numbers of queries and keys; S None for T. query_offset: position of the first query among the
-    keys.
+    distances. T, S: numbers of queries and keys; S None for T. query_offset: the first query's place among keys.
 
     The result is a read-only view of H * (T + S - 1) numbers, however long the sequences are: copy it to write to it.
     Raffel et al., arXiv:1910.10683, section 2.1. Raises `InputError`.

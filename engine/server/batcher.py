@@ -75,8 +75,7 @@ class Batcher:
                  failed: Callable[[Pending, BaseException], object], expired: Callable[[Pending], object]):
         """done: gets the requests of which all sequences were computed. failed: gets one that raised an error.
 
-        expired: gets one whose deadline came while it waited. The thread of the model calls all of them, without the
-        lock.
+        expired: gets one whose deadline came while it waited. The thread of the model calls all, without the lock.
         """
         self.lock = threading.Lock()
         self.turns, self.admission, self.counters = turns, admission, Counters()

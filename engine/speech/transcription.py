@@ -116,8 +116,7 @@ class Transcription:
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
         A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
-        of each recording that is read from a file. If one cannot be read, the batches before it come first, and then
-        the error.
+        of each recording that is read from a file. If one cannot be read, those before it come first, then the error.
         """
         c = self._model.config
         # A float32 key and a float32 value for each position of a window, in each layer.
@@ -195,8 +194,7 @@ class Transcription:
     def _windows(self, batch: dict[int, np.ndarray], order: Order, heard: Callable[[float], object]) -> dict[int, Any]:
         """Transcribe recordings to their ends, window by window; return the results by number.
 
-        No recording waits for another one. heard: is called with the number of seconds that were transcribed since the
-        call before.
+        No recording waits for another one. heard: gets the seconds that were transcribed since the call before.
         """
         language = order.language if self._languages else "en"
         recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop, self._portable), language)

@@ -52,8 +52,7 @@ class Recording:
     def take(self, result: Generated, silent: bool, first_time: int, decode: Callable[[list[int]], str]) -> list[Cut]:
         """Add the segments that the model wrote for the next window, move to the window after it, and return them.
 
-        silent: whether the model hears no speech. Segments without text or without length are left out, as in OpenAI's
-        Whisper.
+        silent: whether the model hears no speech. Segments without text or length are left out, as in Whisper.
         """
         if silent:
             self.seek += self.left

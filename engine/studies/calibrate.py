@@ -43,8 +43,7 @@ KEPT_LOGITS = 2**25
 class CalibrationReport:
     """What `calibrate` found: the calibration, and how good the probabilities are without it and with it.
 
-    The measures are those of labelled texts to which no temperature was fitted. They are None for answers, which have
-    no temperature.
+    The measures are those of labelled texts to which no temperature was fitted, and None for answers.
     """
 
     calibration: Calibration

@@ -56,8 +56,7 @@ def class_thresholds(scores: np.ndarray, classes: np.ndarray, coverage: float, l
                      ) -> NDArray[np.float32]:
     """Return the threshold of each class, from the labelled texts of this class alone: float32 [K].
 
-    The coverage then holds for the texts of each class. scores, classes: [n]. Raises `InputError` if a class has too
-    few texts.
+    The coverage then holds for the texts of each class. scores, classes: [n]. Raises `InputError` for too few texts.
     """
     return np.array([threshold(scores[classes == i], coverage, f"texts of the class {shown(label)}")
                      for i, label in enumerate(labels)], np.float32)

@@ -18,7 +18,7 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
     rounded += 0x7FFF
     rounded += bits
     rounded >>= 16
-    # An exponent of ones is NaN or infinity. The largest bits are those of negative NaN, which wraps when it is rounded.
+    # An exponent of ones is NaN or infinity. The largest bits are those of negative NaN, which wraps when rounded.
     if np.any(rounded & 0x7F80 == 0x7F80) or bits.max(initial=0) > 0xFF800000:
         raise WeightsError("bfloat16 holds finite numbers up to 3.39e38, and an array has other values")
     return rounded.astype(np.uint16)

@@ -3,8 +3,7 @@
 An int8 group is {0, 1, 4, 5} or {2, 3, 6, 7} of every eight inputs of a linear map. The weights of one sign in a group
 add up to `LIMIT` at most. Products with activations from 0 to 255 can then be summed four at a time in 16 bits, by the
 only 8-bit product of a CPU without VNNI (`backends/cython_cpu/simd/x86.h`). CPUs with VNNI need no bound and use all 8
-bits, which halves the error of a model's vectors. So files hold all 8 bits, and kernels that need the bound apply it at
-load.
+bits, which halves the error of a model's vectors. So files hold all 8 bits, and kernels that need the bound apply it.
 """
 
 from __future__ import annotations

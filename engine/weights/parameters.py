@@ -63,8 +63,7 @@ def kept_finer(config: ModelConfig) -> frozenset[str]:
 def input_heads(config: ModelConfig, name: str) -> int:
     """How many heads the inputs of a linear map come from, by the name of its weight.
 
-    Groups of int8 weights begin anew with each head (`engine.weights.int8_bound`), because kernels pad the inputs of
-    each head.
+    Groups of int8 weights begin anew with each head (`engine.weights.int8_bound`): kernels pad the inputs of each.
     """
     return parameters_of(config)[name].heads
 

@@ -56,8 +56,7 @@ def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The inputs of a linear map are not independent of each other: after GELU, for example, most of them are positive.
     Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
-    offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a whole step, and zeros
-    stay zeros.
+    offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a step, and zeros stay.
     """
     return _quantize(w, _balanced)
 

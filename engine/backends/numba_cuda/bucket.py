@@ -108,8 +108,7 @@ def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Sh
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
     An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. The entries of long
-    sequences come first, so that the entries of short sequences fill the gaps at the end. Added entries name a sequence
-    without tokens.
+    sequences come first, so that those of short ones fill the gaps at the end. Added entries name one without tokens.
     """
     cu_seqlens = np.unique(batch.cu_seqlens[group.first : group.last + 1]) - group.tokens.start  # without empty ones
     lengths = np.diff(cu_seqlens)

@@ -368,7 +368,7 @@ def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
 
     taken, size = decoder.statistics().cache_tokens, len(decoder._forest)
     cells = decoder._cache.taken
-    monkeypatch.setattr(decoder, "_add", fail)
+    monkeypatch.setattr(decoder, "_add_hypotheses", fail)
     with pytest.raises(KeyboardInterrupt):
         decoder.step([row(request, a, [3])])
     monkeypatch.undo()

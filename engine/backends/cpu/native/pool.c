@@ -67,8 +67,8 @@ static inline void wait_step(int step) {
     else sched_yield();
 }
 
-/* Return the first step of the waits of a job. Where it has more threads than the process has CPUs, one that spins keeps
- * another one from its work. */
+/* Return the first step of the waits of a job. Where it has more threads than the process has CPUs, a thread that spins
+ * keeps another one from its work. */
 static int first_step(int threads) {
 #ifdef __linux__
     cpu_set_t usable;

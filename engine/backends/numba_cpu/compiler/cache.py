@@ -54,7 +54,7 @@ def generator_version(sources: Path = Path(__file__).parents[1]) -> str:
 
 
 class KernelCache:
-    """The cache of one kernel; it implements compiling.Cache."""
+    """The cache of one kernel, with the methods that Numba requires."""
 
     def __init__(self, name: str):
         self.path = cache_root() / generator_version() / f"{name}.code"

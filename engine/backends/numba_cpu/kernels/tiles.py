@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 
 from ..compiler.amx import (
@@ -58,12 +57,7 @@ from .operands import start_of_row
 
 two_blocks = on_stack(NUMBA_TYPES["TileBlock"].to, 2)
 sums_of_two = on_stack(types.float32, 2 * SIDE * SIDE, align=LINE_BYTES)
-
-
-@emits()
-def fetch_lines(b: ir.IRBuilder, p: ir.Value, size: ir.Value) -> None:
-    """Prefetch the cache lines that hold `size` bytes from p on, at least one line, into the L2 cache."""
-    depth.fetch_lines(b, p, size)
+fetch_lines = emits()(depth.fetch_lines)
 
 
 def begin_tiles() -> None:

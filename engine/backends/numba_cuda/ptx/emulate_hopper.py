@@ -2,8 +2,7 @@
 
 Descriptors are decoded as the hardware does (PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"),
 and the 128-byte swizzle is an exclusive or of address bits. Therefore a wrong offset, stride or alignment gives wrong
-numbers here too. A copy or a product finishes as late as the waits allow or at once, as set in `emulate.launch`. Fences
-have no effect.
+numbers here too. A copy or a product ends as late as waits allow or at once (`emulate.launch`); fences do nothing.
 """
 
 from __future__ import annotations

@@ -132,8 +132,7 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
     - left: descriptor (int64) of [64 row_tiles, 16 steps]; or, for one row tile, a local array of uint32, 4 per step,
         not to be used before `wgmma_wait` either
     - right: descriptor of [n, 16 steps]; `transposed`: depth runs across the lines of memory, in panels of 64 columns
-    - keep: int32, 0 to start new sums. With `fresh` this argument is missing, and the sums are new; they may be
-        uninitialised
+    - keep: int32, 0 to start new sums. With `fresh` this argument is missing, and the sums are new
     """
     # count: registers of sums; quads: registers of the left operand; advance: what a step adds to each descriptor.
     # Operands of the asm text, by number: new sums, old sums unless fresh, the left one from left_at on, right, keep.

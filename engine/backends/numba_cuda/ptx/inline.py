@@ -1,8 +1,7 @@
 """Make functions that kernels call from PTX: from one statement, or from a sequence of statements over registers.
 
 The compiler unrolls loops over local arrays only up to a limit, beyond which the arrays are moved to memory without a
-warning. Therefore a sequence of statements is unrolled here, in Python, while code is generated; the emulator runs it
-on 32 lanes.
+warning. Therefore statements are unrolled here, in Python, while code is generated; the emulator runs them on 32 lanes.
 """
 
 from __future__ import annotations
