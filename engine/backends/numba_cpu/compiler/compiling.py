@@ -41,9 +41,9 @@ class _PartLowering(NativeLowering):
         state.library, state.flags.no_compile = _Part(state.targetctx.codegen(), state.func_id.func_qualname), True
         changed = super().run_pass(state)
         # Numba knows a function by its entry from Python. This one is the helper's own, and nobody calls it.
-        entry, result = [].append, state["cr"]
-        state["cr"] = result._replace(cfunc=entry)
-        state.targetctx.insert_user_function(entry, result.fndesc, [state.library])
+        entry = [state].append
+        state["cr"] = state["cr"]._replace(cfunc=entry)
+        state.targetctx.insert_user_function(entry, state["cr"].fndesc, [state.library])
         return changed
 
 
