@@ -198,7 +198,7 @@ class Forest(Generic[Rows]):
         return freed
 
     def repair(self) -> None:
-        """Make the counts right again after an exception, such as an interrupt, came into the middle of a change."""
+        """Keep the hypotheses that both maps have, after an exception, such as an interrupt, in a change."""
         for request in list(self._requests.values()):
             request.hypotheses &= self._nodes.keys()
         wanted = {number for request in list(self._requests.values()) for number in request.hypotheses}

@@ -71,12 +71,12 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return _elsewhere(metadata["isa"], job)
-    data, kept, rejected = job.compute_sample(unit, sample)
-    if metadata["rejected"] != rejected:        # the model refused some rows, so that the places of others are unknown
-        return _compare_whole(job, unit, job.folder.read(unit.name))
+    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of rows that have a text
+    if metadata["rejected"] != rejected:        # the model refused others, too, so that places are unknown
+        return _compare_whole(job, unit, data)
     if metadata["rows"] != len(stored) or (kept and kept[-1] >= len(stored)):
         return f"it has {len(stored)} rows, and its input has others"
-    computed, _ = read_part(data, unit.name)
+    computed, _ = read_part(computed_data, unit.name)
     stored = stored.take(np.array(kept, np.int64))
     if other := _other_shape(stored, computed):
         return f"it has {other} that its input gives"

@@ -94,7 +94,7 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
 
     translates: as in `read_tokenizers`.
     """
-    home = modules.home
+    home = modules.home     # the folder of the first module; modules.folder is that of the whole model
     text, _ = read_tokenizers(home, translates=translates)
     if text is None:
         return None
@@ -120,7 +120,7 @@ def _text_of_pooled(modules: Pooled, text: TextConfig, config: ModelConfig) -> T
 
 
 def _text_of_late(modules: Late, text: TextConfig, config: ModelConfig) -> TextConfig:
-    """Return the text settings of a model with a vector for each token; `mask`: those of skipped words, and a file."""
+    """Return the text settings of a model with a vector for each token; `mask`: (what skips words, its file)."""
     settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None
     if modules.mask is not None:
         mask = modules.mask.read_object("config.json"), modules.mask.label("config.json")

@@ -48,7 +48,7 @@ _CHUNK = 2**18
 _SHORT_BODY = 2**16
 """The most bytes of a body that is read on the event loop, in about a millisecond."""
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
-"""The share of the backlog's seconds that the event loop rests, and its bounds in seconds."""
+"""How long the event loop leaves the cores to the model: a share of what waiting work takes, from 5 to 50 ms."""
 _JSON = (b"content-type", b"application/json")
 
 

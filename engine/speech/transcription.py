@@ -173,7 +173,7 @@ class Transcription:
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
-                    # The text without timestamps of a silent recording may be probable, so that with them counts, too.
+                    # Silence may give a probable text without timestamps; then the one with timestamps decides.
                     timed = self._timed(config).changed(num_return_sequences=1)
                     [again] = yield self._work(window, spoken, order, timed, stepper, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)

@@ -210,7 +210,7 @@ class Packer:
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
-            # The last row of keys first: from key to key the distance falls, and the columns of a panel go on.
+            # Columns follow the keys of one query, whose distance falls from key to key: the last row comes first.
             None if keys is None else self._panels_of_heads(keys[::-1] * scale, key_heads),
             None if queries is None else self._panels_of_heads(queries * scale, heads),
             relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)
@@ -285,7 +285,7 @@ class Packer:
         """Return a map of N columns whose panels are in the weights; their size tells which format they have."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
-        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]
+        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]   # that of most maps first
         sizes = {product.packed_bytes(N, K, form): form for form in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
             lengths = listed([f"{len(array):,}" for array in others.values()])
@@ -293,7 +293,7 @@ class Packer:
             raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and {lengths} entries, expected "
                                f"{expected} and {N:,}: the packed file is damaged; convert the original model again")
         own_format = sizes[len(panels)]
-        if own_format == "int8":
+        if own_format == "int8":    # of a map that an int4 model keeps in int8
             others.pop("_offset_scale", None)
         return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
                             others.get("_offset_scale"), own_format)
@@ -305,7 +305,7 @@ class Packer:
         """
         heads = x.heads or 1
         weight, scales = self._rounded(name, Parameter((len(self._weights[name]), x.width), "linear", heads), precision)
-        if x.heads and FORMATS[STORED[weight.dtype]].block == 1:      # otherwise heads end with whole blocks
+        if x.heads and FORMATS[STORED[weight.dtype]].block == 1:      # of blocks, `_rounded` filled the last
             width = x.width // heads
             padded = np.zeros((len(weight), heads, self.padded(x.width, heads) // heads), weight.dtype)
             padded[:, :, :width] = weight.reshape(len(weight), heads, width)
@@ -314,7 +314,7 @@ class Packer:
 
     def _rounded(self, name: str, parameter: Parameter,
                  precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
+        """Return a weight and its rows' scales. precision: None for the plan's, or the finer one of `_finer`."""
         stored, form = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
         if form.name in BLOCKS:     # blocks hold their own scales
             return self._blocks(name, parameter, (precision,) if precision else (form.name, *form.beside)), []

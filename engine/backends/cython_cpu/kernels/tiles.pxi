@@ -211,21 +211,21 @@ cdef inline void write_operands(const int numbers, const int activation, const T
 
 cdef inline void write_floats(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows [first, last) of a block, and write floats. Those of float32 and of 16-bit integers
-    # wait in the result for the rest of the depth.
+    # Apply the epilogue to rows [first, last) of a block, and write floats. Before the last slice of the depth,
+    # those of float32 and of 16-bit integers are partial, and the next slice adds to them.
     cdef Py_ssize_t column, i, at
     cdef int j
-    cdef vf bias, scale, sums, x
+    cdef vf bias, scale, totals, x
     for j in range(block.columns):
         column = block.column + j * VL
-        bias = scale = sums = v_load(w.y.bias + column)     # scale and sums: of integers alone
+        bias = scale = totals = v_load(w.y.bias + column)      # scale, totals of weights: of integers alone
         if are_integers(numbers):
-            scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
+            scale, totals = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
             at = block.place[j] + i * w.out.stride
             x = v_load(block.sums + i * SIDE + j * VL)
             if numbers == OF_INT8:
-                x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], sums, scale, bias)
+                x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], totals, scale, bias)
             elif numbers == OF_INT16:
                 x = t_joined(block.sums + i * SIDE + j * VL, block.sums + (TILE_ROWS + i) * SIDE + j * VL)
                 x = v_fma(x, scale, v_set1(0.0) if block.first else v_load(w.out.data + at))

@@ -107,8 +107,8 @@ INLINE t_words t_half(int tile, int row, int half) {
     return x;
 }
 
-/* Return a b + c, rounded once, as the tiles do: a number below FLT_MIN, of the operands or, when it is rounded to 24
- * bits, the result, is a zero of its sign. a b must have at most 24 significant bits. */
+/* Return a b + c, rounded once, as the tiles do: an operand below FLT_MIN counts as a zero of its sign, and a result
+ * that is below FLT_MIN once rounded to 24 bits becomes one. a b must have at most 24 bits where there are no FMAs. */
 #ifdef __FMA__
 enum { DENORMAL_IS_ZERO = 0x8040 }; /* bits of MXCSR, with which FMAs do the same */
 INLINE t_floats t_fma(t_floats a, t_floats b, t_floats c) {

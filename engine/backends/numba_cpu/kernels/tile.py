@@ -38,10 +38,11 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
 
     a [mr][depth] tokens, w [depth][nv*VL] a panel's K block. columns: offset of each vector of columns in out and in
     the residual. bias: null after the first K block; then out is added instead. residual: null before the last K block.
+    ahead: what to prefetch, ahead_step bytes in each step of depth.
     """
-
     def product() -> Sums:
-        return multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
+        a_step, w_step = SIZE(1), SIZE(nv * VL)
+        return multiply(b, mr, nv, depth, a, a_stride, a_step, w, w_step, ahead, ahead_step)
 
     _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
 
