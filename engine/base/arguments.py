@@ -41,9 +41,9 @@ def positive_int_or_none(name: str, value: Any) -> int | None:
 
 def count_or_none(name: str, value: Any) -> int | None:
     """Return None for None, and an integer of at least 0 as an int; raises `InputError` for any other value."""
-    if value is None:
-        return None
-    return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
+    if value is None or (isinstance(value, (int, np.integer)) and value is not False and value == 0):
+        return None if value is None else 0
+    return positive_int(name, value, "None or an int of at least 0")
 
 
 def flag(name: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from engine.base.arguments import flag, is_one_of, positive_int, positive_int_or_none
+from engine.base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none
 from engine.base.errors import InputError
 
 from ..tools.encoders import engine_of
@@ -27,6 +27,18 @@ def test_none():
     assert positive_int_or_none("n", None) is None
     with pytest.raises(InputError):
         positive_int("n", None)
+
+
+@pytest.mark.parametrize("value", [0, 3, np.int64(0), np.uint8(3)])
+def test_counts_begin_at_zero(value):
+    assert type(count_or_none("n", value)) is int
+    assert count_or_none("n", value) == value
+
+
+@pytest.mark.parametrize("value", [-1, False, np.False_, 0.0, "0", [0]])
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(InputError, match="n must be None or an int of at least 0, not"):
+        count_or_none("n", value)
 
 
 HUGE = 10**5000
