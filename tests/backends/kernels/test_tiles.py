@@ -118,6 +118,13 @@ def test_a_product_below_the_denormal_numbers_still_counts_in_a_sum(kernels):
     assert np.array_equal(multiply_bfloat16(kernels, x, w, np.zeros(16, np.float32)), np.full((1, 16), expected))
 
 
+def test_a_sum_that_a_later_step_makes_denormal_is_zero(kernels):
+    """An instruction adds 32 products to a sum: 1.5 of 2^-126 of the first 32, and then -2^-126."""
+    x, w = np.zeros((1, 64), np.float32), np.zeros((16, 64), np.float32)
+    x[0, 0], x[0, 32], w[:, 0], w[:, 32] = 1.5 * 2.0**-63, -(2.0**-63), 2.0**-63, 2.0**-63
+    assert not multiply_bfloat16(kernels, x, w, np.zeros(16, np.float32)).any()
+
+
 @pytest.mark.parametrize("M", ROWS)
 def test_int8_is_exact(kernels, M):
     """Codes of all values, weights of all values, garbage in the padding of the codes, and a scale of 1."""
