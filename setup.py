@@ -90,7 +90,7 @@ def cpu_features(cpuinfo="/proc/cpuinfo"):
 
 # AVX-512's tile shapes, and AMX's tiles, without their instructions, so that any machine can test them. Not part of
 # "all": they are slow, and with -O3 their unrolled loops would take the compiler minutes. Where this CPU has AVX2 and
-# fused multiply-adds, they round as AVX-512 does, and take a half or a fifth of the time.
+# fused multiply-adds, they round as AVX-512 does, and take half of the time.
 FOR_WIDE = ["-mavx2", "-mfma"] if {"avx2", "fma"} <= (cpu_features() or set()) else []
 WIDE = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1", *FOR_WIDE]
 FOR_TESTS = {"wide": WIDE, "amxemulated": [*WIDE, "-DENGINE_EMULATE_TILES"]}

@@ -96,7 +96,7 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
 def visible_pairs(operation: Attend, T: int) -> int:
     """Return how many pairs of a query and a key that it sees a sequence of T tokens has."""
     left, right = (T - 1 if side is None else min(side, T - 1) for side in operation.window)
-    # Each query sees left + 1 + right keys, less those that would lie before the first token or behind the last.
+    # Each query sees left + 1 + right keys, but none before the first token and none behind the last one.
     return T * (left + right + 1) - (left * (left + 1) + right * (right + 1)) // 2
 
 

@@ -144,7 +144,7 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
 
     key, default, kind: as for `rotary_theta`. width: of a head. Scalings are `rope_scaling` in old configs, and further
     keys of `rope_parameters` in new ones: linear, dynamic, yarn and llama3. "dynamic" changes no text of up to
-    `max_position_embeddings` tokens, which is the longest that a model takes here. Others: `UnsupportedError`.
+    `max_position_embeddings` tokens, the longest text here. Raises `UnsupportedError` for another scaling.
     """
     new, old = _rope_of(values, kind), values.get("rope_scaling")
     if not isinstance(new, dict | None) or not isinstance(old, dict | None):

@@ -61,7 +61,7 @@ class _Part:
 class Session:
     """Requests to one model that are computed together.
 
-    Any thread may call `submit` and the methods of handles, which take no lock. One thread has `step` and `close`.
+    Any thread may call `submit` and the methods of handles, which take no lock; one calls `step` and `close`.
     """
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, *, stop: Stop = NEVER,

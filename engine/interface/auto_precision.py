@@ -67,7 +67,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
 
     Each vector's cosine to float32's vector must be at least `least_cosine`, which is 0.999 if None. The vectors are
     those of `encode`, or of all tokens for a model without a tokenizer. make: returns an engine of a precision.
-    A model in int8, packed for a precision or without layers keeps its precision. Raises `InputError`: no cosine.
+    A model in int8, packed for a precision or without layers keeps its precision. Raises `InputError`.
     """
     bound = LEAST_COSINE if least_cosine is None else least_cosine
     if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not -1 <= bound <= 1:

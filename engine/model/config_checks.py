@@ -34,7 +34,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield "logits need a vocab_size of at least 1"
     if config.logits == "tied" and config.embedding_width not in (0, config.hidden_size):
         yield f"tied logits need embeddings of width {config.hidden_size}, not {config.embedding_width}"
-    if not all(getattr(kind, "causal", True) for kind in config.attention_kinds):   # other types: `impossible_kind`
+    if not all(getattr(kind, "causal", True) for kind in config.attention_kinds):   # config.py refuses other types
         yield "all attention_kinds of a model with logits must be causal"
     if config.relative is not None:
         yield "a model with logits cannot have the option relative"

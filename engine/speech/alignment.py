@@ -1,7 +1,8 @@
 """Find when each word of a text is spoken, from the weights of cross-attention.
 
 The alignment heads of Whisper attend, for each token, to the audio in which it is spoken. The token's time comes from
-the path through these weights that never goes back in time (dynamic time warping; Sakoe and Chiba 1978).
+the path through these weights that never goes back in time (dynamic time warping; Sakoe and Chiba 1978), as in OpenAI's
+Whisper.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Cache:
         return _CellList(cells)
 
     def _grow(self, cells: int) -> None:
-        """Allocate regions for at least so many free cells more."""
+        """Allocate regions with at least this number of cells."""
         fresh = []
         for _ in range(-(-cells // self._region_cells)):
             memory = allocate(self._region_cells * self._whole_bytes // 4)

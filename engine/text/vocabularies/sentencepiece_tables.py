@@ -2,7 +2,7 @@
 
 The Unigram model of a tokenizer.json lists its pieces in the order of their ids. A token that the SentencePiece model
 lacks, such as a piece of the other of two languages with one table, is listed with a space in front, which no text can
-match because spaces become "▁" first; the decoder removes these spaces. A BPE model has a table of ids of its own, and
+match because spaces become "▁" first; the decoder removes these spaces. A BPE model has its own table of ids, and
 its joins never make such a token. Pieces that the table lacks follow with ids that the model does not have;
 `TextConfig.known_ids` turns them into the unknown token.
 

@@ -160,8 +160,8 @@ static ptrdiff_t int4_count(ptrdiff_t heads, ptrdiff_t width) {
     return (heads * ((width + BLOCK - 1) / BLOCK) * (BLOCK / GROUP) + LANES - 1) / LANES;
 }
 
-/* Quantize one row of heads * width weights. importance [heads*width] or NULL. widths: those that are tried in each of
- * the `rounds`. groups: scratch. out: the row's blocks. scales: two. Return 0 for a row that holds NaN or infinity. */
+/* Quantize one row of heads * width weights. importance [heads*width] or NULL. widths: what is tried in each of the
+ * `rounds`. groups: scratch. out: the row's blocks. scales: two. Return 0 for a row that holds NaN or infinity. */
 static int int4_search_row(const float *w, ptrdiff_t heads, ptrdiff_t width, const float *importance,
                            const float *widths, int widths_count, int rounds, int4_groups *groups, unsigned char *out,
                            float *scales) {

@@ -22,6 +22,7 @@ from ..kernels.tools import available, load, why_not
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
 digests = pytest.importorskip("tests.tools.digests", reason="the compiled kernels are not built")
 isa = digests.isa
+RECORDED = json.loads(digests.FILE.read_text())
 
 FLOATS, INTEGERS = ("float32", "bfloat16"), ("int8", "int4", "q8_0", "q4_0", "q4_1")
 
@@ -108,7 +109,7 @@ def measured(name, what, bits):
     precision = what.partition(" ")[0]
     if isa.ARCHITECTURE == "x86_64":
         product = load(name).product(precision, portable=bits == "portable")
-        return " ".join(json.loads(digests.FILE.read_text())[digests.record_of(name, product)].values())
+        return " ".join(RECORDED[digests.record_of(name, product)].values())
     return " ".join(digests.digest(load(name), model, precision, 2, bits) for model in ENCODERS_SHOWN)
 
 

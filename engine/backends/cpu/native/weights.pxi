@@ -136,7 +136,7 @@ cdef class RelativeWeights:
         while near < limit and row[limit + near + 1] - row[limit] == row[limit] - row[limit - near - 1] == near + 1:
             near += 1
         for x in range(2 * limit + 1):
-            span = max(span, row[min(2 * limit, x + DISTANCES - 1)] - row[x] + 1)       # rows of so many distances
+            span = max(span, row[min(2 * limit, x + DISTANCES - 1)] - row[x] + 1)       # rows for DISTANCES neighbours
         self.keys, self.queries, self.row = keys, queries, row
         self.head = either.shape[1] * either.shape[2] * NR
         self.relative.keys = &keys[0, 0, 0, 0] if keys is not None else NULL

@@ -88,7 +88,7 @@ INLINE vfactor v_factor(const float *p) { return v_set1(*p); }
 INLINE vf v_all(vfactor x) { return x; }
 INLINE vf v_add_product(vf sum, vfactor a, vf b) { return v_fma(a, b, sum); }
 
-/* Dot products of codes: slow, but with the layout of AVX-512's VNNI, so that `wide` tests that layout */
+/* Dot products of codes, by lanes of int32 in the layout of AVX-512's VNNI, so that `wide` tests that layout. */
 
 #define DOT_INSTRUCTION "portable code"
 enum { DOT = 4, DOT_MR = MR, DOT_STEPS = 4, DOT_ROWS = 1, DOT_GROUP = 4, DOT_BOUND = 0, CODE_ZERO = 0 };

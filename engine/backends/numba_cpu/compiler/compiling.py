@@ -69,9 +69,6 @@ helper = _helper()
 inline = _helper(forceinline=True)
 """A part of a kernel that LLVM always inlines."""
 
-spliced = _helper(inline="always")
-"""A part of a kernel that Numba inlines before LLVM sees it, so that a large part is not compiled twice."""
-
 apart = _helper(forceinline=False)
 """A part of a kernel that calls `stays_apart`. Without this decorator it would inherit the option of its caller."""
 

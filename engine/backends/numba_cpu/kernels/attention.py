@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiler.compiling import helper, inline, spliced
+from ..compiler.compiling import helper, inline
 from ..compiler.pointers import as_bytes, null
 from ..compiler.structs import Attention, Block, Floats, Keys, Scratch, Size, Terms, Vector
 from ..compiler.vector import (
@@ -119,7 +119,7 @@ def compute_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Ke
     return plain
 
 
-@spliced
+@inline
 def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys) -> None:
     """Update a query block's sums with the part of a key block that it sees."""
     keys = seen_keys(call, b, block)

@@ -2,7 +2,8 @@
 
 A warp reads a row of D float32 once, 128 bytes at a time, and writes it as float32, for the residual stream, and as
 bfloat16, for the next GEMM: 10 D bytes per row, which at D = 768 and 4 TB/s limits it to 0.5 G rows/s. A lane keeps
-D/32 numbers: ptxas allocates 40 registers for D = 384, 54 for 768 and 62 for 1024 (sm_90a); beyond D = 2048 they spill.
+D/32 numbers: ptxas allocates 40 registers for D = 384, 54 for 768 and 62 for 1024 (sm_90a). Beyond D = 2048 or so
+they spill.
 """
 
 from __future__ import annotations

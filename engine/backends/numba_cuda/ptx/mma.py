@@ -5,7 +5,7 @@ register holds two neighbours along the depth, the first at 2t or, in a high reg
 hold row g, row g + 8, row g high, row g + 8 high; B's two hold column g, and column g high. The four sums are (g, 2t),
 (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 
-Operands lie in shared memory as rows of 16-byte chunks, permuted (`swizzle`): ldmatrix reads eight rows at once.
+Operands lie in shared memory as rows of 16-byte chunks, permuted (`swizzle`) so that ldmatrix has no bank conflict.
 """
 
 from __future__ import annotations
