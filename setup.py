@@ -7,6 +7,7 @@ ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list 
     all       every instruction set of this machine's architecture; the default, and what a wheel needs
     native    those of them that this CPU can run, which is what the tests need
     best      the fastest one that this CPU can run, which is what `make demo` needs
+    emulated  what the tests need besides: the shapes and tiles of other CPUs in plain C (wide and amxemulated)
     NAME      the instruction set of this name, for example avx2, baseline or wide (wide and amxemulated are for tests)
     none      nothing, not even the native code: for an editable install of a tree that is built already
 
@@ -120,9 +121,15 @@ def best(features):
     return native[-1:]
 
 
+def emulated(features):
+    """Return the names of the emulations that tests need: `wide` only where AVX-512 itself does not run."""
+    return [isa for isa in FOR_TESTS if isa != "wide" or features is None or "avx512" not in runnable(features)]
+
+
 def instruction_sets(request, features):
     """Return the names of the instruction sets to compile for this value of ENGINE_BUILD_ISA."""
-    groups = {"all": list(INSTRUCTION_SETS), "native": runnable(features), "best": best(features)}
+    groups = {"all": list(INSTRUCTION_SETS), "native": runnable(features), "best": best(features),
+              "emulated": emulated(features)}
     known = {**INSTRUCTION_SETS, **FOR_TESTS}
     chosen = set()
     for word in request.split(","):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 from unicodedata import category, east_asian_width
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -127,7 +127,7 @@ def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
     width, height = left + side + 130, top + side + 46
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width}" height="{height}" '
              f'viewBox="0 0 {width} {height}" role="img">'
-             f"<title>{escape(_printable_line(title) or 'reliability')}</title><style>{_STYLE}\n</style>"]
+             f"<title>{escape(_printable_line(title) or 'reliability', quote=False)}</title><style>{_STYLE}\n</style>"]
     if title:
         parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
     parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>')
@@ -239,7 +239,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-        f"<title>{escape(_printable_line(title) or captions[2])}</title><style>{_STYLE}\n</style>",
+        f"<title>{escape(_printable_line(title) or captions[2], quote=False)}</title><style>{_STYLE}\n</style>",
     ]
     if title:
         parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
@@ -268,7 +268,7 @@ def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, n
         style = "strong" if share > 0.5 else ""
         short = f"{weight:.2f}" if weight >= 0.995 else f"{weight:.2f}"[1:]
         number = _text(short, x + side / 2, y + side / 2 + 3.5, 10, style, anchor="middle")
-    return (f'<g><title>{escape(name)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
+    return (f'<g><title>{escape(name, quote=False)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
             f'y="{y + 0.5:.1f}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>{number}</g>')
 
 
@@ -284,7 +284,7 @@ def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = 
     kind = f' class="{style}"' if style else ""
     bold = f' font-weight="{weight}"' if weight else ""
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{kind}{bold} '
-            f'xml:space="preserve">{escape(text)}</text>')
+            f'xml:space="preserve">{escape(text, quote=False)}</text>')
 
 
 def _new_figure(width: float, height: float) -> Any:

@@ -60,8 +60,9 @@ def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None =
         rows = slice(first, min(N, first + step))
         return search(w[rows], heads, importance, WIDTHS, ROUNDS, stored[rows], scales[rows])
 
-    with ThreadPoolExecutor(choose_threads(None)) as threads:
-        if any(wrong >= 0 for wrong in threads.map(fill, range(0, N, step))):
+    slabs = range(0, N, step)
+    with ThreadPoolExecutor(choose_threads(None) if len(slabs) > 1 else 1) as threads:
+        if any(wrong >= 0 for wrong in (threads.map if len(slabs) > 1 else map)(fill, slabs)):
             raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
     return stored, scales
 

@@ -120,6 +120,13 @@ def test_all_does_not_depend_on_the_cpu(build):
         assert build["instruction_sets"]("all", features) == expected
 
 
+def test_emulated_is_what_the_cpu_cannot_run(build):
+    choose = build["instruction_sets"]
+    assert choose("emulated", None) == choose("emulated", AVX2) == ["wide", "amxemulated"]
+    assert choose("emulated", AVX512) == choose("emulated", TILES) == ["amxemulated"]
+    assert choose("native,emulated", AVX512)[-2:] == ["avx512", "amxemulated"]
+
+
 def test_an_unknown_cpu_gets_all(build, tmp_path):
     (tmp_path / "cpuinfo").write_text("processor : 0\nFeatures : fp asimd\n")
     assert build["cpu_features"](tmp_path / "cpuinfo") is None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from engine import Engine, Transformer
+from engine import Engine, Transformer, load_model
 from engine.families import get_family
 from engine.model.config import ModelConfig
 
@@ -139,9 +139,16 @@ class Golden:
         return engine.forward(self.ids[i][None], None, None if self.types is None else self.types[i][None])[0]
 
 
-def load(source, backend, **options):
-    """An engine for a path or for a model in memory."""
-    return (engine_of if isinstance(source, Transformer) else Engine.load)(source, backend=backend, **options)
+_model = cache(partial(load_model, kind="encode"))
+
+
+def load(source, backend, task=None, **options):
+    """An engine for a path or for a model in memory. A process reads each golden model once."""
+    if isinstance(source, Transformer):
+        return engine_of(source, backend=backend, **options)
+    if source.is_relative_to(GOLDEN):
+        return Engine(_model(source, task=task), backend=backend, **options)
+    return Engine.load(source, backend=backend, task=task, **options)
 
 
 def gate_and_up_swapped(model):

@@ -5,8 +5,8 @@
     python -m tests.tools.same_bits --against FILE GROUP ...
 
 Each line is the name of a result and the digest of its bits. The groups are the keys of `GROUPS`; --share takes every
-N-th result of each group, from the I-th one on, and all tables, which are few. `differences` runs other processes and
-compares all with the record, golden/portable_bits.json, which --record writes anew; raise
+N-th result of each group, from the I-th one on, and all of the groups in `WHOLE`. `differences` runs other processes,
+each with another share, and compares all with the record, golden/portable_bits.json, which --record writes anew; raise
 `engine.model.bits.DEFINITION` then. Random and real models are not on record, and compared with those of this process.
 --python names other interpreters that run the tree as it is built here, for example with other versions of NumPy.
 --against compares this process alone with the record, or with what another one printed with --json: for emulators, in
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ from .whisper import SPEECH
 
 FILE = GOLDEN / "portable_bits.json"
 NOT_RECORDED = ("random", "real")
+WHOLE = ("operations", "random", "tables")
+"""The groups of which every process takes all: they are few, no two see the same, and --models counts models."""
 PRECISIONS = ("float32", "bfloat16", "int8", "q8_0", "int4")
 TEXTS = ("Anna lives in Berlin and works for Bilal.", "The cat sat on a mat; it was very good!", "lovely", "42")
 SEARCHES: Mapping[str, Mapping[str, Any]] = {
@@ -170,8 +173,8 @@ def _heads(options: dict[str, Any], models: int) -> Iterator[Result]:
 
 
 def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
-    """What is computed outside of the kernels: functions, tables, merged weights, sparse vectors, tokens, features."""
-    from engine import Engine, load_model
+    """What no kernel computes: functions, tables, merged weights, sparse vectors, tokens, features."""
+    from engine import load_model
     from engine.backends.relative import relative_vectors
     from engine.base.functions import cos_sin, exp, log, log1p, log10, power, product, spectrum, tanh
     from engine.families.adapters import merge_adapters
@@ -193,8 +196,8 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
         return rotary_angles(np.arange(32768), 10000.0, 64), sinusoids(100, 32)
 
     def drawn() -> Any:
-        logits = 9 * hashed(1, 10_000, 500)
-        u = (hashed(2, 10_000).astype(np.float64) + 1) / 2
+        logits = 9 * hashed(1, 1000, 500)
+        u = (hashed(2, 1000).astype(np.float64) + 1) / 2
         config = GenerationConfig(do_sample=True, top_k=0, top_p=0.95, min_p=0.001)
         return draw(kept(logits, Filters.of([config] * len(logits)), exp=exp)[0], u, exp)
 
@@ -210,6 +213,24 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
 
     def sparse() -> Any:
         return [weights_of(30 * hashed(6, 100, 1000), name) for name in ("relu", "log1p_relu")]
+
+    def features() -> Any:
+        return [log_mel(samples, channels, portable=True) for samples in sounds() for channels in (80, 128)]
+
+    yield "functions", functions
+    yield "spectrum", lambda: spectrum(hashed(32, 400, 60).astype(np.float64))
+    yield "mel features", features
+    yield "rotary tables", positions
+    yield "drawn tokens", drawn
+    yield "relative positions", relative
+    yield "merged adapter", merged
+    yield "product", lambda: product(hashed(30, 300, 700), hashed(31, 200, 700))
+    yield "sparse vectors", sparse
+
+
+def _operations(options: dict[str, Any], models: int) -> Iterator[Result]:
+    """What kernels compute for single calls: similarities and the functions of engine.ops."""
+    from engine import Engine
 
     def similarities() -> Any:
         engine = Engine.load(ENCODERS / "bert", **options)
@@ -227,20 +248,8 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
         return (ops.linear(x, w, activation="gelu", **own), ops.attention(q, k, v, causal=True, **own),
                 ops.layer_norm(x, **own), ops.rms_norm(x, **own), ops.softmax(x, **own), ops.silu(x, **own))
 
-    def features() -> Any:
-        return [log_mel(samples, channels, portable=True) for samples in sounds() for channels in (80, 128)]
-
-    yield "functions", functions
-    yield "spectrum", lambda: spectrum(hashed(32, 400, 60).astype(np.float64))
-    yield "mel features", features
-    yield "rotary tables", positions
-    yield "drawn tokens", drawn
-    yield "relative positions", relative
-    yield "merged adapter", merged
-    yield "product", lambda: product(hashed(30, 300, 700), hashed(31, 200, 700))
-    yield "sparse vectors", sparse
     yield "similarities", similarities
-    yield "operations", operations
+    yield "single", operations
 
 
 def _random(options: dict[str, Any], models: int) -> Iterator[Result]:
@@ -298,7 +307,7 @@ def _real(options: dict[str, Any], models: int) -> Iterator[Result]:
 
 GROUPS: Mapping[str, Callable[[dict[str, Any], int], Iterator[Result]]] = {
     "encoders": _encoders, "decoders": _decoders, "speech": _speech, "heads": _heads, "tables": _tables,
-    "random": _random, "real": _real,
+    "operations": _operations, "random": _random, "real": _real,
 }
 
 
@@ -309,14 +318,11 @@ def group_of(name: str) -> str:
 
 def results(groups: Sequence[str], backend: str = "cython", threads: int = 1, share: tuple[int, int] = (0, 1),
             models: int = 20, bits: str = "portable") -> dict[str, str]:
-    """Return the digest of each result of the groups; share: (i, n) for every n-th of a group from the i-th on.
-
-    All tables are computed in any case: they are few, and no two of them see the same.
-    """
+    """Return the digest of each result of the groups; share: (i, n) for every n-th of a group from the i-th on."""
     options = {"backend": backend, "threads": threads, "bits": bits}
     return {f"{group}: {name}": digest(compute()) for group in groups
             for i, (name, compute) in enumerate(GROUPS[group](options, models))
-            if i % share[1] == share[0] or group == "tables"}
+            if i % share[1] == share[0] or group in WHOLE}
 
 
 def recorded_names() -> set[str]:
@@ -351,34 +357,36 @@ def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: 
                 pythons: Sequence[str] = ()) -> list[str]:
     """Return the results that differ from the record, or from those of this process, and where.
 
-    This process and others compute them: with other kernels, on other threads, with other libraries, and with other
-    interpreters. A process whose libraries should choose other code, and do not, counts as a difference.
+    This process and others compute them, each another share: with other kernels, on other threads, with other
+    libraries, and with other interpreters. A process whose libraries should choose other code, and do not, counts as a
+    difference.
     """
     from engine.backends import numba_cpu
     from engine.backends.cython_cpu import isa
 
     record = json.loads(FILE.read_text())["digests"]
     here = results(groups, share=share, models=models)
-    expected = {name: record.get(name, own) for name, own in here.items()}
-    common = [*groups, "--share", f"{share[0]}/{share[1]}", "--models", str(models)]
+    computing = [group for group in groups if group != "tables"]        # what other kernels may change
     able = [name for name in isa.available() if isa.load(name).fused]
     runs: dict[str, tuple[list[str], Mapping[str, str], str]] = {
-        f"{name}, {1 + i % 4} threads": ([*common, "--threads", str(1 + i % 4)], {"ENGINE_ISA": name}, sys.executable)
-        for i, name in enumerate(able, 1)}
+        f"{name}, {threads} threads": ([*computing, "--threads", str(threads)], {"ENGINE_ISA": name}, sys.executable)
+        for name, threads in zip(able, cycle((2, 3, 4, 1)))}
     if numba_cpu.BACKEND.unavailable() is None and numba_cpu.BACKEND.no_portable_bits() is None:
-        runs["numba, 2 threads"] = [*common, "--backend", "numba", "--threads", "2"], {}, sys.executable
+        runs["numba, 2 threads"] = [*computing, "--backend", "numba", "--threads", "2"], {}, sys.executable
     choices = other_libraries()
-    runs |= {name: (common, choice.variables, sys.executable) for name, choice in choices.items()}
-    runs |= {python: (common, {}, python) for python in pythons}
+    runs |= {name: ([*groups], choice.variables, sys.executable) for name, choice in choices.items()}
+    runs |= {python: ([*groups], {}, python) for python in pythons}
     libraries = computed()
-    found = [f"this process: {name}" for name, own in here.items() if expected[name] != own]
+    found = [f"this process: {name}" for name, own in here.items() if record.get(name, own) != own]
     found += [f"not on record: {name}" for name in here if name not in record and group_of(name) not in NOT_RECORDED]
-    for title, run in runs.items():
-        there = elsewhere(*run)
-        differing = [f"{title}: {name}" for name in expected if there.digests.get(name) != expected[name]]
+    for number, (title, (arguments, variables, python)) in enumerate(runs.items(), 1):
+        first = (share[0] + number) % share[1]
+        there = elsewhere([*arguments, "--share", f"{first}/{share[1]}", "--models", str(models)], variables, python)
+        differing = [f"{title}: {name}" for name, own in there.digests.items()
+                     if own != record.get(name, here.get(name))]
         other = [name for name, own in libraries.items() if there.libraries[name] != own]
-        print(f"{title}: {len(differing)} of {len(expected)} results differ, with NumPy {there.numpy}; other bits in "
-              f"the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        print(f"{title}: {len(differing)} of {len(there.digests)} results differ, with NumPy {there.numpy}; other bits "
+              f"in the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
         found += [*differing, *(f"{title}: it has the bits of this process in {name}" for name in
                                 (choices[title].changes if title in choices else ()) if name not in other)]
     return found

@@ -1,12 +1,10 @@
 """Make Numba's kernels use AVX-512's sizes: a pytest plugin; LLVM splits the vectors for the present CPU.
 
 LLVM cannot split the instructions for integers, so integers are multiplied in lanes. If AS_AVX512BF16 is set, bfloat16
-has the layout of AVX512-BF16, and its two instructions are emulated. AS_AVX512_KERNELS names the modules in
-numba_cpu/kernels whose kernels are compiled; a test that calls another one ends its process.
+has the layout of AVX512-BF16, and its two instructions are emulated.
 """
 
 import os
-from types import SimpleNamespace
 
 from llvmlite import ir
 from numba.core.registry import cpu_target
@@ -50,17 +48,3 @@ if PAIRS:
         return b.trunc(b.lshr(b.select(b.fcmp_unordered("uno", x, x), quiet, nearest), both(16)), pairs.ROUNDED)
 
     pairs.dot, pairs.rounded = dot, rounded
-
-from engine.backends.numba_cpu import table  # noqa: E402
-
-KERNELS = os.environ["AS_AVX512_KERNELS"].split(",")
-compile_kernel = table.compile_kernel
-
-
-def compile_named(function, cache):
-    if function.__module__.rpartition(".")[2] in KERNELS:
-        return compile_kernel(function, cache)
-    return SimpleNamespace(address=None)
-
-
-table.compile_kernel = compile_named
