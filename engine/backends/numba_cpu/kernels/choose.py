@@ -37,7 +37,7 @@ def insert_best(values: Floats, ids: Ints, k: Size, x: Float, id: Int) -> None:
 
 def choose(best: Best, logits: Floats, logits_stride: Size, M: Size, id: Size, n: Size, maximum: Floats, sum: Floats,
            stride: Size) -> None:
-    """Update the best of M rows with n logits; store their maxima and sums, unless these are NULL."""
+    """Update the best of M rows with logits of ids [id, id + n); store their maxima and sums, unless these are NULL."""
     k = best.k
     for row in range(M):
         x = logits + row * logits_stride
