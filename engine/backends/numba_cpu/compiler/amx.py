@@ -81,7 +81,7 @@ def clear_sums(rows: int, columns: int) -> Any:
 def add_step(numbers: Numbers, rows: int, columns: int) -> Any:
     """Return an intrinsic that adds the products of 64 bytes of depth to the sums of a block.
 
-    Its arguments are the upper tile of operands, the lower one, and the first tile of weights.
+    Its arguments are the upper tile of operands, which it loads to tile 4, the lower one (5), and weights (6 and 7).
     """
 
     @emits()

@@ -273,7 +273,7 @@ class Rotary:
     cos: Floats         # row m at cos + m*stride, width/2 entries
     sin: Floats
     stride: Size
-    width: Size         # columns of a row that are turned
+    width: Size         # columns of a row that are rotated
     d: Size             # all columns
     interleaved: Int    # whether pairs are columns 2i and 2i + 1
 

@@ -60,8 +60,8 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
     visible = bias + VL * VL
     distant = visible + VL * VL
     lanes = as_bytes(distant + VL * VL)
-    terms, finite = bias + MORE, lanes + VL
-    return Scratch(p, tail, correction, correction + NR, bias, visible, distant, terms, lanes, finite)
+    unused, terms, finite = correction + NR, bias + MORE, lanes + VL
+    return Scratch(p, tail, correction, unused, bias, visible, distant, terms, lanes, finite)
 
 
 @inline
@@ -129,7 +129,7 @@ def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys
     count = keys.last - keys.first
     fresh = keys.first == max(0, b.t + call.low)        # the block's first keys: nothing has been summed up
     for j in range(b.nv):
-        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
+        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))      # before these keys; see exponentiate
     plain = compute_scores(call, s, terms, b, keys)
     for j in range(b.nv):
         place = j * VL

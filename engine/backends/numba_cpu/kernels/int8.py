@@ -111,7 +111,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
             target = out.data + row * out.stride
             dot_tile(next_row - row, nv, depth, codes + row * codes_stride, codes_stride, w, target,
                      out.stride, offsets, ranges + 2 * row, scale, sums, bias, extra, ahead, ahead_step)
-            if y.activation != IDENTITY:
+            if y.activation != IDENTITY:        # then columns lie side by side
                 activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
             row = next_row
 

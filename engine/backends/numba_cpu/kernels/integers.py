@@ -220,7 +220,7 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
                     if residual:
                         x = v_add(x, v_load(residual + place))
                     v_store(out.data + place, x)
-            if y.activation != IDENTITY:
+            if y.activation != IDENTITY:        # then columns lie side by side
                 activate_rows(y.activation, out.data + (first * out.stride + offsets[0]), out.stride, rows, nv * VL)
 
 

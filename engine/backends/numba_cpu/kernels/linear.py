@@ -55,7 +55,7 @@ def product(step: int, tile: Any) -> Any:
                     target = out.data + row * out.stride
                     tile(next_row - row, nv, depth, a + (row * a_stride + k), a_stride, w, target, out.stride,
                          offsets, bias, extra, ahead, ahead_step)
-                    if final and y.activation != IDENTITY:      # then the columns of `out` lie side by side
+                    if final and y.activation != IDENTITY:      # then columns lie side by side
                         activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
                     row = next_row
 

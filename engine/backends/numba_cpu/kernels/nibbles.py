@@ -90,9 +90,9 @@ def _tile(storage: int) -> Callable[..., None]:
     """Return the body of a tile of one vector of columns, whose weights are stored in these blocks."""
     grouped = storage == INT4
 
-    def blocks_of(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value,
-                  stride: ir.Value, steps: ir.Value, sums: ir.Value, weights: ir.Value, scales: ir.Value,
-                  results: ir.Value) -> None:
+    def tile(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value,
+             stride: ir.Value, steps: ir.Value, sums: ir.Value, weights: ir.Value, scales: ir.Value,
+             results: ir.Value) -> None:
         """results[mr][NR] = the products of mr rows, without the scale of INT4 and without its offsets
 
         codes, steps, sums: of the first row; stride: bytes from one row to the next. weights, scales, results: those of
@@ -129,8 +129,8 @@ def _tile(storage: int) -> Callable[..., None]:
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
             store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
-    blocks_of.__name__ = f"_nibbles{storage}"
-    return blocks_of
+    tile.__name__ = f"_nibbles{storage}"        # for the name of its LLVM function
+    return tile
 
 
 sum_int4 = tile_of(_tile(INT4), NIBBLE_ROWS, vectors=1)     # one vector of columns

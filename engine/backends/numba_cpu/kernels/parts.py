@@ -40,7 +40,7 @@ STEP_BYTES = 3 * 2 * TILE_BYTES
 """The most bytes of the parts of the weights of a step: three parts of two tiles."""
 
 ORDERS = {3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)), 2: ((1, 0), (0, 0), (0, 1))}
-"""For each number of parts: (part of operands, part of weights) of each product, each with one part of the last."""
+"""The (part of operands, part of weights) of each product, for each number of parts; neighbours share a loaded part."""
 
 LARGEST = float.fromhex("0x1.fefffep127")
 """The largest float that rounds to a finite bfloat16 number."""
@@ -63,6 +63,7 @@ def split_in_three(to: Bytes, next_part: Size, low: Vector, high: Vector) -> Non
     low, high = v_sub(low, low_part), v_sub(high, high_part)
     low_part, high_part = v_nearest(low), v_nearest(high)
     v_store(as_floats(to + next_part), v_zip_upper(low_part, high_part))
+    # At most 8 bits are left, which fit the third part.
     v_store(as_floats(to + 2 * next_part), v_zip_upper(v_sub(low, low_part), v_sub(high, high_part)))
 
 
@@ -148,7 +149,7 @@ def _block(parts: int, rows: int, columns: int) -> Any:
         split_weights(source, w, 0, lines)
         clear()
         for step in range(1, steps + 1):
-            if step < steps:        # behind the last step, split that one again
+            if step < steps:        # the last step has no next one, and is split again
                 source += lines * 2 * VL
             multiply_step(a, lower, w, source, to)
             a += parts * TILE_BYTES
@@ -206,7 +207,8 @@ def _multiply(parts: int) -> Any:
     @inline
     def multiply(y: Linear, a: Code, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
                  last: Size) -> None:
-        all_steps, strip = (y.K + STEP_DEPTH - 1) // STEP_DEPTH, a_stride * TILE_ROWS * parts * 2
+        all_steps = (y.K + STEP_DEPTH - 1) // STEP_DEPTH
+        strip = a_stride * TILE_ROWS * parts * 2        # bytes of 16 rows
         of_steps, sums = parts_of_two_steps(), sums_of_block()
         for first in range(0, all_steps, FRESH):
             steps = min(all_steps - first, FRESH)

@@ -71,7 +71,7 @@ def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -
         distance = call.query + t - block.first     # of the first query and the first key
         if relative.keys:
             first_key_panel = (end - row_for(relative, distance + n - 1)) // NR
-            for i in range(0, n, SHARE):
+            for i in range(0, n, SHARE):        # fewer queries have fewer distances, and need fewer panels
                 m = min(n - i, SHARE)
                 panel = (end - row_for(relative, distance + i + m - 1)) // NR
                 last = (end - row_for(relative, distance + i - (keys - 1))) // NR + 1

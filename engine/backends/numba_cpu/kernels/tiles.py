@@ -96,8 +96,8 @@ def int16_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out:
 def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: Any) -> Any:
     """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns.
 
-    tiles: those of a line of operands; the second one, if any, takes the place of the lower rows. `due` spreads the
-    rows of the block before evenly over the steps of depth, in which they are finished.
+    tiles: those of a line of operands; the second one, if any, takes the place of the lower rows. Each step of depth
+    finishes height / steps rows of the block before; `due` is the part of a row that is due.
     """
     height = SIDE // tiles      # the most rows of a block
     clear, add, store = clear_sums(rows, columns), add_step(numbers, rows, columns), store_sums(rows, columns)
@@ -106,7 +106,7 @@ def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: 
     def multiply_block(block: TileBlock, before: TileBlock, steps: Size, a: Bytes, lower: Bytes, w: Bytes, ahead: Bytes,
                        ahead_step: Size) -> None:
         stays_apart()
-        row = last = due = 0
+        row = end = due = 0
         clear()
         for _ in range(steps):
             fetch_lines(ahead, ahead_step)
@@ -118,10 +118,10 @@ def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: 
             due += height
             while due >= steps:
                 due -= steps
-                last += 1
-            if row < last:
-                work_between(block, before, row, last)
-                row = last
+                end += 1
+            if row < end:
+                work_between(block, before, row, end)
+                row = end
         store(block.sums)
 
     return multiply_block
@@ -145,7 +145,7 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
                 if residual and block.final:
                     x = v_add(x, v_load(residual + at))
                 v_store(out + at, x)
-        if y.activation != IDENTITY and first < last and block.final:
+        if y.activation != IDENTITY and first < last and block.final:       # then columns lie side by side
             activate_rows(y.activation, out + (block.place + first * stride), stride, last - first, block.columns * VL)
 
     @apart
@@ -160,12 +160,12 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
 
     height, line = SIDE // tiles, tiles * TILE_BYTES
     small, wide = (_block(numbers, tiles, tiles, columns, work_between) for columns in (1, 2))      # up to 16 rows
-    high, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
+    tall, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
 
     @inline
     def multiply_tiles(y: Linear, a: Bytes, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                        panel: Size, last_panel: Size, first: Size, most: Size) -> None:
-        """Compute panels [panel, last_panel) of y; first, most: the first line of the depth, and at most how many."""
+        """Compute panels [panel, last_panel) of y over at most `most` lines of the depth, from line `first` on."""
         lines, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * tiles * size * TILE_ROWS
         steps, blocks = min(lines - first, most), (M + height - 1) // height
         pair, sums, number = two_blocks(), sums_of_two(), 0
@@ -192,7 +192,7 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
                     if block.columns == 2:
                         full(block, before, steps, upper, lower, w, ahead, ahead_step)
                     else:
-                        high(block, before, steps, upper, lower, w, ahead, ahead_step)
+                        tall(block, before, steps, upper, lower, w, ahead, ahead_step)
                 elif block.columns == 2:
                     wide(block, before, steps, upper, lower, w, ahead, ahead_step)
                 else:
