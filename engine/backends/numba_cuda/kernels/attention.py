@@ -76,7 +76,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
         key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
-        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]
+        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]   # first token, first query
         length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
         key = types.int32(0)        # the first key of the present step
 

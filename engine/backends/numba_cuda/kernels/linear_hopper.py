@@ -193,7 +193,7 @@ def _consumer(tile: Tile) -> Any:
     stages, slot, w_begin, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
     count = tile.row_tiles * tile.columns // 2      # sums of a thread: 64 x columns of each row tile, by 128 threads
     multiply = wgmma(tile.columns, DEPTH // 16, row_tiles=tile.row_tiles)
-    wait_for_older, wait_for_all = wgmma_wait(count, 1), wgmma_wait(count, 0)
+    wait_for_older, wait_for_all = wgmma_wait(count, pending=1), wgmma_wait(count, pending=0)
 
     @device_function
     def consume(sums: Any, own_row: Any, steps: Any, turn: Any, full: Any, empty: Any, next_team: Any,
