@@ -73,7 +73,7 @@ def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -
             first_key_panel = (end - row_for(relative, distance + n - 1)) // NR
             for i in range(0, n, SHARE):        # fewer queries have fewer distances, and need fewer panels
                 m = min(n - i, SHARE)
-                panel = (end - row_for(relative, distance + i + m - 1)) // NR
+                panel = (end - row_for(relative, distance + i + m - 1)) // NR       # [panel, last): of these queries
                 last = (end - row_for(relative, distance + i - (keys - 1))) // NR + 1
                 multiply_table(call.q + (t + i) * call.q_stride, call.q_stride, m, call.d, relative.keys, panel, last,
                                of_queries + (i * stride + (panel - first_key_panel) * NR), stride, s.unused)
@@ -81,7 +81,7 @@ def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -
             first_query_panel = row_for(relative, distance - (keys - 1)) // NR
             for i in range(0, keys, SHARE):
                 m = min(keys - i, SHARE)
-                panel = row_for(relative, distance - (i + m - 1)) // NR
+                panel = row_for(relative, distance - (i + m - 1)) // NR     # [panel, last): of these keys
                 last = row_for(relative, distance + n - 1 - i) // NR + 1
                 multiply_table(call.k + (block.first + i) * call.k_stride, call.k_stride, m, call.d, relative.queries,
                                panel, last, of_keys + (i * stride + (panel - first_query_panel) * NR), stride, s.unused)

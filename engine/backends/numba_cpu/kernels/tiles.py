@@ -181,13 +181,13 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
             ahead_step = (width * LINE_BYTES + blocks - 1) // max(blocks, 1)
             place, second_place = place_of(column, out), place_of(column + VL, out)
             for i in range(blocks):
-                row, block, before = i * height, pair + number % 2, pair + (number + 1) % 2
+                row, block, before = i * height, pair + number % 2, pair + (number + 1) % 2     # two blocks take turns
                 block.column, block.columns, block.rows = column, width // VL, min(M - row, height)
                 block.place, block.second_place = place + row * out.stride, second_place + row * out.stride
                 block.ranges = ranges + 2 * row
                 upper = a + (row // TILE_ROWS * strip + first * line)
-                lower = upper + (TILE_BYTES if tiles == 2 else strip)
-                ahead = w + (width * lines * LINE_BYTES + bytes_of_columns // blocks * i)
+                lower = upper + (TILE_BYTES if tiles == 2 else strip)       # the lower bytes, or the next 16 rows
+                ahead = w + (width * lines * LINE_BYTES + bytes_of_columns // blocks * i)   # in the next columns
                 if block.rows > TILE_ROWS:
                     if block.columns == 2:
                         full(block, before, steps, upper, lower, w, ahead, ahead_step)

@@ -303,17 +303,17 @@ def _products(d: int) -> tuple[Any, Any]:
         keys = types.int64(place(KEY, number) // 16) | BY_ROWS
         scores_of(scores, queries, keys)
         for panel in range(1, panels):
-            more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)
+            more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)    # 1: add
 
     @device_function
     def start_sums(sums: Any, weights: Any, number: Any) -> None:
-        add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)
+        add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)       # 1: add
 
     return start_scores, start_sums
 
 
 def _clear_rest(d: int) -> Any:
-    """Make a device function (number, room, thread) that overwrites the values from row `room` on with zeros."""
+    """Make a device function (number, room, thread) that zeroes the values from row `room` on; a thread has one row."""
     place, _, _ = _ring(d)
 
     @device_function
