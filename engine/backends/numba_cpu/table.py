@@ -69,7 +69,7 @@ def _product(pack: Callable[..., Any], multiply: Callable[..., Any], rounds: Cal
 _FMA = _product(linear.pack, linear.linear, roofline.fma_rounds)
 _INT16 = _product(integers.pack_integers, integers.linear_integers, integers.integer_rounds, integers.to_integers)
 _PAIRS: tuple[Callable[..., Any], ...] = (bfloat16.linear_widened, bfloat16.pair_rounds)
-if PAIR_STEPS == 1:
+if PAIR_STEPS == 1:     # operands are bfloat16, and must be converted
     _PAIRS = (bfloat16.linear_bfloat16, bfloat16.pair_rounds, bfloat16.to_operands)
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
@@ -115,8 +115,8 @@ class _Table:
 
     def fill(self, precision: str, decoding: bool, portable: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        groups = ["float32", "fma", product_name(precision, decoding, portable), *(["decoding"] if decoding else [])]
-        wanted = [name for name in groups if name not in self.filled]
+        needed = ["float32", "fma", product_name(precision, decoding, portable), *(["decoding"] if decoding else [])]
+        wanted = [name for name in needed if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
         shared = KERNELS | (DECODING if decoding else {})

@@ -42,7 +42,7 @@ VL, NV, MR = _shape()
 KC = 1024
 """The largest K block of a product, as in simd/common.h."""
 INTEGERS = _integers()
-DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)     # 5: x86.h
+DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)     # why 5: simd/x86.h
 WHY_NO_TILES = _why_no_tiles()
 TILES = WHY_NO_TILES is None
 """Whether products of floats, bfloat16 and int8 run on AMX's tiles."""

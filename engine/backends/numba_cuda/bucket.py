@@ -26,7 +26,7 @@ def round_tokens(tokens: int) -> int:
     """Round a number of tokens up to its bucket: at most an eighth more, at least `LEAST_TOKENS`, and monotonic."""
     if tokens <= LEAST_TOKENS:
         return LEAST_TOKENS
-    step = 1 << (tokens.bit_length() - 4)
+    step = 1 << (tokens.bit_length() - 4)       # an eighth of the power of two that `tokens` reaches
     return -(-tokens // step) * step
 
 
@@ -56,14 +56,14 @@ def groups(batch: Batch, max_tokens: int) -> list[Group]:
     if lengths.max(initial=0) > max_tokens:
         raise InputError(f"a sequence of {lengths.max()} tokens exceeds max_batch_tokens={max_tokens}, which limits "
                          "the memory used on the device; load the model with a larger max_batch_tokens")
-    groups, first = [], 0
+    made, first = [], 0
     starts = batch.cu_seqlens.tolist()
     while first < batch.sequences:
         last = int(np.searchsorted(batch.cu_seqlens, starts[first] + max_tokens, side="right")) - 1
         if starts[first] < starts[last]:
-            groups.append(Group(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
+            made.append(Group(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
         first = last
-    return groups
+    return made
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Sh
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
     An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. The entries of long
-    sequences come first, so that those of short ones fill the gaps at the end. Added entries name one without tokens.
+    sequences come first, so that those of short ones fill the gaps at the end. Added entries are of an empty sequence.
     """
     cu_seqlens = np.unique(batch.cu_seqlens[group.first : group.last + 1]) - group.tokens.start  # without empty ones
     lengths = np.diff(cu_seqlens)
-    counts = -(-lengths // tile_rows)
+    counts = -(-lengths // tile_rows)       # entries of each sequence
     N, n = int(cu_seqlens[-1]), int(counts.sum())
     shape = Shape(round_tokens(N), _power_of_two(n), tile_rows, batch.input_ids is None)
     ids, positions, types, own_seqlens, tiles = shape.views(staging)
@@ -125,8 +125,8 @@ def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Sh
     order = np.argsort(-lengths, kind="stable")
     tiles[:] = shape.tiles, 0       # added entries name the last sequence of cu_seqlens, which has no tokens
     tiles[:n, 0] = np.repeat(order, counts[order])
-    before = np.cumsum(counts[order]) - counts[order]
-    tiles[:n, 1] = (np.arange(n) - np.repeat(before, counts[order])) * tile_rows
+    first_entry = np.cumsum(counts[order]) - counts[order]      # of each sequence
+    tiles[:n, 1] = (np.arange(n) - np.repeat(first_entry, counts[order])) * tile_rows
     return shape
 
 

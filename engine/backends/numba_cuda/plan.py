@@ -46,7 +46,7 @@ class CudaPlan:
                  choose: Callable[[Device, Program, str], Products] = choose_products):
         program = program_of(config)
         check(program)
-        self._embedding_norm = embedding_norm(program)      # which the kernel of the embeddings computes
+        self._embedding_norm = embedding_norm(program)      # computed by the kernel of the embeddings
         self._operations = [operation for operation in program.operations if operation is not self._embedding_norm]
         self._buffers = buffers_of(program)
         self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
@@ -170,7 +170,7 @@ class CudaPlan:
 
     def _embed(self, operation: Embed, shape: Shape, work: Rows) -> None:
         tables, after = self._weights.tables, self._embedding_norm
-        affine = self._weights.norms[after]     # of None, a dummy, as of a table
+        affine = self._weights.norms[after]     # without a norm, a dummy; so are missing tables
         kernel = _embedding_kernel(
             operation.width, words=not shape.embeds, positions=operation.position is not None,
             token_types=operation.token_type is not None, norm=after is not None, bfloat16=self._bfloat16)

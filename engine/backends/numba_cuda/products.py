@@ -114,10 +114,10 @@ class HopperProducts(BFloat16Products):
 
 
 def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.Tile:
-    """Return the tile that was fastest on an H200 (`docs/gpu.md`); all tiles give the same bits."""
+    """Return the tile that was fastest on an H200 (`docs/gpu.md`) for this size; all tiles give the same bits."""
     if activation and _tiles(N, M, linear_hopper.LARGE) >= processors:
         return linear_hopper.LARGE
-    busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors
+    busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors      # at least half of the GPU
     return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL
 
 

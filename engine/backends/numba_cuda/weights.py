@@ -37,9 +37,8 @@ class Weights:
     """float32 [V,D], [P,D] and [Y,D]."""
 
 
-def upload_weights(
-    device: Device, program: Program, weights: Mapping[str, np.ndarray], convert: Callable[[np.ndarray], np.ndarray]
-) -> Weights:
+def upload_weights(device: Device, program: Program, weights: Mapping[str, np.ndarray],
+                   convert: Callable[[np.ndarray], np.ndarray]) -> Weights:
     """Copy all weights to the device; `convert` converts the float32 weight of a linear map to the operands' dtype."""
 
     def bias(name: str | None, width: int) -> np.ndarray:

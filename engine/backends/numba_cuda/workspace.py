@@ -57,7 +57,7 @@ class Workspace:
                 self._arrays[form, names[0]] = allocated[key]
         self.result = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
         """float32 [N, D]: the token vectors of a finished pass."""
-        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]    # whose shape `embeds` has
+        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]    # `embeds` has its shape
 
     @cached_property
     def embeds(self) -> Any:

@@ -1,6 +1,7 @@
 """Generate AMX's tile instructions as LLVM code, as tiles.h does in C. A tile has 16 rows of 64 bytes.
 
-A block of sums takes tiles 0 to 3, its lower row 2 and 3; operands are in tiles 4 and 5, weights in tiles 6 and 7.
+A block of up to 2 by 2 tiles of sums has its upper row in tiles 0 and 1, its lower row in 2 and 3. Operands are in
+tiles 4 (upper rows) and 5 (lower rows), weights in 6 and 7.
 
 LLVM takes every one of these calls for an access to all memory. So it keeps them in order among themselves and among
 loads and stores, and a thread's tiles keep their contents when it calls other code, because no other code uses tiles.
@@ -26,15 +27,14 @@ _SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_
 """The configuration of a thread: palette 1, and all eight tiles of the full size."""
 
 Numbers = tuple[str, str]
-"""What is multiplied: the instructions for the upper tile of operands, and for the lower one."""
+"""The instructions that multiply the upper tile of operands, and the lower one."""
 
 OF_BFLOAT16, OF_INT8 = ("tdpbf16ps", "tdpbf16ps"), ("tdpbusd", "tdpbusd")
 OF_INT16 = ("tdpbssd", "tdpbusd")
-"""The upper bytes, which are signed, and the lower bytes, which are not."""
+"""The upper tile has the upper bytes of 16-bit integers, which are signed; the lower tile the lower, unsigned ones."""
 
 _LOAD, _STREAM = "tileloadd64", "tileloaddt164"
-"""Loads of a tile. The second leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums
-out of it."""
+"""Loads of a tile. _STREAM leaves no copy in the L1 cache, from which operands and weights would drive the sums."""
 
 
 def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
@@ -81,7 +81,7 @@ def clear_sums(rows: int, columns: int) -> Any:
 def add_step(numbers: Numbers, rows: int, columns: int) -> Any:
     """Return an intrinsic that adds the products of 64 bytes of depth to the sums of a block.
 
-    Its arguments are the upper tile of operands, the lower one, and the first tile of weights.
+    Its arguments are the upper tile of operands, which it loads to tile 4, the lower one (5), and weights (6 and 7).
     """
 
     @emits()
@@ -104,14 +104,14 @@ def add_step(numbers: Numbers, rows: int, columns: int) -> Any:
 def add_part(rows: int, columns: int, a: int, w: int, loads_a: bool, loads_w: bool) -> Any:
     """Return an intrinsic that adds the products of part a of operands and part w of weights to the sums of a block.
 
-    Its arguments are those of `add_step`. Each tile of operands has its other parts behind it, and so have the tiles of
-    weights of a step. loads_a, loads_w: whether the tiles are loaded; otherwise the product before has loaded them.
+    Its arguments are those of `add_step`. The parts of a tile of operands lie one behind the other, and so do those of
+    the weights of a step. loads_a, loads_w: False if the product before has loaded these tiles.
     """
 
     @emits()
     def add(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, weights: ir.Value) -> None:
-        def load_tile(tile: int, pointer: ir.Value, tiles: int) -> None:
-            _run(b, _LOAD, tile, b.gep(pointer, [SIZE(tiles * TILE_BYTES)], source_etype=BYTE), SIZE(LINE_BYTES))
+        def load_tile(tile: int, pointer: ir.Value, index: int) -> None:
+            _run(b, _LOAD, tile, b.gep(pointer, [SIZE(index * TILE_BYTES)], source_etype=BYTE), SIZE(LINE_BYTES))
 
         for row in range(rows if loads_a else 0):
             load_tile(4 + row, (upper, lower)[row], a)
@@ -163,6 +163,6 @@ def v_load_integers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 
 @emits(vector)
 def v_load_joined(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-    """Load VL sums of upper bytes, and those of lower bytes in the lower tile, join them, and convert them to float."""
+    """Load VL sums of upper bytes, and those of lower bytes 16 rows below, join them, and convert them to float."""
     upper, lower = (b.bitcast(load(b, _sums_at(b, p, row, 0)), VI) for row in range(2))
     return b.sitofp(b.add(b.shl(upper, ir.Constant(VI, [8] * VL)), lower), VF)

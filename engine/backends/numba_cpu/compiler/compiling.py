@@ -40,7 +40,7 @@ class _PartLowering(NativeLowering):
     def run_pass(self, state: Any) -> bool:
         state.library, state.flags.no_compile = _Part(state.targetctx.codegen(), state.func_id.func_qualname), True
         changed = super().run_pass(state)
-        # Numba knows a function by its entry from Python. This one is the helper's own, and nobody calls it.
+        # Numba knows a function by its entry from Python, a unique callable. Nobody calls the one made here.
         entry = [state].append
         state["cr"] = state["cr"]._replace(cfunc=entry)
         state.targetctx.insert_user_function(entry, state["cr"].fndesc, [state.library])
@@ -48,7 +48,7 @@ class _PartLowering(NativeLowering):
 
 
 class _PartCompiler(CompilerBase):
-    """Numba's compiler, with `_PartLowering` in the place of the pass that it stands for."""
+    """Numba's compiler, with `_PartLowering` in the place of `NativeLowering`."""
 
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)

@@ -44,7 +44,7 @@ class ScoreModCode:
     captured: int
     """The value of its argument `captured`."""
     words: np.ndarray
-    """The int64 words at this address; see score_walk.py."""
+    """The int64 words at the address `captured`; see score_walk.py."""
     kept: tuple
     """The other objects that own the memory at these addresses."""
 

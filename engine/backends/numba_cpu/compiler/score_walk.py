@@ -73,13 +73,13 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
         # scores[keys][n] with rows `stride` floats apart, of queries from `query` on and keys from `key` on
         extra = unpack(captured)
         b, h = b & INDEX, h & INDEX
-        whole = n // LANES * LANES
+        end_of_loops = n // LANES * LANES
         for j in range(keys):
             kv = (key + j) & INDEX
             row = j * stride
-            for i in range(0, whole, LANES):
+            for i in range(0, end_of_loops, LANES):
                 change_lanes(change, scores, row + i, b, h, query + i, kv, extra, captured)
-            for i in range(whole, n):
+            for i in range(end_of_loops, n):
                 change_lane(change, scores, row + i, b, h, query + i, kv, extra, captured)
 
     compiled = numba.cfunc(SCORE_MOD, **OPTIONS)(walk)
@@ -133,11 +133,12 @@ def unpacking(extra: types.BaseTuple) -> Callable:
             values, position = [], 1  # after the word for failures
             for kind in extra.types:
                 rank = getattr(kind, "ndim", 0)
-                head = [builder.load(builder.gep(words, [ir.IntType(64)(position + i)])) for i in range(1 + rank)]
-                position += len(head)
+                pointers = [builder.gep(words, [ir.IntType(64)(position + i)]) for i in range(1 + rank)]
+                address, *shape = [builder.load(pointer) for pointer in pointers]
+                position += len(pointers)
                 element = context.get_data_type(kind.dtype if rank else kind)
-                data = builder.inttoptr(head[0], element.as_pointer())
-                values.append(view(context, builder, kind, data, head[1:]) if rank
+                data = builder.inttoptr(address, element.as_pointer())
+                values.append(view(context, builder, kind, data, shape) if rank
                               else context.unpack_value(builder, kind, data))
             return context.make_tuple(builder, extra, values)
 
@@ -179,7 +180,7 @@ def lanes(extra: types.BaseTuple, count: int) -> Callable:
             failures = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(32), count))
             result = builder.bitcast(results, ir.FloatType().as_pointer())
 
-            base = builder.and_(query, query.type(INDEX // 2))
+            base = builder.and_(query, query.type(INDEX // 2))      # leaves room to add a lane
             with one_loop(builder, count) as lane:
                 q = builder.and_(builder.add(base, lane), query.type(INDEX))
                 score = builder.load(builder.gep(block, [lane]))

@@ -113,9 +113,9 @@ class TileBlock:
     rows: Size
     columns: Size   # tiles of columns, 1 or 2
     place: Size     # the offset in the result of the first 16 columns of the first row
-    second: Size    # the offset of the next 16 columns
-    initial: Size   # whether the sums are those of the first part of the depth, and of the last
-    final: Size
+    second_place: Size      # the offset of the next 16 columns
+    initial: Size   # whether the sums are those of the first part of the depth
+    final: Size     # and of the last
 
 
 @struct
@@ -148,13 +148,13 @@ class Attention:
     bias: Floats        # element (t, s) at bias[t*bias_t + s*bias_s]; null: none
     bias_t: Size
     bias_s: Size
-    mask: Bytes         # in the same way, 0 to hide the key; null: none
+    mask: Bytes         # strides as those of the bias; 0 hides the key; null: none
     mask_t: Size
     mask_s: Size
-    score_mod: Code     # the user's function, and the address of its data; null: none
-    captured: Code
-    b: Size             # the sequence and the head, for score_mod
-    h: Size
+    score_mod: Code     # the user's function; null: none
+    captured: Code      # the address of its data
+    b: Size             # the sequence, for score_mod
+    h: Size             # and the head
     query: Size         # index of the query at q
     relative: Relative  # null: none
     scale: Float        # of the scores
@@ -212,7 +212,7 @@ class Scratch(NamedTuple):
 @struct
 class CachedAttention:
     q: Floats           # query (t, h) at q + t*q_stride + h*q_head
-    out: Floats         # in the same way
+    out: Floats         # its result at out + t*out_stride + h*out_head
     q_stride: Size
     q_head: Size
     out_stride: Size
@@ -225,8 +225,8 @@ class CachedAttention:
     low: Size           # row t sees keys t + low <= s < t + high
     high: Size
     cells: Cells        # the address of each cell of 16 tokens
-    keys: Size          # bytes from there to the keys of this head, and to its values
-    values: Size
+    keys: Size          # bytes from there to the keys of this head
+    values: Size        # and to its values
     storage: Int        # of the cells, an enum Storage
     sums: Floats        # where the sums of one range alone go; null: out is written
     range: Size         # the number of this range of 256 keys
@@ -242,10 +242,10 @@ class Unpacked(NamedTuple):
     """A range of keys, unpacked, and the sums of a group of queries; see cached_many.pxi."""
 
     range: Size             # its number
-    begin: Size             # the keys that were unpacked, in the range
+    begin: Size             # keys [begin, end) of the range were unpacked
     end: Size
-    first: Size             # the first query, and how many there are
-    n: Size
+    first: Size             # the first query
+    n: Size                 # how many there are
     keys: Floats            # [RANGE / NR][d][NR]
     values: Floats          # [E / NR][RANGE][NR]
     key_scales: Floats      # [RANGE]
@@ -273,7 +273,7 @@ class Rotary:
     cos: Floats         # row m at cos + m*stride, width/2 entries
     sin: Floats
     stride: Size
-    width: Size         # columns of a row that are turned
+    width: Size         # columns of a row that are rotated
     d: Size             # all columns
     interleaved: Int    # whether pairs are columns 2i and 2i + 1
 
@@ -321,8 +321,8 @@ class Product:
     approximates: Int       # whether activations may be approximate
     code_zero: Int          # int8: the byte that stands for the code 0
     bounded: Int            # int8: whether sums of weights must be bounded
-    begin: Code             # from here on functions, or null: make the thread ready for tiles, and release them
-    end: Code
+    begin: Code             # from here on functions, or null: make the thread ready for tiles
+    end: Code               # release them
     pack: Code
     convert: Code           # of rows to operands
     multiply: Code

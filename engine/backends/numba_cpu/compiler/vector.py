@@ -122,8 +122,8 @@ v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
 v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
 v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
 
-# bfloat16 numbers are the upper halves of floats: v_upper cuts to one, v_nearest rounds, of two as near ones to the
-# larger magnitude. v_zip_upper makes pairs of the upper halves of x and y, the one of x in the lower half of each lane.
+# bfloat16 numbers are the upper halves of floats: v_upper cuts a float to one, v_nearest rounds it, halves away from 0.
+# v_zip_upper makes pairs of the upper halves of x and y, that of x in the lower half of each lane.
 v_upper = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.bitcast(x, VI)), VF))
 v_nearest = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.add(b.bitcast(x, VI), ir.Constant(VI, [1 << 15] * VL))), VF))
 v_zip_upper = _of_vectors(lambda b, x, y: b.bitcast(
@@ -132,22 +132,22 @@ v_zip_upper = _of_vectors(lambda b, x, y: b.bitcast(
 v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
 
 
-def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+def _load_narrow(bits: int, widen: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
     """Return an intrinsic that loads n integers of `bits` bits and converts them to a vector; other lanes are zero."""
     kind = ir.VectorType(ir.IntType(bits), VL)
 
     def load_widened(b: ir.IRBuilder, pointer: ir.Value, n: ir.Value) -> ir.Value:
         with b.if_else(b.icmp_signed(">=", n, SIZE(VL)), likely=True) as (then, otherwise):
             with then:
-                whole, at_once = b.load(pointer, typ=kind, align=1), b.block
+                all_lanes, all_block = b.load(pointer, typ=kind, align=1), b.block
             with otherwise:
                 name, mask = f"llvm.masked.load.v{VL}i{bits}.p0", first_lanes(b, n)
-                some = call(b, name, kind, pointer, I32(1), mask, kind(None))
-                in_part = b.block
+                some_lanes = call(b, name, kind, pointer, I32(1), mask, kind(None))
+                some_block = b.block
         lanes = b.phi(kind)
-        lanes.add_incoming(whole, at_once)
-        lanes.add_incoming(some, in_part)
-        return widened(b, lanes)
+        lanes.add_incoming(all_lanes, all_block)
+        lanes.add_incoming(some_lanes, some_block)
+        return widen(b, lanes)
 
     return emits(vector)(load_widened)
 
@@ -166,9 +166,9 @@ v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
 v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
 
-def _load_half(widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
-    """Return an intrinsic that loads one number of each of VL pairs of bfloat16 numbers."""
-    return emits(vector)(lambda b, p: b.bitcast(widened(b, b.load(p, typ=VI, align=1)), VF))
+def _load_half(widen: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """Return an intrinsic that loads one number of each of VL pairs of bfloat16 numbers; `widen` makes it a float."""
+    return emits(vector)(lambda b, p: b.bitcast(widen(b, b.load(p, typ=VI, align=1)), VF))
 
 
 v_load_first = _load_half(lambda b, x: b.shl(x, ir.Constant(VI, [16] * VL)))
@@ -218,10 +218,10 @@ def v_loadn(b: ir.IRBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
 def v_storen(b: ir.IRBuilder, pointer: ir.Value, value: ir.Value, count: ir.Value) -> None:
     """Store the first `count` lanes of a vector at `pointer`."""
     # Masked stores are slow on some CPUs. If the count is a constant, the compiler removes the branch.
-    with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
-        with whole:
+    with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (then, otherwise):
+        with then:
             store(b, pointer, value, align=4)
-        with part:
+        with otherwise:
             mask = first_lanes(b, count)
             call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
 

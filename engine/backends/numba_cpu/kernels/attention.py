@@ -35,7 +35,7 @@ from .tile import context_tile, scores_tile
 KEYS = 256      # of a key block
 QUERIES = 256   # of a query group
 MORE = 3 * VL * VL + VL
-"""Floats of scratch for tiles that the compiled kernels keep on the stack."""
+"""Floats of scratch for `bias`, `visible`, `distant`, `lanes`, `finite`, which compiled kernels keep on the stack."""
 
 
 @inline
@@ -45,14 +45,14 @@ def padded(e: Size) -> Size:
 
 
 def attention_scratch(d: Size, e: Size, columns: Size) -> Size:
-    """Return the number of floats of scratch that attention needs."""
+    """Return the number of floats of scratch that `cut_block` and `cut` divide."""
     plain = QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + MORE
     return plain + (QUERIES + KEYS) * terms_stride(columns)
 
 
 @inline
 def cut(call: Attention, scratch: Floats) -> Scratch:
-    """Return the scratch areas that follow the query blocks, in this order; `terms` and `lanes` are the last ones."""
+    """Return the scratch areas behind the query blocks, in this order: lanes, a byte for finite, terms come last."""
     p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     tail = p + NR * KEYS
     correction = tail + NR * KEYS
@@ -60,7 +60,8 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
     visible = bias + VL * VL
     distant = visible + VL * VL
     lanes = as_bytes(distant + VL * VL)
-    return Scratch(p, tail, correction, correction + NR, bias, visible, distant, bias + MORE, lanes, lanes + VL)
+    unused, terms, finite = correction + NR, bias + MORE, lanes + VL
+    return Scratch(p, tail, correction, unused, bias, visible, distant, terms, lanes, finite)
 
 
 @inline
@@ -126,13 +127,13 @@ def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys
     if keys.first >= keys.last:
         return
     count = keys.last - keys.first
-    fresh = keys.first == max(0, b.t + call.low)        # these are the first keys: nothing has been summed up
+    fresh = keys.first == max(0, b.t + call.low)        # the block's first keys: nothing has been summed up
     for j in range(b.nv):
-        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
+        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))      # before these keys; see exponentiate
     plain = compute_scores(call, s, terms, b, keys)
     for j in range(b.nv):
         place = j * VL
-        if plain:       # the last argument is a constant in both calls, so that the loop has no test of it
+        if plain:       # `plain`, the last argument, is a constant in both calls, so that the loop has no test of it
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, True)
         else:
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, False)
@@ -240,17 +241,18 @@ def copy_tail(call: Attention, keys: Keys) -> None:
 @helper
 def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
     """Compute O = correction O + P V."""
-    e = padded(call.e)
+    e, count = padded(call.e), keys.last - keys.first
     tiles = (b.n + MR - 1) // MR
     for column in range(0, e, NR):
+        nv = min(e - column, NR) // VL
         v, v_stride = keys.v + column, call.v_stride
         if call.e % VL and column + NR > call.e:        # the last panel, from its padded copy
             v, v_stride = keys.tail, e - column
         row = 0
         for i in range(tiles):
             next_row = b.n * (i + 1) // tiles
-            context_tile(next_row - row, min(e - column, NR) // VL, keys.last - keys.first, s.p + row, b.nv * VL, v,
-                         v_stride, b.context + (row * e + column), e, null() if fresh else s.correction + row)
+            out, correction = b.context + (row * e + column), null() if fresh else s.correction + row
+            context_tile(next_row - row, nv, count, s.p + row, b.nv * VL, v, v_stride, out, e, correction)
             row = next_row
 
 

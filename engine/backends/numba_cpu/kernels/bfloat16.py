@@ -16,8 +16,8 @@ from .operands import place_in_row, start_of_row
 from .roofline import fma_rounds, in_rounds
 from .tile import pairs_tile, widened_tile
 
-multiply_pairs = product(2, pairs_tile)
-multiply_widened = product(2, widened_tile)
+multiply_pairs = product(step=2, tile=pairs_tile)
+multiply_widened = product(step=2, tile=widened_tile)
 
 
 def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
@@ -63,7 +63,7 @@ def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands,
 
 def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:
     """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
-    K = (y.K + 1) // 2 * 2
+    K = (y.K + 1) // 2 * 2      # a panel is [K/2][width][2]
     for i in range(n):
         c = column + i
         first = c // NR * NR

@@ -36,7 +36,7 @@ QUERIES = 256
 
 
 def cached_attention_scratch(d: Size, e: Size) -> Size:
-    """Return the number of floats of scratch that cached attention needs."""
+    """Return the number of floats of scratch that `cut_range` divides."""
     E = (e + VL - 1) // VL * VL
     return RANGE * (d + E + 2) + CHUNK_QUERIES * (RANGE + E + 2) + NR + VL + QUERIES * (d + E + 2) + 1
 
@@ -55,7 +55,7 @@ def cached_attention(call: CachedAttention, scratch: Floats) -> None:
 
 @inline
 def cut_range(call: CachedAttention, first: Size, n: Size, scratch: Floats) -> Unpacked:
-    """Return the scratch areas, for n queries from the first one on."""
+    """Return the scratch areas, for n queries from `first` on; `of_range` sets the range and its keys."""
     E = padded(call.e)
     values = scratch + RANGE * call.d
     key_scales = values + RANGE * E
@@ -87,13 +87,13 @@ def query_of(call: CachedAttention, x: Floats, stride: Size, head: Size, i: Size
 
 @inline
 def begin_of(call: CachedAttention, query: Size, r: Size) -> Size:
-    """Return the first key of range r that a query sees, counted from the range's first."""
+    """Return the first key of range r that a query sees, counted from the first key of the range."""
     return min(max(0, query // call.heads + call.low - r * RANGE), RANGE)
 
 
 @inline
 def end_of(call: CachedAttention, query: Size, r: Size) -> Size:
-    """Return the end of the keys of range r that a query sees, counted from the range's first."""
+    """Return the end of the keys of range r that a query sees, counted from the first key of the range."""
     return max(0, min(min(call.S, query // call.heads + call.high) - r * RANGE, RANGE))
 
 
@@ -143,7 +143,7 @@ def attend_chunk(call: CachedAttention, u: Unpacked, row: Size, n: Size) -> None
     for i in range(n):
         begin, end = begin_of(call, query + i, u.range), end_of(call, query + i, u.range)
         hides = hides or begin > first or end < last
-        weigh_query(call, u, i, query + i, begin, end)      # weights of whole cells; keys of other cells get 0 here
+        weigh_query(call, u, i, query + i, begin, end)      # gives weights to whole cells; other cells get 0 here
         clear(u.p + i * RANGE, first, last if begin >= end else begin // CELL * CELL)
         clear(u.p + i * RANGE, (end + CELL - 1) // CELL * CELL, last)
     if hides and not range_is_finite(call, u):
@@ -178,25 +178,27 @@ def weigh_query(call: CachedAttention, u: Unpacked, i: Size, query: Size, begin:
 
 @helper
 def score_panels(call: CachedAttention, u: Unpacked, row: Size, n: Size, first: Size, last: Size) -> None:
-    """Compute P = Q K^T of n queries from `row` on, for the panels of keys [first, last)."""
+    """Compute P = Q K^T of n queries from `row` on, for whole panels, of NR keys each, that hold keys [first, last)."""
     tiles = (n + MR - 1) // MR
     for panel in range(first // NR, (last + NR - 1) // NR):
+        keys = u.keys + panel * NR * call.d
         for i in range(tiles):
             begin, following = n * i // tiles, n * (i + 1) // tiles
-            scores_tile(following - begin, NR // VL, call.d, u.queries + (row + begin) * call.d, call.d,
-                        u.keys + panel * NR * call.d, u.p + (begin * RANGE + panel * NR), RANGE, u.unused)
+            q, p = u.queries + (row + begin) * call.d, u.p + (begin * RANGE + panel * NR)
+            scores_tile(following - begin, NR // VL, call.d, q, call.d, keys, p, RANGE, u.unused)
 
 
 @helper
 def multiply_values(call: CachedAttention, u: Unpacked, n: Size, first: Size, last: Size) -> None:
-    """Compute O = P V of n queries, for keys [first, last)."""
+    """Compute O = P V of n queries, for keys [first, last). The maxima that scores_tile computes are not used."""
     E, tiles = padded(call.e), (n + MR - 1) // MR
     for column in range(0, E, NR):
         width = min(E - column, NR)
+        values = u.values + (column * RANGE + first * width)
         for i in range(tiles):
             begin, following = n * i // tiles, n * (i + 1) // tiles
-            scores_tile(following - begin, width // VL, last - first, u.p + (begin * RANGE + first), RANGE,
-                        u.values + (column * RANGE + first * width), u.product + (begin * E + column), E, u.unused)
+            p, out = u.p + (begin * RANGE + first), u.product + (begin * E + column)
+            scores_tile(following - begin, width // VL, last - first, p, RANGE, values, out, E, u.unused)
 
 
 @helper

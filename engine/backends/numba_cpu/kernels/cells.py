@@ -57,21 +57,21 @@ def unpack_as(storage: Int, call: CachedAttention, u: Unpacked) -> None:
     """Write the keys and values of the range that are seen to panels [d][NR] and [RANGE][NR], and their scales."""
     E = padded(call.e)
     for c in range(u.begin // CELL, (u.end + CELL - 1) // CELL):
-        cell = call.cells[u.range * (RANGE // CELL) + c] + call.keys
+        keys = call.cells[u.range * (RANGE // CELL) + c] + call.keys
         for j in range(0, CELL, VL):
             column = c * CELL + j
-            store_keys(storage, cell, call.d, j, u.keys + (column // NR * NR * call.d + column % NR))
+            store_keys(storage, keys, call.d, j, u.keys + (column // NR * NR * call.d + column % NR))
         if storage == INT8:
-            copy_scales(cell, call.d, u.key_scales + c * CELL)
-        cell = call.cells[u.range * (RANGE // CELL) + c] + call.values
+            copy_scales(keys, call.d, u.key_scales + c * CELL)
+        values = call.cells[u.range * (RANGE // CELL) + c] + call.values
         for column in range(0, E, NR):
             width = min(E - column, NR)
             to = u.values + (column * RANGE + c * CELL * width)
             for i in range(CELL):
                 for j in range(0, width, VL):
-                    v_store(to + (i * width + j), values_at(storage, cell, i * E + column + j))
+                    v_store(to + (i * width + j), values_at(storage, values, i * E + column + j))
         if storage == INT8:
-            copy_scales(cell, E, u.value_scales + c * CELL)
+            copy_scales(values, E, u.value_scales + c * CELL)
 
 
 @helper

@@ -37,7 +37,7 @@ def insert_best(values: Floats, ids: Ints, k: Size, x: Float, id: Int) -> None:
 
 def choose(best: Best, logits: Floats, logits_stride: Size, M: Size, id: Size, n: Size, maximum: Floats, sum: Floats,
            stride: Size) -> None:
-    """Update the best of M rows with n logits; store their maxima and sums, unless these are NULL."""
+    """Update the best of M rows with logits of ids [id, id + n); store their maxima and sums, unless these are NULL."""
     k = best.k
     for row in range(M):
         x = logits + row * logits_stride
@@ -45,7 +45,7 @@ def choose(best: Best, logits: Floats, logits_stride: Size, M: Size, id: Size, n
         if maximum:
             maximum[row * stride], sum[row * stride] = highest, sum_of_powers(x, n, v_set1(highest))
         values, ids = best.values + row * k, best.ids + row * k
-        if is_better(highest, np.int32(id), values[k - 1], ids[k - 1]):
+        if is_better(highest, np.int32(id), values[k - 1], ids[k - 1]):     # otherwise no logit is among the best
             for i in range(n):
                 insert_best(values, ids, k, x[i], np.int32(id + i))
 

@@ -12,6 +12,7 @@ from ..compiler.flow import Sums, either, repeat
 from ..compiler.pointers import BYTE, POINTER, SIZE
 from ..target import DOT, LINE, OPERAND_BYTES, PAIR_STEPS, STEPS, VL
 from . import dot, pairs
+from .integer_pairs import NO_SUM
 
 EMPTY = ir.Constant(POINTER, None)      # a null pointer
 
@@ -26,7 +27,7 @@ class Arithmetic(NamedTuple):
     row: Callable[..., Any]             # (b, pointer into a) -> operand with one value in every lane
     column: Callable[..., Any]          # (b, pointer into w, half) -> operand with one value for each lane
     add: Callable[..., ir.Value]        # (b, row, column, sum) -> sum + row * column
-    pair_steps: int = 1                 # products in a step, of successive elements of a
+    pair_steps: int = 1                 # products in a step, each with the next element of a
     steps: int = STEPS                  # unrolled steps of a tile's loop
 
 
@@ -37,7 +38,7 @@ def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
 
 FLOATS = Arithmetic(a=F32, w=F32, vector=VL, zero=ir.Constant(VF, [0.0] * VL), row=broadcast,
                     column=lambda b, p, half: load(b, p), add=fma)
-INTEGERS = Arithmetic(a=BYTE, w=BYTE, vector=VL * DOT, zero=dot.NO_SUM, row=dot.load_codes,
+INTEGERS = Arithmetic(a=BYTE, w=BYTE, vector=VL * DOT, zero=NO_SUM, row=dot.load_codes,
                       column=lambda b, p, half: dot.load_weights(b, p), add=dot.dot, steps=STEPS if DOT == 4 else 1)
 PAIRS = Arithmetic(a=ir.IntType(8 * OPERAND_BYTES), w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero,
                    row=pairs.load_operand, column=pairs.load_weights, add=pairs.dot, pair_steps=PAIR_STEPS)
@@ -58,10 +59,10 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
     """
     columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
     a = _moved(b, a, SIZE(half), kind.a)
-    high = _moved(b, a, rows[3], kind.a)
+    fourth = _moved(b, a, rows[3], kind.a)
     results = []
     for i, row in enumerate(sums):
-        x = kind.row(b, _moved(b, a if i < 3 else high, rows[i % 3], kind.a))
+        x = kind.row(b, _moved(b, a if i < 3 else fourth, rows[i % 3], kind.a))
         results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
     return results
 
@@ -75,7 +76,8 @@ def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
         fetch(b, following, locality=2)
         return [following]
 
-    repeat(b, b.lshr(b.sub(size, SIZE(1)), SIZE((4 * LINE).bit_length() - 1)), [pointer], another)
+    further_lines = b.lshr(b.sub(size, SIZE(1)), SIZE((4 * LINE).bit_length() - 1))     # (size - 1) // (4 * LINE)
+    repeat(b, further_lines, [pointer], another)
 
 
 def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
@@ -123,20 +125,21 @@ def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Val
                    ahead: ir.Value, ahead_step: ir.Value, kind: Arithmetic) -> Sums:
     """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; kind: PAIRS or WIDENED.
 
-    If its pair_steps is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
+    If kind.pair_steps is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
     """
     width = nv * kind.vector
 
-    def whole(pairs_of_steps: ir.Value) -> Sums:
-        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, kind)
+    def multiply_whole_pairs(count: ir.Value) -> Sums:
+        return multiply(b, mr, nv, count, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, kind)
 
-    def last(sums: Sums) -> Sums:
+    def add_last_step(sums: Sums) -> Sums:
         k = b.sub(depth, SIZE(1))
         w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), kind.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
         return _add_products(b, kind, 0, _moved(b, a, k, kind.a), rows, w_last, sums)
 
     if kind.pair_steps == 1:
-        return whole(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
-    sums = whole(b.lshr(depth, SIZE(1)))
-    return either(b, b.trunc(depth, ir.IntType(1)), lambda: last(sums), lambda: sums)
+        return multiply_whole_pairs(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
+    sums = multiply_whole_pairs(b.lshr(depth, SIZE(1)))
+    depth_is_odd = b.trunc(depth, ir.IntType(1))
+    return either(b, depth_is_odd, lambda: add_last_step(sums), lambda: sums)

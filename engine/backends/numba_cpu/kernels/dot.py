@@ -13,10 +13,9 @@ from ..compiler.emit import I32, VF, VI, call, splat
 from ..compiler.pointers import BYTE, SIZE, store
 from ..target import DOT, INTEGERS, VL
 from .elementwise import ROUNDER
+from .integer_pairs import every
 
 Operand = list[ir.Value]
-
-NO_SUM = ir.Constant(VI, [0] * VL)
 
 # Adds four products at a time in int16, which simd/x86.h explains. It is assembly, because LLVM would load the weights
 # once and run out of registers. It is declared to write memory, so that LLVM does not load the codes of a row before
@@ -29,7 +28,7 @@ FOUR_AT_A_TIME = f"""
     vpaddd $1, $0, $0
 """
 CONSTRAINTS = "=v,=&v,=&v,0,v,v,r,v,~{memory}"      # of $0 to $7: sum, two products, sum, two codes, weights, ones
-ONES = ir.Constant(VI, [0x00010001] * VL)
+ONES = every(0x00010001)        # in both int16 of each lane
 
 binding.initialize_native_asmparser()
 
@@ -37,7 +36,7 @@ binding.initialize_native_asmparser()
 def as_codes(b: ir.IRBuilder, bits: ir.Value) -> Operand:
     """Return the operand whose codes in each lane are the bytes of `bits`: all DOT codes, if DOT is 4."""
     if INTEGERS == "lanes":
-        return [b.and_(b.lshr(bits, _all(8 * i)), _all(255)) for i in range(DOT)]
+        return [b.and_(b.lshr(bits, every(8 * i)), every(255)) for i in range(DOT)]
     return [bits] * (DOT // 4)
 
 
@@ -55,7 +54,7 @@ def load_weights(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
     bits = b.load(pointer, typ=VI, align=1)
     if INTEGERS == "vpdpbusd":
         return [bits]
-    return [b.ashr(b.shl(bits, _all(24 - 8 * i)), _all(24)) for i in range(DOT)]
+    return [b.ashr(b.shl(bits, every(24 - 8 * i)), every(24)) for i in range(DOT)]
 
 
 def dot(b: ir.IRBuilder, codes: Operand, weights: Operand, total: ir.Value) -> ir.Value:
@@ -80,7 +79,3 @@ def store_codes(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
 def nearest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """Return VL int32 whose lowest 16 bits are those of the integers nearest to small floats."""
     return b.bitcast(b.fadd(x, ir.Constant(VF, [ROUNDER] * VL)), VI)
-
-
-def _all(x: int) -> ir.Constant:
-    return ir.Constant(VI, [x] * VL)

@@ -132,11 +132,11 @@ def activate_as(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> N
     """Compute x = activation(x) in place, for an activation that is known at compile time."""
     tail = N % VL
     for row in range(M):
-        now = x + row * stride
+        start = x + row * stride
         for i in range(N // VL):
-            v_store(now + i * VL, v_activate(activation, v_load(now + i * VL)))
+            v_store(start + i * VL, v_activate(activation, v_load(start + i * VL)))
         if tail:
-            v_storen(now + (N - tail), v_activate(activation, v_loadn(now + (N - tail), tail)), tail)
+            v_storen(start + (N - tail), v_activate(activation, v_loadn(start + (N - tail), tail)), tail)
 
 
 @helper

@@ -46,7 +46,7 @@ def v_float16(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
 
 @inline
 def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
-    """The same for a row of blocks Q8_0, whose numbers are scale * code."""
+    """Add or write a row as `add_row_as` does, from blocks Q8_0, whose numbers are scale * code."""
     blocks = as_integers8(table.rows) + row * blocks_of(D) * Q8_0_BYTES
     for i in range(0, D, VL):
         block, n = blocks + i // BLOCK_DEPTH * Q8_0_BYTES, min(D - i, VL)

@@ -94,9 +94,9 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
     The outer loop is over panels, the inner loop over tiles of rows of nearly equal height. The depth is not divided.
     Each tile prefetches its share of the next panel (ahead).
     """
-    tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
+    tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT       # depth: counted in DOT steps
     offsets = columns()
-    ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
+    ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)        # bytes: a tile's share of DOT steps of depth
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
         for j in range(nv):
@@ -107,11 +107,11 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
         for i in range(tiles):
             next_row = M * (i + 1) // tiles
             extra = residual + row * out.stride if residual else null()
-            ahead = w + (depth * NR * DOT + depth * NR * DOT * i // tiles)
+            ahead = w + (depth * NR * DOT + depth * NR * DOT * i // tiles)      # in the next panel
             target = out.data + row * out.stride
             dot_tile(next_row - row, nv, depth, codes + row * codes_stride, codes_stride, w, target,
                      out.stride, offsets, ranges + 2 * row, scale, sums, bias, extra, ahead, ahead_step)
-            if y.activation != IDENTITY:
+            if y.activation != IDENTITY:        # then columns lie side by side
                 activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
             row = next_row
 

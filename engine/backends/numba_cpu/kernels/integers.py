@@ -93,8 +93,8 @@ def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
 @emits()
 def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value) -> None:
     """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
-    whole = nearest(b, x)
-    for pointer, bits in zip((upper, lower), (b.lshr(whole, every(8)), whole), strict=True):
+    integers = nearest(b, x)
+    for pointer, bits in zip((upper, lower), (b.lshr(integers, every(8)), integers), strict=True):
         store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), align=1)
 
 
@@ -102,7 +102,7 @@ def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value)
 def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
     """Store (0, step) of the integers of a row of x, and return 1 / step, or 0 if that could overflow.
 
-    `probe` adds up 0 x, which is NaN if x is not finite; then the step is NaN, too.
+    `probe` adds up 0 x, which is NaN if x is not finite; then the step is NaN, too, and so are the row's results.
     """
     largest, probe = v_set1(0.0), v_set1(0.0)
     for i in range(0, K, VL):
@@ -117,12 +117,12 @@ def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
 @inline
 def round_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
                    ranges: Floats) -> None:
-    """Round M rows of x, each by its own step, to integers, which end in zeros."""
-    whole, padded = K // VL * VL, blocks_of(K) * BLOCK_DEPTH
+    """Round M rows of x, each by its own step, to integers, and complete the last block with zeros."""
+    end_of_vectors, padded = K // VL * VL, blocks_of(K) * BLOCK_DEPTH
     for row in range(M):
         codes, inverse = operands + (first + row) * stride, inverse_step(x, K, ranges + 2 * row)
         for i in range(0, padded, VL):
-            value = v_load(x + i) if i < whole else v_loadn(x + i, max(0, K - i))
+            value = v_load(x + i) if i < end_of_vectors else v_loadn(x + i, max(0, K - i))
             store_shorts(codes + i, v_mul(value, inverse))
         x += x_stride
 
@@ -183,14 +183,14 @@ def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, 
         # The offsets lie behind all blocks of the panel. They are multiplied by the sums of the groups of a row.
         offsets, groups = panel + bytes_of_block(INT4) * blocks * width, groups_of(a, blocks)
         for k in range(0, depth, DEEPEST_OFFSETS):
-            part = min(depth - k, DEEPEST_OFFSETS)
             weights = offsets + k // BLOCK_DEPTH * OFFSET_BYTES * width
-            sum_in_tiles(M, nv, part // BLOCK_DEPTH, groups + k // GROUP_DEPTH, stride, weights, totals)
+            steps = min(depth - k, DEEPEST_OFFSETS) // BLOCK_DEPTH      # a step is a block, two groups
+            sum_in_tiles(M, nv, steps, groups + k // GROUP_DEPTH, stride, weights, totals)
             for i in range(M):
                 for j in range(nv):
                     at, column = i * NR + j * VL, p * NR + j * VL
                     x = v_load(results + at)
-                    if k == 0:
+                    if k == 0:      # once: these are the sums of all blocks
                         x = v_mul(x, v_load(y.scale + column))
                     scale = v_mul(v_set1(ranges[2 * i + 1]), v_load(y.offset_scale + column))
                     v_store(results + at, v_fma(v_integers(totals + at), scale, x))
@@ -198,7 +198,7 @@ def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, 
 
 def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
-    """Compute panels [panel, last) of y for M rows of integers. Results of 4-bit weights include the rows' steps."""
+    """Compute panels [panel, last) of y for M rows of integers. `results` of 4-bit weights include the rows' steps."""
     results, offsets = all_results(), columns()
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
@@ -220,14 +220,14 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
                     if residual:
                         x = v_add(x, v_load(residual + place))
                     v_store(out.data + place, x)
-            if y.activation != IDENTITY:
+            if y.activation != IDENTITY:        # then columns lie side by side
                 activate_rows(y.activation, out.data + (first * out.stride + offsets[0]), out.stride, rows, nv * VL)
 
 
 def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
     """Pack the rows of w, [n,K] int8 or [n,bytes of a row] in blocks, into columns [column, column + n)."""
     padded = blocks_of(y.K) * BLOCK_DEPTH
-    of_column = padded
+    of_column = padded      # bytes
     if y.storage == Q8_0:
         of_column = padded // BLOCK_DEPTH * Q8_0_BYTES
     elif y.storage != INT8:

@@ -35,7 +35,8 @@ def product(step: int, tile: Any) -> Any:
         slices = (K + deepest - 1) // deepest
         tiles = (M + MR - 1) // MR
         offsets = columns()
-        ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)      # bytes: a tile's share of a step of depth of a panel
+        # Bytes: a tile's share of `step` rows of a panel, which are 4 bytes a column, a float or two bfloat16 numbers.
+        ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)
         for s in range(slices):
             final = s == slices - 1
             k = K // step * s // slices * step
@@ -50,18 +51,18 @@ def product(step: int, tile: Any) -> Any:
                 for i in range(tiles):
                     next_row = M * (i + 1) // tiles
                     extra = residual + row * out.stride if final and residual else null()
-                    ahead = w + NR * (K + depth * i // tiles)
+                    ahead = w + NR * (K + depth * i // tiles)       # in the next panel, which begins NR * K numbers on
                     target = out.data + row * out.stride
                     tile(next_row - row, nv, depth, a + (row * a_stride + k), a_stride, w, target, out.stride,
                          offsets, bias, extra, ahead, ahead_step)
-                    if final and y.activation != IDENTITY:
+                    if final and y.activation != IDENTITY:      # then columns lie side by side
                         activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
                     row = next_row
 
     return multiply_panels
 
 
-multiply_floats = product(1, linear_tile)
+multiply_floats = product(step=1, tile=linear_tile)
 
 
 def linear(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,

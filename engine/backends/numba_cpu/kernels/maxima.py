@@ -30,9 +30,9 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
             for i in range(tiles):
                 next_row = rows * (i + 1) // tiles
                 x, target = a + (row * a_stride + k), waiting + row * NR
-                share = max(0, (next_row - row) * a_stride) // shares       # floats to prefetch; step: bytes of depth
+                share = max(0, (next_row - row) * a_stride) // shares       # floats that this call prefetches
                 ahead = next + (row * a_stride + ((p - panel) * slices + s) * share)
-                step = max(1, (4 * share + depth - 1) // depth)     # the loop that prefetches takes no 0
+                step = max(1, (4 * share + depth - 1) // depth)     # bytes a step of depth; `fetch_lines` takes no 0
                 if s == slices - 1:
                     maxima_tile(next_row - row, nv, depth, x, a_stride, w, target, bias, maximum + p * NR, ahead, step)
                 else:

@@ -33,7 +33,7 @@ GROUP_DEPTH, WEIGHT_BYTES, OFFSET_BYTES = 16, BLOCK_DEPTH // 2, 2
 DEEPEST_OFFSETS, BESIDE_BLOCK = 4096, ROWS["codes"]["beside"]
 """The depth over which sums of offsets are exact; the bytes that a row has behind its int16 for each block."""
 IN_PAIRS = INTEGERS == "vpmaddubsw"
-"""Whether products are added in int16, in which a lane has the sums of two halves."""
+"""Whether pairs of products are added in int16, so that a 32-bit lane holds two sums."""
 BYTES_OF_VECTOR = ir.VectorType(BYTE, 4 * VL)
 _ROUNDER = np.float32(ROUNDER)
 _PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
@@ -45,7 +45,7 @@ def _half(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
 
 
 def _dot(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, codes: ir.Value) -> ir.Value:
-    """Return total + the four products of each lane, of weights from 0 and codes with a sign."""
+    """Return total + the four products of each lane: the bytes of weights are unsigned, those of codes signed."""
     if INTEGERS == "vpdpbusd":
         return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * VL}", VI, total, weights, codes)
     if IN_PAIRS:
@@ -58,7 +58,7 @@ def _dot(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, codes: ir.Value) -
 
 
 def _factor(b: ir.IRBuilder, pointer: ir.Value, g: int) -> ir.Value:
-    """Return the multipliers of a group, each in both int16 of its lane."""
+    """Return the multipliers of group g, each in both int16 of its lane. A byte holds those of both groups."""
     both = b.zext(b.load(pointer, typ=ir.VectorType(BYTE, VL), align=1), VI)
     return b.mul(b.and_(b.lshr(both, every(4 * g)), every(15)), every(0x10001))
 
@@ -69,20 +69,20 @@ def _totals(b: ir.IRBuilder, starts: list[ir.Value], words: list[ir.Value], fact
 
     words: the four vectors of weights, eight of each column. factors: the multipliers of both groups, or None. codes(i,
     n): the codes 4n to 4n + 3 of row i in every lane. Without IN_PAIRS, weights are multiplied by their factor at once;
-    otherwise products wait in int16 for the end of a group, or of a block without groups.
+    otherwise sums in int16 (shorts) wait for the end of a group, or of a block without groups.
     """
-    totals, parts = starts, [NO_SUM] * len(starts)
+    totals, shorts = starts, [NO_SUM] * len(starts)
     for h, word in enumerate(words):
         for n in range(2):
             w = _half(b, word, n)
-            if factors and not IN_PAIRS:
+            if factors and not IN_PAIRS:        # two bytes at a time: 15 * 15 needs no carry
                 w = b.bitcast(b.mul(b.bitcast(w, SHORTS), b.bitcast(factors[h // 2], SHORTS)), VI)
-            sums = [_dot(b, x, w, codes(i, 2 * h + n)) for i, x in enumerate(parts if IN_PAIRS else totals)]
-            parts, totals = (sums, totals) if IN_PAIRS else (parts, sums)
+            sums = [_dot(b, x, w, codes(i, 2 * h + n)) for i, x in enumerate(shorts if IN_PAIRS else totals)]
+            shorts, totals = (sums, totals) if IN_PAIRS else (shorts, sums)
         if IN_PAIRS and (h == 3 or (factors and h == 1)):
-            factor = factors[h // 2] if factors else every(0x10001)
-            totals = [dot_pairs(b, x, part, factor) for x, part in zip(totals, parts, strict=True)]
-            parts = [NO_SUM] * len(starts)
+            factor = factors[h // 2] if factors else every(0x10001)     # 1 in both int16
+            totals = [dot_pairs(b, total, short, factor) for total, short in zip(totals, shorts, strict=True)]
+            shorts = [NO_SUM] * len(starts)
     return totals
 
 
@@ -90,15 +90,15 @@ def _tile(storage: int) -> Callable[..., None]:
     """Return the body of a tile of one vector of columns, whose weights are stored in these blocks."""
     grouped = storage == INT4
 
-    def blocks_of(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value,
-                  stride: ir.Value, steps: ir.Value, sums: ir.Value, weights: ir.Value, behind: ir.Value,
-                  results: ir.Value) -> None:
+    def tile(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value,
+             stride: ir.Value, steps: ir.Value, sums: ir.Value, weights: ir.Value, scales: ir.Value,
+             results: ir.Value) -> None:
         """results[mr][NR] = the products of mr rows, without the scale of INT4 and without its offsets
 
-        codes, steps, sums: of the first row; stride: bytes from one row to the next. weights, behind, results: those of
-        the first column; behind: its multipliers, or its scales. width: the columns of the panel.
+        codes, steps, sums: of the first row; stride: bytes from one row to the next. weights, scales, results: those of
+        the first column; scales: for INT4, its multipliers. width: the columns of the panel.
         """
-        step = b.mul(width, SIZE(bytes_of_block.py_func(storage)))
+        next_block = b.mul(width, SIZE(bytes_of_block.py_func(storage)))
 
         def of_row(pointer: ir.Value, i: int) -> ir.Value:
             return at(b, pointer, b.mul(stride, SIZE(i)))
@@ -107,11 +107,11 @@ def _tile(storage: int) -> Callable[..., None]:
             a, steps_at, sums_at, w, scales_at, *sums = values
             fetch(b, at(b, w, SIZE(FETCHED)), locality=2)
             row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
-            totals = _totals(
-                b, [b.mul(x, every(-8)) if storage == Q4_0 else NO_SUM for x in row_sums],
-                [b.load(at(b, w, b.mul(width, SIZE(4 * h))), typ=VI, align=1) for h in range(4)],
-                [_factor(b, scales_at, g) for g in range(2)] if grouped else None,
-                lambda i, n: splat(b, b.load(at(b, of_row(a, i), SIZE(4 * n)), typ=I32, align=1)))
+            starts = [b.mul(x, every(-8)) if storage == Q4_0 else NO_SUM for x in row_sums]     # weights w - 8
+            words = [b.load(at(b, w, b.mul(width, SIZE(4 * h))), typ=VI, align=1) for h in range(4)]
+            factors = [_factor(b, scales_at, group) for group in range(2)] if grouped else None
+            totals = _totals(b, starts, words, factors, lambda i, n: splat(
+                b, b.load(at(b, of_row(a, i), SIZE(4 * n)), typ=I32, align=1)))
             scale = None if grouped else load_float16(b, scales_at)
             minimum = load_float16(b, at(b, scales_at, b.mul(width, SIZE(2)))) if storage == Q4_1 else None
             for i, total in enumerate(totals):
@@ -120,20 +120,20 @@ def _tile(storage: int) -> Callable[..., None]:
                     y = fma(b, y, scale, b.fmul(b.sitofp(row_sums[i], VF), minimum))
                 elif not grouped:
                     y = b.fmul(y, scale)
-                row_step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
-                sums[i] = fma(b, row_step, y, sums[i])
-            return [at(b, a, SIZE(BLOCK_DEPTH)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
-                    at(b, scales_at, step), *sums]
+                step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
+                sums[i] = fma(b, step, y, sums[i])
+            return [at(b, a, SIZE(BLOCK_DEPTH)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)),
+                    at(b, w, next_block), at(b, scales_at, next_block), *sums]
 
-        begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
+        begin = [codes, steps, sums, weights, scales, *[ir.Constant(VF, [0.0] * VL)] * mr]
         for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
             store(b, at(b, results, SIZE(4 * i * NR)), total, align=4)
 
-    blocks_of.__name__ = f"_nibbles{storage}"
-    return blocks_of
+    tile.__name__ = f"_nibbles{storage}"        # for the name of its LLVM function
+    return tile
 
 
-sum_int4 = tile_of(_tile(INT4), NIBBLE_ROWS, vectors=1)
+sum_int4 = tile_of(_tile(INT4), NIBBLE_ROWS, vectors=1)     # one vector of columns
 sum_q4_0 = tile_of(_tile(Q4_0), NIBBLE_ROWS, vectors=1)
 sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
 
@@ -169,19 +169,19 @@ def groups_of(row: Shorts, blocks: Size) -> Shorts:
 
 
 @inline
-def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
-    """Round a row to codes; of_row: the step of the sums of its groups, NaN for a row that is not finite."""
+def round_blocks(x: Floats, K: Size, row: Shorts, row_step: Float) -> None:
+    """Round a row to codes; row_step: the step of the sums of its groups, NaN for a row that is not finite."""
     blocks = blocks_of(K)
     codes, groups = codes_of(row, blocks), groups_of(row, blocks)
     steps, sums = as_floats(codes + BLOCK_DEPTH * blocks), as_ints(codes + (BLOCK_DEPTH + 4) * blocks)
-    if of_row != of_row:
+    if row_step != row_step:        # NaN
         for i in range(BESIDE_BLOCK * blocks):
             codes[i] = np.int8(0)
         for b in range(blocks):
-            steps[b] = of_row
+            steps[b] = row_step
         return
     rounder = v_set1(_ROUNDER)
-    in_steps = np.float32(1) / of_row if of_row > np.float32(1e-30) else np.float32(0)
+    inverse_row_step = np.float32(1) / row_step if row_step > np.float32(1e-30) else np.float32(0)
     for b in range(blocks):
         largest = v_set1(0.0)
         for i in range(b * BLOCK_DEPTH, (b + 1) * BLOCK_DEPTH, VL):
@@ -198,9 +198,9 @@ def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
                 value = v_mul(value, inverse)
                 store_bytes(codes + i, value)
                 of_group = v_add(of_group, v_sub(v_add(value, rounder), rounder))
-            group = v_sum(of_group)     # of its codes; then it is rounded to a multiple of of_row
+            group = v_sum(of_group)     # of its codes; _ROUNDER rounds their sum in steps of the row
             total += group
-            groups[2 * b + g] = np.int16((group * (step * in_steps) + _ROUNDER) - _ROUNDER)
+            groups[2 * b + g] = np.int16((group * (step * inverse_row_step) + _ROUNDER) - _ROUNDER)
         sums[b] = np.int32(total)
 
 
@@ -215,13 +215,13 @@ def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size,
         codes, to = codes_of(a + row * stride, blocks), results + row * NR
         steps, sums = as_floats(codes + BLOCK_DEPTH * blocks), as_ints(codes + (BLOCK_DEPTH + 4) * blocks)
         for c in range(0, width, VL):
-            words, behind = panel + 4 * c, panel + WEIGHT_BYTES * width + (c if storage == INT4 else SCALE_BYTES * c)
+            words, scales = panel + 4 * c, panel + WEIGHT_BYTES * width + (c if storage == INT4 else SCALE_BYTES * c)
             if storage == INT4:
-                sum_int4(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+                sum_int4(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, scales, to + c)
             elif storage == Q4_0:
-                sum_q4_0(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+                sum_q4_0(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, scales, to + c)
             else:
-                sum_q4_1(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+                sum_q4_1(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, scales, to + c)
         row += n
 
 
@@ -232,23 +232,23 @@ def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integer
     A stored block of INT4 begins with weights, 2i and 2i + 1 in a byte; one of GGUF with scales, and then i and i + 16.
     """
     size, blocks = bytes_of_block(y.storage), blocks_of(y.K)
-    offsets, beside = panel + size * width * blocks, size - WEIGHT_BYTES
+    offsets, scale_bytes = panel + size * width * blocks, size - WEIGHT_BYTES
     for k in range(blocks):
         for h in range(4):
             for i in range(4):
-                low, high = 8 * h + i, 8 * h + 4 + i
+                low, high = 8 * h + i, 8 * h + 4 + i        # the two weights of byte i of word h
                 if y.storage == INT4:
-                    q, p = row[low // 2] >> 4 * (low % 2), row[high // 2] >> 4 * (high % 2)
+                    w_low, w_high = row[low // 2] >> 4 * (low % 2), row[high // 2] >> 4 * (high % 2)
                 else:
-                    q = row[beside + low % WEIGHT_BYTES] >> 4 * (low // WEIGHT_BYTES)
-                    p = row[beside + high % WEIGHT_BYTES] >> 4 * (high // WEIGHT_BYTES)
-                panel[(h * width + c) * 4 + i] = np.int8((q & 15) | (p & 15) << 4)
+                    w_low = row[scale_bytes + low % WEIGHT_BYTES] >> 4 * (low // WEIGHT_BYTES)
+                    w_high = row[scale_bytes + high % WEIGHT_BYTES] >> 4 * (high // WEIGHT_BYTES)
+                panel[(h * width + c) * 4 + i] = np.int8((w_low & 15) | (w_high & 15) << 4)
         if y.storage == INT4:
-            panel[WEIGHT_BYTES * width + c] = row[WEIGHT_BYTES]
+            panel[WEIGHT_BYTES * width + c] = row[WEIGHT_BYTES]         # both multipliers
             for i in range(OFFSET_BYTES):
                 offsets[(k * width + c) * OFFSET_BYTES + i] = row[size + i]
         else:
-            for i in range(beside):
+            for i in range(scale_bytes):        # [scale, minimum][width] float16
                 panel[WEIGHT_BYTES * width + (i // 2 * width + c) * 2 + i % 2] = row[i]
         row += stored_bytes(y.storage)
         panel += size * width

@@ -11,6 +11,7 @@ from llvmlite import ir
 from ..compiler.emit import F32, I32, VF, VI, call, fma, splat
 from ..compiler.pointers import store
 from ..target import OPERAND_BYTES, PAIR_STEPS, VL
+from .integer_pairs import every
 
 # LLVM's signatures of these two instructions now have bfloat, but LLVM still accepts the integers that they had before.
 ROUNDED = ir.VectorType(ir.IntType(16), VL)
@@ -24,7 +25,7 @@ def load_operand(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
 def load_widened(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
     """Load VL pairs of weights, and return the first or the second number of each as float."""
     pairs = b.load(pointer, typ=VI, align=2)
-    widened = b.and_(pairs, _all(0xFFFF0000)) if half else b.shl(pairs, _all(16))
+    widened = b.and_(pairs, every(0xFFFF0000)) if half else b.shl(pairs, every(16))
     return b.bitcast(widened, VF)
 
 
@@ -48,7 +49,3 @@ def rounded(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def store_operands(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
     """Convert VL floats to operands and store them."""
     store(b, pointer, rounded(b, x) if PAIR_STEPS == 1 else x, OPERAND_BYTES)
-
-
-def _all(x: int) -> ir.Constant:
-    return ir.Constant(VI, [x] * VL)

@@ -33,14 +33,14 @@ from .elementwise import IDENTITY, activate_rows
 from .linear import place_of
 from .tiles import run_bfloat16_rounds
 
-FRESH = 24
-"""Steps of 32 columns of depth after which sums begin anew."""
+STEP_DEPTH, FRESH = 32, 24
+"""The columns of depth that a step has, and the steps after which sums begin anew."""
 
 STEP_BYTES = 3 * 2 * TILE_BYTES
-"""The most bytes of the parts of the weights of a step."""
+"""The most bytes of the parts of the weights of a step: three parts of two tiles."""
 
 ORDERS = {3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)), 2: ((1, 0), (0, 0), (0, 1))}
-"""For each number of parts, those of operands and of weights that are multiplied, in this order."""
+"""The (part of operands, part of weights) of each product, for each number of parts; neighbours share a loaded part."""
 
 LARGEST = float.fromhex("0x1.fefffep127")
 """The largest float that rounds to a finite bfloat16 number."""
@@ -51,84 +51,86 @@ sums_of_block = on_stack(types.float32, SIDE * SIDE, align=LINE_BYTES)
 
 @inline
 def v_cut(x: Vector) -> Vector:
-    """Return the nearest number that rounds to a finite one; NaN stays NaN."""
+    """Limit x to numbers that round to a finite bfloat16 number; NaN stays NaN."""
     return v_min(v_set1(LARGEST), v_max(v_set1(-LARGEST), x))
 
 
 @inline
-def split_in_three(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
-    """Write VL pairs of operands, as lines of their three parts, `next_part` bytes apart. Parts are rounded."""
-    nearest, nearest_second = v_nearest(v_cut(first)), v_nearest(v_cut(second))
-    v_store(as_floats(to), v_zip_upper(nearest, nearest_second))
-    first, second = v_sub(first, nearest), v_sub(second, nearest_second)
-    nearest, nearest_second = v_nearest(first), v_nearest(second)
-    v_store(as_floats(to + next_part), v_zip_upper(nearest, nearest_second))
-    v_store(as_floats(to + 2 * next_part), v_zip_upper(v_sub(first, nearest), v_sub(second, nearest_second)))
+def split_in_three(to: Bytes, next_part: Size, low: Vector, high: Vector) -> None:
+    """Write numbers i (low) and i + 16 (high) of an operand's step as pairs, in three parts `next_part` bytes apart."""
+    low_part, high_part = v_nearest(v_cut(low)), v_nearest(v_cut(high))
+    v_store(as_floats(to), v_zip_upper(low_part, high_part))
+    low, high = v_sub(low, low_part), v_sub(high, high_part)
+    low_part, high_part = v_nearest(low), v_nearest(high)
+    v_store(as_floats(to + next_part), v_zip_upper(low_part, high_part))
+    # At most 8 bits are left, which fit the third part.
+    v_store(as_floats(to + 2 * next_part), v_zip_upper(v_sub(low, low_part), v_sub(high, high_part)))
 
 
 @inline
-def split_in_two(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
-    """Write VL pairs of operands or weights, as lines of their two parts. The second is NaN where the float is.
+def split_in_two(to: Bytes, next_part: Size, low: Vector, high: Vector) -> None:
+    """Write numbers i (low) and i + 16 (high) of a step, operands or weights, as pairs: a line for each of two parts.
 
-    So it is computed by differences, which keep NaN: `v_nearest` adds to the bits, and can make 0 of them.
+    The second part of NaN must be NaN. `v_nearest` adds to the bits of a float, which can make 0 of NaN.
     """
-    nearest, nearest_second = v_nearest(v_cut(first)), v_nearest(v_cut(second))
-    v_store(as_floats(to), v_zip_upper(nearest, nearest_second))
-    first, second = v_sub(first, nearest), v_sub(second, nearest_second)
-    left, left_second = v_sub(first, v_nearest(first)), v_sub(second, v_nearest(second))
-    v_store(as_floats(to + next_part), v_zip_upper(v_sub(first, left), v_sub(second, left_second)))
+    low_part, high_part = v_nearest(v_cut(low)), v_nearest(v_cut(high))
+    v_store(as_floats(to), v_zip_upper(low_part, high_part))
+    low, high = v_sub(low, low_part), v_sub(high, high_part)
+    # What both parts leave. low - low_rest is v_nearest(low), but NaN if low is NaN.
+    low_rest, high_rest = v_sub(low, v_nearest(low)), v_sub(high, v_nearest(high))
+    v_store(as_floats(to + next_part), v_zip_upper(v_sub(low, low_rest), v_sub(high, high_rest)))
 
 
 @inline
-def cut_in_three(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
-    """Write VL pairs of weights, as lines of their three parts, which hold all 24 bits of a float.
+def cut_in_three(to: Bytes, next_part: Size, low: Vector, high: Vector) -> None:
+    """Write numbers i and i + 16 of a step of weights as pairs: a line for each of three parts, which hold all 24 bits.
 
-    They are cut by `v_zip_upper`, in 14 instructions; rounding takes 22, and each block of rows splits weights again.
+    `v_zip_upper` cuts them, in 14 instructions; rounding takes 22, and each block of rows splits weights again.
     """
     for part in range(3):
-        v_store(as_floats(to + part * next_part), v_zip_upper(first, second))
-        first, second = v_sub(first, v_upper(first)), v_sub(second, v_upper(second))
+        v_store(as_floats(to + part * next_part), v_zip_upper(low, high))
+        low, high = v_sub(low, v_upper(low)), v_sub(high, v_upper(high))
 
 
 def _split_weights(parts: int, columns: int) -> Any:
-    """Return the function that writes the parts of some lines of a step, VL pairs of weights each: [part][line]."""
-    split = split_in_two if parts == 2 else cut_in_three
+    """Return the function that splits lines [begin, end) of a step of weights, VL pairs a line, to [part][line]."""
+    split, next_part = split_in_two if parts == 2 else cut_in_three, columns * TILE_BYTES
 
     @inline
     def split_weights(source: Floats, to: Bytes, begin: Size, end: Size) -> None:
         for line in range(begin, end):
             at = source + line * 2 * VL
-            split(to + line * LINE_BYTES, columns * TILE_BYTES, v_load(at), v_load(at + VL))
+            split(to + line * LINE_BYTES, next_part, v_load(at), v_load(at + VL))
 
     return split_weights
 
 
-def _places(parts: int, rows: int, columns: int, i: int = 0) -> Any:
+def _products(parts: int, rows: int, columns: int, i: int = 0) -> Any:
     """Return the products of a step from the i-th one on, each of which also splits some weights of the next step.
 
     The vectors are free while the tiles multiply, so it takes little time to split weights again for every block.
     """
     order = ORDERS[parts]
     (a_before, w_before), (part_of_a, part_of_w) = order[i - 1] if i else (None, None), order[i]
-    add = add_part(rows, columns, part_of_a, part_of_w, part_of_a != a_before, part_of_w != w_before)
+    add = add_part(rows, columns, part_of_a, part_of_w, loads_a=part_of_a != a_before, loads_w=part_of_w != w_before)
     lines, split_weights = columns * TILE_ROWS, _split_weights(parts, columns)
     begin, end = lines * i // len(order), lines * (i + 1) // len(order)
 
     @inline
-    def place(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
+    def multiply_and_split(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
         add(a, lower, w)
         split_weights(source, to, begin, end)
 
     if i + 1 == len(order):
-        return place
-    others = _places(parts, rows, columns, i + 1)
+        return multiply_and_split
+    multiply_rest = _products(parts, rows, columns, i + 1)
 
     @inline
-    def places(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
-        place(a, lower, w, source, to)
-        others(a, lower, w, source, to)
+    def multiply_all(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
+        multiply_and_split(a, lower, w, source, to)
+        multiply_rest(a, lower, w, source, to)
 
-    return places
+    return multiply_all
 
 
 def _block(parts: int, rows: int, columns: int) -> Any:
@@ -138,7 +140,7 @@ def _block(parts: int, rows: int, columns: int) -> Any:
     memory for the parts of the weights of two steps, of which one is multiplied while the next one is split.
     """
     clear, store, lines = clear_sums(rows, columns), store_sums(rows, columns), columns * TILE_ROWS
-    split_weights, multiply_step = _split_weights(parts, columns), _places(parts, rows, columns)
+    split_weights, multiply_step = _split_weights(parts, columns), _products(parts, rows, columns)
 
     @apart
     def multiply_block(sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats, of_steps: Bytes) -> None:
@@ -147,7 +149,7 @@ def _block(parts: int, rows: int, columns: int) -> Any:
         split_weights(source, w, 0, lines)
         clear()
         for step in range(1, steps + 1):
-            if step < steps:        # behind the last step, split that one again
+            if step < steps:        # the last step has no next one, and is split again
                 source += lines * 2 * VL
             multiply_step(a, lower, w, source, to)
             a += parts * TILE_BYTES
@@ -159,8 +161,8 @@ def _block(parts: int, rows: int, columns: int) -> Any:
 
 
 def _any_block(parts: int) -> Any:
-    """Return the function that computes the sums of a block of up to 32 rows over a slice of the depth."""
-    small, wide, high, full = (_block(parts, rows, columns) for rows in (1, 2) for columns in (1, 2))
+    """Return the function that computes the sums of a block of up to 32 rows and 1 or 2 tiles of columns."""
+    small, wide, tall, full = (_block(parts, rows, columns) for rows in (1, 2) for columns in (1, 2))
 
     @inline
     def multiply_any_block(rows: Size, columns: Size, sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats,
@@ -169,7 +171,7 @@ def _any_block(parts: int) -> Any:
             if columns == 2:
                 full(sums, steps, a, lower, source, of_steps)
             else:
-                high(sums, steps, a, lower, source, of_steps)
+                tall(sums, steps, a, lower, source, of_steps)
         elif columns == 2:
             wide(sums, steps, a, lower, source, of_steps)
         else:
@@ -181,7 +183,7 @@ def _any_block(parts: int) -> Any:
 @inline
 def finish_rows(y: Linear, residual: Floats, out: Output, sums: Floats, column: Size, columns: Size, row: Size,
                 rows: Size, initial: bool, final: bool) -> None:
-    """Add the sums of a slice of the depth to the results of these rows; add residual and activation to the last."""
+    """Add the sums of a slice of the depth to the results; `initial` adds the bias, `final` residual and activation."""
     for j in range(columns):
         place = place_of(column + j * VL, out) + row * out.stride
         for i in range(rows):
@@ -205,18 +207,19 @@ def _multiply(parts: int) -> Any:
     @inline
     def multiply(y: Linear, a: Code, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
                  last: Size) -> None:
-        lines, strip = (y.K + SIDE - 1) // SIDE, a_stride * TILE_ROWS * parts * 2
+        all_steps = (y.K + STEP_DEPTH - 1) // STEP_DEPTH
+        strip = a_stride * TILE_ROWS * parts * 2        # bytes of 16 rows
         of_steps, sums = parts_of_two_steps(), sums_of_block()
-        for first in range(0, lines, FRESH):
-            steps = min(lines - first, FRESH)
+        for first in range(0, all_steps, FRESH):
+            steps = min(all_steps - first, FRESH)
+            initial, final = first == 0, first + steps == all_steps
             for column in range(panel * NR, min(y.N, last * NR), SIDE):
                 width = min(y.N - column, SIDE)
-                w = y.panels + (column * lines + first * width) * SIDE
+                w = y.panels + (column * all_steps + first * width) * STEP_DEPTH
                 for row in range(0, M, SIDE):
                     rows, upper = min(M - row, SIDE), a + (row // TILE_ROWS * strip + first * parts * TILE_BYTES)
                     multiply_any_block(rows, width // VL, sums, steps, upper, upper + strip, w, of_steps)
-                    finish_rows(y, residual, out, sums, column, width // VL, row, rows, first == 0,
-                                first + steps == lines)
+                    finish_rows(y, residual, out, sums, column, width // VL, row, rows, initial, final)
 
     return multiply
 
@@ -245,8 +248,8 @@ def _split_rows(parts: int) -> Any:
                    first: Size) -> None:
         for row in range(first, first + M):
             to = operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * parts * 2 + row % TILE_ROWS * LINE_BYTES)
-            for i in range(0, K, SIDE):     # zeros complete a line
-                if i + SIDE <= K:
+            for i in range(0, K, STEP_DEPTH):       # zeros complete a step
+                if i + STEP_DEPTH <= K:
                     split(to, TILE_BYTES, v_load(x + i), v_load(x + (i + VL)))
                 else:
                     split(to, TILE_BYTES, v_loadn(x + i, K - i), v_loadn(x + (i + VL), K - i - VL))
@@ -273,13 +276,15 @@ def to_two_parts(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, op
 
 def pack_parts(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:
     """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
-    lines = (y.K + SIDE - 1) // SIDE
+    # A panel is [step][width/16][16 pairs][2][16 columns]; numbers i and i + 16 of a step are pair i.
+    steps = (y.K + STEP_DEPTH - 1) // STEP_DEPTH
     for i in range(column, column + n):
         first = i // SIDE * SIDE
         width = min(y.N - first, SIDE)
-        start = panels + (first * lines * SIDE + (i - first) // VL * VL * SIDE + i % VL)
+        start = panels + (first * steps * STEP_DEPTH + (i - first) // VL * VL * STEP_DEPTH + i % VL)
         for k in range(y.K):
-            start[k // SIDE * width * SIDE + (k % VL * 2 + k % SIDE // VL) * VL] = w[k]
+            pair, half = k % VL, k % STEP_DEPTH // VL
+            start[k // STEP_DEPTH * width * STEP_DEPTH + (pair * 2 + half) * VL] = w[k]
         w += y.K
 
 
@@ -289,5 +294,5 @@ def tile_rounds_float32(n: Size, sink: Floats) -> Double:
 
 
 def tile_rounds_two_parts(n: Size, sink: Floats) -> Double:
-    """The same in two parts: three products are one of floats."""
+    """Run rounds as `tile_rounds_float32` does; three products of two parts are one of floats."""
     return run_bfloat16_rounds(n, sink) / 3

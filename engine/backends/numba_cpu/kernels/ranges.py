@@ -32,7 +32,7 @@ from .lanes import sum_of
 from .scores import LOG2_E, ONE, v_tanh
 
 LEAST = np.float32(-3.0e38)
-"""The maximum of no scores."""
+"""The maximum of no scores: a finite number, because -inf - -inf is NaN."""
 
 
 @inline

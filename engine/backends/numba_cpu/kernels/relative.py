@@ -60,31 +60,32 @@ def multiply_table(a: Floats, a_stride: Size, M: Size, d: Size, panels: Floats, 
 @helper
 def multiply_terms(call: Attention, s: Scratch, t: Size, n: Size, block: Keys) -> Terms:
     """Compute the products of queries [t, t + n) and of a key block, for the rows that their distances have."""
-    stride, first_key, first_query = 0, 0, 0
+    stride, first_key_panel, first_query_panel = 0, 0, 0
     of_queries, of_keys = s.terms, s.terms
     if call.relative:
         relative = call.relative
         stride = terms_stride(relative.columns)
         of_keys = s.terms + QUERIES * stride
-        keys, end = block.last - block.first, relative.rows - 1      # K lies in reverse: row `end` is its column 0
+        # K lies in reverse, row `end` in column 0: its first panel has the largest distance, that of Q the smallest.
+        keys, end = block.last - block.first, relative.rows - 1
         distance = call.query + t - block.first     # of the first query and the first key
         if relative.keys:
-            first_key = (end - row_for(relative, distance + n - 1)) // NR
-            for i in range(0, n, SHARE):
+            first_key_panel = (end - row_for(relative, distance + n - 1)) // NR
+            for i in range(0, n, SHARE):        # fewer queries have fewer distances, and need fewer panels
                 m = min(n - i, SHARE)
-                panel = (end - row_for(relative, distance + i + m - 1)) // NR
+                panel = (end - row_for(relative, distance + i + m - 1)) // NR       # [panel, last): of these queries
                 last = (end - row_for(relative, distance + i - (keys - 1))) // NR + 1
                 multiply_table(call.q + (t + i) * call.q_stride, call.q_stride, m, call.d, relative.keys, panel, last,
-                               of_queries + (i * stride + (panel - first_key) * NR), stride, s.unused)
+                               of_queries + (i * stride + (panel - first_key_panel) * NR), stride, s.unused)
         if relative.queries:
-            first_query = row_for(relative, distance - (keys - 1)) // NR
+            first_query_panel = row_for(relative, distance - (keys - 1)) // NR
             for i in range(0, keys, SHARE):
                 m = min(keys - i, SHARE)
-                panel = row_for(relative, distance - (i + m - 1)) // NR
+                panel = row_for(relative, distance - (i + m - 1)) // NR     # [panel, last): of these keys
                 last = row_for(relative, distance + n - 1 - i) // NR + 1
                 multiply_table(call.k + (block.first + i) * call.k_stride, call.k_stride, m, call.d, relative.queries,
-                               panel, last, of_keys + (i * stride + (panel - first_query) * NR), stride, s.unused)
-    return Terms(of_queries, of_keys, stride, t, block.first, first_key * NR, first_query * NR)
+                               panel, last, of_keys + (i * stride + (panel - first_query_panel) * NR), stride, s.unused)
+    return Terms(of_queries, of_keys, stride, t, block.first, first_key_panel * NR, first_query_panel * NR)
 
 
 @helper

@@ -31,13 +31,13 @@ def rotate_halves(x: Floats, cos: Floats, sin: Floats, out: Floats, half: Size, 
 @inline
 def rotate_neighbours(x: Floats, cos: Floats, sin: Floats, out: Floats, n: Size) -> None:
     """Rotate n <= VL pairs, x[2i] with x[2i + 1]."""
-    low = min(2 * n, VL)
-    high = 2 * n - low
-    left, right = v_loadn(x, low), v_loadn(x + VL, high)
+    left_n = min(2 * n, VL)     # numbers in each of two vectors
+    right_n = 2 * n - left_n
+    left, right = v_loadn(x, left_n), v_loadn(x + VL, right_n)
     a, b, c, s = v_even(left, right), v_odd(left, right), v_loadn(cos, n), v_loadn(sin, n)
-    left, right = turned_x(a, b, c, s), turned_y(a, b, c, s)
-    v_storen(out, v_zip_low(left, right), low)
-    v_storen(out + VL, v_zip_high(left, right), high)
+    a, b = turned_x(a, b, c, s), turned_y(a, b, c, s)
+    v_storen(out, v_zip_low(a, b), left_n)
+    v_storen(out + VL, v_zip_high(a, b), right_n)
 
 
 def rotate(rotary: Rotary, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:

@@ -100,7 +100,7 @@ def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
 @inline
 def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, change: bool, hide: bool,
            edge: bool) -> None:
-    """Change or hide the scores of a key block, as the two flags say.
+    """Change or hide the scores of a key block, or both.
 
     change: compute scores = c tanh((scores + terms) / c) + bias. hide: set scores that the mask hides to -inf, and
     update the maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside
@@ -119,7 +119,7 @@ def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, chan
             if hide and call.mask:
                 load_mask(call, b.t + j * VL, lanes, keys.first + row, rows, s.visible, s.lanes)
             maximum = v_load(b.maximum + j * VL)
-            query = v_add(v_iota(), v_set1(np.float32(j * VL)))     # in the block, and so is `key`
+            query = v_add(v_iota(), v_set1(np.float32(j * VL)))     # counted from query b.t, and so is `key`
             for r in range(rows):
                 place = s.p + ((row + r) * b.nv + j) * VL
                 x = v_load(place)
@@ -148,18 +148,18 @@ def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, chan
 def revise_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, edge: bool) -> None:
     """Apply all changes to the scores of a key block, then the mask and the band. edge: whether the band hides any key.
 
-    The constants in the calls are `change` and `hide`; one pass does both unless a user's function comes between them.
+    One pass changes and hides scores, unless a user's function comes between: it gets changed scores, and none hidden.
     """
     change = call.softcap != 0 or bool(call.bias) or bool(call.relative)
     if change and not call.score_mod:
-        revise(call, s, terms, b, keys, True, True, edge)
+        revise(call, s, terms, b, keys, change=True, hide=True, edge=edge)
         return
     if change:
-        revise(call, s, terms, b, keys, True, False, edge)
+        revise(call, s, terms, b, keys, change=True, hide=False, edge=edge)
     if call.score_mod:
         call_score_mod(call.score_mod, s.p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first,
                        keys.last - keys.first, call.captured)
-    revise(call, s, terms, b, keys, False, True, edge)
+    revise(call, s, terms, b, keys, change=False, hide=True, edge=edge)
 
 
 def _call_code(b: ir.IRBuilder, code: ir.Value, scores: ir.Value, stride: ir.Value, batch: ir.Value, head: ir.Value,
@@ -181,7 +181,7 @@ call_score_mod = with_parameters(_call_score_mod, _call_code)
 def all_finite(v: Floats, v_stride: Size, rows: Size, e: Size) -> bool:
     """Return True if all values are finite: 0 x is 0 if x is finite and NaN if not.
 
-    Four rows are added at a time, to hide the latency of the additions; behind the last row, that one again.
+    Four rows are added at a time, to hide the latency of the additions; the last row stands for rows that are missing.
     """
     zero = v_set1(0.0)
     sum0, sum1, sum2, sum3 = zero, zero, zero, zero

@@ -59,7 +59,7 @@ def _two_steps(name: str, kind: Arithmetic) -> Callable[..., None]:
 
         _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
 
-    tile.__name__ = name
+    tile.__name__ = name        # for the name of its LLVM function
     return tile
 
 
@@ -70,7 +70,7 @@ def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: 
            columns: ir.Value, bias: ir.Value, residual: ir.Value) -> None:
     """Write out = product() + bias + residual for [mr][nv] vectors; see _linear.
 
-    Without a bias, what `out` has already is added in its place. The cache lines of `out` are fetched meanwhile.
+    Without a bias, `out` is added: the sums of the K blocks before. It is prefetched ahead of the product.
     """
     offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
     places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
@@ -90,9 +90,9 @@ def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: 
 def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
          out: ir.Value, out_stride: ir.Value, columns: ir.Value, ranges: ir.Value, scale: ir.Value, sums: ir.Value,
          bias: ir.Value, residual: ir.Value, ahead: ir.Value, ahead_step: ir.Value) -> None:
-    """Compute out = scale (step a w + low sums) + bias + residual, for codes a and integers w.
+    """Compute out = scale (step a w + low sums) + bias + residual, for codes a and integers w; see int8.pxi.
 
-    See int8.pxi for the formula, and _linear for the arguments.
+    ranges: (low, step) of each row. sums: of the integers of each column. The other arguments are those of _linear.
     """
     products = multiply(b, mr, nv, depth, a, a_stride, SIZE(DOT), w, SIZE(nv * INTEGERS.vector), ahead, ahead_step,
                         INTEGERS)

@@ -1,7 +1,7 @@
 """Compute the GEMM on AMX's tiles, in bfloat16, int8 and 16-bit integers, and prepare its inputs; see tiles.pxi.
 
-Operands lie in strips of 16 rows, line by line, a line being 64 bytes of depth: each is a tile. Of 16-bit integers, a
-tile of lower bytes lies behind each of upper bytes, and both take the places of the two tiles of rows of a block. A
+Operands lie in strips of 16 rows, line by line: a line, 64 bytes of depth of the 16 rows, is a tile. Of 16-bit integers
+a line is two tiles, upper bytes and lower bytes, which a block multiplies in the places of its upper and lower rows. A
 block of sums has up to SIDE = 32 rows and 32 columns. VL = TILE_ROWS = 16.
 """
 
@@ -96,17 +96,17 @@ def int16_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out:
 def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: Any) -> Any:
     """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns.
 
-    tiles: those of a line of 16 operands, of which the second one, if any, takes the place of the lower rows. In each
-    step of depth, as many rows of the block before are finished as spreads them evenly (due).
+    tiles: those of a line of operands; the second one, if any, takes the place of the lower rows. Each step of depth
+    finishes height / steps rows of the block before; `due` is the part of a row that is due.
     """
-    height = SIDE // tiles      # rows of operands
+    height = SIDE // tiles      # the most rows of a block
     clear, add, store = clear_sums(rows, columns), add_step(numbers, rows, columns), store_sums(rows, columns)
 
     @apart
     def multiply_block(block: TileBlock, before: TileBlock, steps: Size, a: Bytes, lower: Bytes, w: Bytes, ahead: Bytes,
                        ahead_step: Size) -> None:
         stays_apart()
-        row = last = due = 0
+        row = end = due = 0
         clear()
         for _ in range(steps):
             fetch_lines(ahead, ahead_step)
@@ -118,10 +118,10 @@ def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: 
             due += height
             while due >= steps:
                 due -= steps
-                last += 1
-            if row < last:
-                work_between(block, before, row, last)
-                row = last
+                end += 1
+            if row < end:
+                work_between(block, before, row, end)
+                row = end
         store(block.sums)
 
     return multiply_block
@@ -130,7 +130,7 @@ def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: 
 def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vector]) -> Any:
     """Return the loops of a GEMM of operands with the first part of its epilogue.
 
-    size: bytes of an operand in a tile. tiles: those of a line of operands. The loops, from the outermost: columns,
+    size: bytes of an operand in a tile. tiles: tiles of a line of operands. The loops, from the outermost: columns,
     whose weights stay in cache; blocks of rows. While tiles multiply for a block, vectors finish the block before.
     """
 
@@ -139,13 +139,13 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
         y, out, residual, stride = block.y, block.out.data, block.residual, block.out.stride
         for i in range(first, last):
             for j in range(block.columns):
-                at = (block.second if j else block.place) + i * stride
+                at = (block.second_place if j else block.place) + i * stride
                 column, sums = block.column + j * VL, block.sums + (i * SIDE + j * VL)
                 x = result(block, column, sums, block.ranges + 2 * i, out + at)
                 if residual and block.final:
                     x = v_add(x, v_load(residual + at))
                 v_store(out + at, x)
-        if y.activation != IDENTITY and first < last and block.final:
+        if y.activation != IDENTITY and first < last and block.final:       # then columns lie side by side
             activate_rows(y.activation, out + (block.place + first * stride), stride, last - first, block.columns * VL)
 
     @apart
@@ -155,17 +155,17 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
         out, stride = block.out.data, block.out.stride
         for row in range(first, min(last, block.rows)):
             for j in range(block.columns):
-                fetch_near(out + ((block.second if j else block.place) + row * stride))
+                fetch_near(out + ((block.second_place if j else block.place) + row * stride))
         finish_rows(before, first, min(last, before.rows))
 
     height, line = SIDE // tiles, tiles * TILE_BYTES
     small, wide = (_block(numbers, tiles, tiles, columns, work_between) for columns in (1, 2))      # up to 16 rows
-    high, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
+    tall, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
 
     @inline
     def multiply_tiles(y: Linear, a: Bytes, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                        panel: Size, last_panel: Size, first: Size, most: Size) -> None:
-        """Compute panels [panel, last_panel) of y; first, most: the first line of the depth, and at most how many."""
+        """Compute panels [panel, last_panel) of y over at most `most` lines of the depth, from line `first` on."""
         lines, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * tiles * size * TILE_ROWS
         steps, blocks = min(lines - first, most), (M + height - 1) // height
         pair, sums, number = two_blocks(), sums_of_two(), 0
@@ -179,20 +179,20 @@ def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vecto
             w = as_bytes(y.panels) + (column * lines + first * width) * LINE_BYTES
             bytes_of_columns = width * steps * LINE_BYTES
             ahead_step = (width * LINE_BYTES + blocks - 1) // max(blocks, 1)
-            place, second = place_of(column, out), place_of(column + VL, out)
+            place, second_place = place_of(column, out), place_of(column + VL, out)
             for i in range(blocks):
-                row, block, before = i * height, pair + number % 2, pair + (number + 1) % 2
+                row, block, before = i * height, pair + number % 2, pair + (number + 1) % 2     # two blocks take turns
                 block.column, block.columns, block.rows = column, width // VL, min(M - row, height)
-                block.place, block.second = place + row * out.stride, second + row * out.stride
+                block.place, block.second_place = place + row * out.stride, second_place + row * out.stride
                 block.ranges = ranges + 2 * row
                 upper = a + (row // TILE_ROWS * strip + first * line)
-                lower = upper + (TILE_BYTES if tiles == 2 else strip)
-                ahead = w + (width * lines * LINE_BYTES + bytes_of_columns // blocks * i)
+                lower = upper + (TILE_BYTES if tiles == 2 else strip)       # the lower bytes, or the next 16 rows
+                ahead = w + (width * lines * LINE_BYTES + bytes_of_columns // blocks * i)   # in the next columns
                 if block.rows > TILE_ROWS:
                     if block.columns == 2:
                         full(block, before, steps, upper, lower, w, ahead, ahead_step)
                     else:
-                        high(block, before, steps, upper, lower, w, ahead, ahead_step)
+                        tall(block, before, steps, upper, lower, w, ahead, ahead_step)
                 elif block.columns == 2:
                     wide(block, before, steps, upper, lower, w, ahead, ahead_step)
                 else:
@@ -212,13 +212,13 @@ multiply_int16 = product(OF_INT16, size=1, tiles=2, result=int16_result)
 def tiles_bfloat16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                    panel: Size, last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of bfloat16 operands in strips."""
-    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)        # the whole depth
+    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)        # at most K lines: all
 
 
 def tiles_int8(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
                last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of codes in strips."""
-    multiply_int8(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)
+    multiply_int8(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)        # at most K lines: all
 
 
 def tiles_int16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,

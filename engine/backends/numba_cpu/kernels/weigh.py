@@ -50,20 +50,20 @@ def weigh_block(call: Attention, s: Scratch, b: Block, weights: Floats, stride: 
     The scores are computed in both passes, so that no row of them is kept. They are blocks P^T [KEYS][W] of W queries.
     """
     last = min(call.S, b.t + b.n - 1 + call.high)
-    for second in (False, True):
+    for second_pass in (False, True):
         for key in range(max(0, b.t + call.low), last, KEYS):
             keys = Keys(key, min(last, key + KEYS), call.v, null())
             terms = multiply_terms(call, s, b.t, b.n, keys)
             compute_scores(call, s, terms, b, keys)
-            if second:
+            if second_pass:
                 weigh_keys(s, b, keys, weights, stride)
 
 
 @helper
 def weigh_keys(s: Scratch, b: Block, keys: Keys, weights: Floats, stride: Size) -> None:
-    """Turn scores P^T into powers of two, add them to the sums, and store a row for each query where one is wanted.
+    """Turn scores P^T into powers of two, add them to the sums, and store a row for each query if weights are wanted.
 
-    b.context has no other use here, and holds the sum of p (score - maximum) of each query, for its entropy.
+    b.context, unused otherwise, holds the sum of p (score - maximum) of each query for its entropy; s.bias is a tile.
     """
     zero = v_set1(0.0)
     for row in range(0, keys.last - keys.first, VL):
@@ -102,14 +102,14 @@ def store_rows(call: Attention, b: Block, weights: Floats, stride: Size, entropy
             entropy[b.t + i] = ZERO if nats < 0 else nats
         if weights:
             row = weights + (b.t + i) * stride
-            fill(row, first, ZERO, True)
-            fill(row + first, last - first, ZERO if empty else ONE / total, False)
-            fill(row + last, call.S - last, ZERO, True)
+            fill(row, first, ZERO, clear=True)
+            fill(row + first, last - first, ZERO if empty else ONE / total, clear=False)
+            fill(row + last, call.S - last, ZERO, clear=True)
 
 
 @helper
 def fill(row: Floats, n: Size, scale: Float, clear: bool) -> None:
-    """Set n numbers to zero, or multiply them by the scale."""
+    """Set n numbers to zero (clear), or multiply them by the scale."""
     for i in range(0, n, VL):
         width = min(n - i, VL)
         v_storen(row + i, v_set1(0.0) if clear else v_mul(v_loadn(row + i, width), v_set1(scale)), width)

@@ -76,7 +76,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
         heads, head = types.int32(out.shape[1] // d), types.int32(cuda.blockIdx.y)
         key_heads = types.int32((qkv.shape[1] // d - heads) // 2)
-        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]
+        begin, top = cu_seqlens[tiles[cuda.blockIdx.x, 0]], tiles[cuda.blockIdx.x, 1]   # first token, first query
         length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
         key = types.int32(0)        # the first key of the present step
 
@@ -107,27 +107,27 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         q_row, k_row, v_row, low_chunk, key_chunk = places(shared, thread, lane)
         query = types.int32(top + thread // 32 * (rows // 4) + lane // 4)
         factor = scale * types.float32(LOG2_E)
-        current = types.uint32(0)       # offset of the buffer of this step's keys, and of its values: 0 or keys * pitch
+        buffer = types.uint32(0)        # offset of the buffer of this step's keys, and of its values: 0 or keys * pitch
         while key < length:
-            following, other = types.int32(key + keys), types.uint32(keys * pitch - current)
+            next_key, next_buffer = types.int32(key + keys), types.uint32(keys * pitch - buffer)
             room = types.int32(room - keys)
             k_source += keys * stride
-            if following < length:
-                fetch(types.uint32(k_copy + other), k_source, jump, keys, room)
+            if next_key < length:
+                fetch(types.uint32(k_copy + next_buffer), k_source, jump, keys, room)
             copy_commit()
-            scores_of(scores, q_row, low_chunk, types.uint32(k_row + current), key_chunk)
-            if following > length:
+            scores_of(scores, q_row, low_chunk, types.uint32(k_row + buffer), key_chunk)
+            if next_key > length:
                 mask_scores(scores, begins, counts, types.int32(key + lane % 4 * 2), length)
             weights_of(scores, weights, sums, maxima, totals, factor)
             all_but_the_latest_landed()
             cuda.syncthreads()
-            if following < length:
-                fetch(types.uint32(v_copy + other), k_source + key_heads * pitch, jump, keys, room)
+            if next_key < length:
+                fetch(types.uint32(v_copy + next_buffer), k_source + key_heads * pitch, jump, keys, room)
             copy_commit()
-            add_values(sums, weights, low_chunk, types.uint32(v_row + current), low_chunk)
+            add_values(sums, weights, low_chunk, types.uint32(v_row + buffer), low_chunk)
             all_but_the_latest_landed()
             cuda.syncthreads()
-            key, current = following, other
+            key, buffer = next_key, next_buffer
 
         target = address(out) + (types.int64(begin + query) * heads + head) * pitch + types.int64(lane % 4 * 4)
         store(target, heads * pitch, sums, totals, length - query)
@@ -151,8 +151,8 @@ def _fetch(d: int) -> tuple[int, int, Any]:
         """Start to copy this thread's part of `count` rows; its rows from `room` on become zeros."""
         for i in range(count // step):
             size = types.uint32(16 if i * step < room else 0)
-            for group in range(d // 8 // lanes):
-                copy_async(types.uint32(to + i * step * pitch + group * lanes * 16), source + group * lanes * 16, size)
+            for part in range(d // 8 // lanes):
+                copy_async(types.uint32(to + i * step * pitch + part * lanes * 16), source + part * lanes * 16, size)
             source += jump
 
     return lanes, step, fetch
@@ -194,17 +194,14 @@ def _clear(m_tiles: int, d: int) -> Any:
 
 
 def _mask_scores(m_tiles: int, keys: int) -> Any:
-    """Make a device function (scores, begins, counts, key, length) that hides the scores of keys from `length` on.
-
-    key: the lane's first one
-    """
+    """Make a device function that hides the scores of keys from `length` on; key: the lane's first key."""
     hide_keys = hide(m_tiles, keys)
 
     @device_function
     def mask_scores(scores: Any, begins: Any, counts: Any, key: Any, length: Any) -> None:
         for m in range(m_tiles):
             for h in range(2):
-                begins[m, h] = types.uint32(key)
+                begins[m, h] = types.uint32(key)        # counted from key 0, the first seen one
                 counts[m, h] = types.uint32(length)
         hide_keys(scores, begins, counts)
 
@@ -224,10 +221,10 @@ def _store(m_tiles: int, d: int) -> Any:
                 total = totals[m, h]
                 total += shuffle_xor(total, 1)      # of the four lanes that share a line
                 total += shuffle_xor(total, 2)
-                share = reciprocal(total) if total != types.float32(0) else types.float32(0)    # 0: no key was seen
+                scale = reciprocal(total) if total != types.float32(0) else types.float32(0)    # 0: no key was seen
                 if 16 * m + 8 * h < room:
                     for j in range(d // 8):
                         store_global(to + (16 * m + 8 * h) * pitch + j * 16,
-                                     pack_bf16(sums[m, j, 2 * h] * share, sums[m, j, 2 * h + 1] * share))
+                                     pack_bf16(sums[m, j, 2 * h] * scale, sums[m, j, 2 * h + 1] * scale))
 
     return store

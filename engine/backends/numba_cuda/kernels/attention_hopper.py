@@ -303,17 +303,17 @@ def _products(d: int) -> tuple[Any, Any]:
         keys = types.int64(place(KEY, number) // 16) | BY_ROWS
         scores_of(scores, queries, keys)
         for panel in range(1, panels):
-            more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)
+            more_scores(scores, queries + panel * (PANEL // 16), keys + panel * (PANEL // 16), 1)    # 1: add
 
     @device_function
     def start_sums(sums: Any, weights: Any, number: Any) -> None:
-        add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)
+        add_values(sums, weights, types.int64(place(VALUE, number) // 16) | values_kind, 1)       # 1: add
 
     return start_scores, start_sums
 
 
 def _clear_rest(d: int) -> Any:
-    """Make a device function (number, room, thread) that overwrites the values from row `room` on with zeros."""
+    """Make a device function (number, room, thread) that zeroes the values from row `room` on; a thread has one row."""
     place, _, _ = _ring(d)
 
     @device_function
@@ -357,11 +357,11 @@ def _store(d: int) -> Any:
     def exchange(writer: Writer, values: list[Any], bit: Any, distance: int) -> None:
         """Give values to the lane at a distance of 1 or 2 for its values: a step of the transposition of 4 by 4."""
         for i in (0, 2) if distance == 1 else (0, 1):
-            mine, others = values[i], values[i + distance]
-            (sent,) = writer(SELECT, bit, mine, others)
+            low, high = values[i], values[i + distance]         # of which a lane with the bit gives `low` away
+            (sent,) = writer(SELECT, bit, low, high)
             (got,) = writer(SHUFFLE_BITS, sent, writer.constant(i32, distance))
-            values[i] = writer(SELECT, bit, got, mine)[0]
-            values[i + distance] = writer(SELECT, bit, others, got)[0]
+            values[i] = writer(SELECT, bit, got, low)[0]
+            values[i + distance] = writer(SELECT, bit, high, got)[0]
 
     def body(writer: Writer, sums: list[Any], totals: list[Any], target: Any, next_target: Any, left: Any, odd: Any,
              high: Any) -> None:
@@ -372,7 +372,7 @@ def _store(d: int) -> Any:
             (share,) = writer(RECIPROCAL, total)
             for j in range(0, d // 8, 4):       # 32 columns, of which the lane has a pair of each 8
                 values = []
-                for i in range(4 * j + 2 * h, 4 * j + 16, 4):
+                for i in range(4 * j + 2 * h, 4 * j + 16, 4):       # row h in each of four tiles of 8 columns
                     pair = [writer(MULTIPLY, sums[i + e], share)[0] for e in range(2)]
                     values.append(writer(PACK, *pair)[0])
                 exchange(writer, values, odd, 1)

@@ -21,10 +21,8 @@ embedding_grid = norm_grid
 _ZERO = np.float32(0.0)
 
 
-def embedding_kernel(
-    D: int, *, words: bool = True, positions: bool = True, token_types: bool = True, norm: bool = True,
-    bfloat16: bool = True,
-) -> Kernel:
+def embedding_kernel(D: int, *, words: bool = True, positions: bool = True, token_types: bool = True,
+                     norm: bool = True, bfloat16: bool = True) -> Kernel:
     """Make the kernel that computes norm(word row + position row + type row) of each token.
 
     Arguments: (ids, position_ids, type_ids i32 [N], word f32 [V,D], position f32 [P,D], token_type f32 [Y,D], weight,

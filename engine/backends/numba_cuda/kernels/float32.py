@@ -62,12 +62,7 @@ def identity(x: Any) -> Any:
 
 
 ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
-    None: identity,
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "relu": relu,
-    "silu": silu,
-}
+    None: identity, "gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
 """The device function of each of `engine.model.config.ACTIVATIONS`; None leaves a number unchanged."""
 
 
@@ -85,12 +80,12 @@ def linear_kernel(activation: str | None = None, residual: bool = False) -> Kern
         K = x.shape[1]
         rows = cuda.shared.array((TILE, TILE), np.float32)
         columns = cuda.shared.array((TILE, _PITCH), np.float32)
-        weight = cuda.blockIdx.x * TILE + down
+        w_row = cuda.blockIdx.x * TILE + down       # the row of w that this thread loads from
         total = _ZERO
         for depth in range(0, K, TILE):
             inside = depth + across < K
             rows[down, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
-            columns[down, across] = w[weight, depth + across] if inside and weight < w.shape[0] else _ZERO
+            columns[down, across] = w[w_row, depth + across] if inside and w_row < w.shape[0] else _ZERO
             cuda.syncthreads()
             for k in range(TILE):
                 total += rows[down, k] * columns[across, k]
@@ -127,7 +122,7 @@ def attention_kernel(d: int) -> Kernel:
         row = start + tiles[cuda.blockIdx.x, 1] + cuda.threadIdx.x // 32
         if row >= end:
             return
-        key, value = (H + head // (H // G)) * d + lane, (H + G + head // (H // G)) * d + lane
+        k_column, v_column = (H + head // (H // G)) * d + lane, (H + G + head // (H // G)) * d + lane
         q, total = cuda.local.array(per_lane, np.float32), cuda.local.array(per_lane, np.float32)
         for i in range(per_lane):
             inside = exact or lane + 32 * i < d
@@ -138,7 +133,7 @@ def attention_kernel(d: int) -> Kernel:
             product = _ZERO
             for i in range(per_lane):
                 if exact or lane + 32 * i < d:
-                    product += q[i] * qkv[s, key + 32 * i]
+                    product += q[i] * qkv[s, k_column + 32 * i]
             score = warp_sum(product)
             previous, largest = largest, max(largest, score)
             shrink = np.float32(math.exp(previous - largest))
@@ -146,7 +141,7 @@ def attention_kernel(d: int) -> Kernel:
             normalizer = normalizer * shrink + weight
             for i in range(per_lane):
                 if exact or lane + 32 * i < d:
-                    total[i] = total[i] * shrink + weight * qkv[s, value + 32 * i]
+                    total[i] = total[i] * shrink + weight * qkv[s, v_column + 32 * i]
         for i in range(per_lane):
             if exact or lane + 32 * i < d:
                 out[row, head * d + lane + 32 * i] = total[i] / normalizer

@@ -89,9 +89,9 @@ def lay_out(w: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
 
 # Variables of the kernel: `turn` counts the slots that were used before the present tile, `made` the tiles that this
-# consumer has made. Shared memory ends with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then the one
-# of each team's turn. `row` and `column` are the lane's first ones: a warp has 16 rows of each 64, a lane one of these
-# and the one 8 below.
+# consumer has made. Shared memory ends with the mbarriers, 8 bytes each: "full" and "empty" of each slot, then `begin`,
+# which lets a team begin a tile, of each team. `row` and `column` are the lane's first ones: a warp has 16 rows of each
+# 64, a lane one of these and the one 8 below.
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
@@ -121,7 +121,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
         tiles = types.int32((N + rows - 1) // rows * across)
         steps = types.uint32((K + DEPTH - 1) // DEPTH)
         full = types.uint32(shared_base() + stages * slot)
-        empty, order = types.uint32(full + 8 * stages), types.uint32(full + 16 * stages)
+        empty, begin = types.uint32(full + 8 * stages), types.uint32(full + 16 * stages)
         make_barriers(thread, full)
         if thread < 128:
             if consumers > 1:       # one consumer has registers enough
@@ -144,8 +144,8 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
             turn, made = types.uint32(team * steps), types.uint32(0)
             for number in range(cuda.blockIdx.x + team * cuda.gridDim.x, tiles, teams * cuda.gridDim.x):
                 if teams > 1:       # until the other consumer has waited for its last slot; team 0 begins at once
-                    barrier_wait(order + 8 * team, (made + 1 - team) % 2)
-                consume(sums, own_row, steps, turn, full, empty, order + 8 * (1 - team), thread % 128 == 0)
+                    barrier_wait(begin + 8 * team, (made + 1 - team) % 2)
+                consume(sums, own_row, steps, turn, full, empty, begin + 8 * (1 - team), thread % 128 == 0)
                 turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
                 row = types.int64(number // across * rows) + types.int64(own_row + thread % 128 // 32 * 16 + lane // 4)
                 column = types.int64(number % across * columns) + types.int64(lane % 4 * 4)
@@ -168,7 +168,7 @@ def _producer(tile: Tile) -> Any:
 
     turn: number of the first slot, counted over all tiles. full, empty: the addresses of the barriers of slot 0
     """
-    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE       # half: where w's box begins in a slot
+    stages, slot, w_begin = tile.stages, tile.slot, tile.rows * LINE        # w's box lies behind x's in a slot
 
     @device_function
     def produce(x_map: Any, w_map: Any, row: Any, column: Any, steps: Any, turn: Any, full: Any, empty: Any) -> None:
@@ -179,7 +179,7 @@ def _producer(tile: Tile) -> Any:
             barrier_expect(full + 8 * at, slot)
             to = types.uint32(shared_base() + at * slot)
             copy_box(to, address(x_map), step * DEPTH, row, full + 8 * at)
-            copy_box(types.uint32(to + half), address(w_map), step * DEPTH, column, full + 8 * at)
+            copy_box(types.uint32(to + w_begin), address(w_map), step * DEPTH, column, full + 8 * at)
 
     return produce
 
@@ -190,30 +190,30 @@ def _consumer(tile: Tile) -> Any:
     turn: number of the first slot, counted over all tiles; elected: whether this thread signals for its warpgroup;
     next_team: the barrier that lets the other consumer begin
     """
-    stages, slot, half, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
+    stages, slot, w_begin, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
     count = tile.row_tiles * tile.columns // 2      # sums of a thread: 64 x columns of each row tile, by 128 threads
     multiply = wgmma(tile.columns, DEPTH // 16, row_tiles=tile.row_tiles)
-    wait_for_older, wait_for_all = wgmma_wait(count, 1), wgmma_wait(count, 0)
+    wait_for_older, wait_for_all = wgmma_wait(count, pending=1), wgmma_wait(count, pending=0)
 
     @device_function
     def consume(sums: Any, own_row: Any, steps: Any, turn: Any, full: Any, empty: Any, next_team: Any,
                 elected: Any) -> None:
-        before = types.uint32(0)
+        previous = types.uint32(0)      # the slot of the step before
         for step in range(steps):
             number = types.uint32(turn + step)
             at = types.uint32(number % stages)
             barrier_wait(full + 8 * at, number // stages % 2)
-            begin = types.uint32(shared_base() + at * slot)
-            x, w = types.int64((begin + own_row * LINE) // 16) | BY_ROWS, types.int64((begin + half) // 16) | BY_ROWS
+            x_box = types.uint32(shared_base() + at * slot)
+            x, w = types.int64((x_box + own_row * LINE) // 16) | BY_ROWS, types.int64((x_box + w_begin) // 16) | BY_ROWS
             multiply(sums, x, w, step)      # step 0 begins new sums
             wait_for_older(sums)
             if elected and step > 0:
-                barrier_arrive(empty + 8 * before)
-            before = at
+                barrier_arrive(empty + 8 * previous)
+            previous = at
         if elected and teams > 1:
             barrier_arrive(next_team)
         wait_for_all(sums)
         if elected:
-            barrier_arrive(empty + 8 * before)
+            barrier_arrive(empty + 8 * previous)
 
     return consume

@@ -37,21 +37,21 @@ def norm_function(D: int) -> Any:
     Lane l of the warp holds element l + 32 i of the row in values[i]. Elements beyond D must be 0, and they stay 0.
     """
     per_lane, exact = -(-D // 32), D % 32 == 0
-    share = np.float32(1.0 / D)
+    one_over_D = np.float32(1.0 / D)
 
     @device_function
     def norm(values: Any, lane: Any, eps: Any) -> None:
         total = _ZERO
         for i in range(per_lane):
             total += values[i]
-        mean = warp_sum(total) * share
+        mean = warp_sum(total) * one_over_D
         for i in range(per_lane):
             if exact or lane + 32 * i < D:
                 values[i] -= mean
         squares = _ZERO
         for i in range(per_lane):
             squares += values[i] * values[i]
-        factor = _ONE / np.float32(math.sqrt(warp_sum(squares) * share + eps))
+        factor = _ONE / np.float32(math.sqrt(warp_sum(squares) * one_over_D + eps))
         for i in range(per_lane):
             values[i] *= factor
 

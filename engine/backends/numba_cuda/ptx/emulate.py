@@ -134,7 +134,7 @@ class Block:
     def hand_on(self) -> None:
         """Let the next thread run."""
         if not self.ready:
-            for thread, condition in [waiting for waiting in self.polling if waiting[1]()]:
+            for thread, condition in [(t, ended) for t, ended in self.polling if ended()]:
                 self.polling.remove((thread, condition))
                 self.ready.append(thread)
         if not self.ready and self.unfinished:

@@ -109,14 +109,14 @@ def tensor_map(matrix: np.ndarray, box_rows: int) -> TensorMap:
 def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> None:
     """Emulate cp.async.bulk.tensor.2d: copy the box at [row, column] to `to`; its bytes count at mbarrier `signal`."""
     block, arrived = current().block, barrier(signal)
-    made = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
-    if made is None:
+    tensor = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
+    if tensor is None:
         raise EmulationError("a TMA copy was given an address that is no tensor map's")
-    target = block.shared_bytes(to, size=made.box_rows * 128, align=1024)
+    target = block.shared_bytes(to, size=tensor.box_rows * 128, align=1024)
 
     def land() -> None:
-        box = np.zeros((made.box_rows, SWIZZLED), np.uint16)
-        inside = made.matrix[row:row + made.box_rows, column:column + SWIZZLED]
+        box = np.zeros((tensor.box_rows, SWIZZLED), np.uint16)
+        inside = tensor.matrix[row:row + tensor.box_rows, column:column + SWIZZLED]
         box[:inside.shape[0], :inside.shape[1]] = inside
         target.view(np.uint16)[_swizzle(2 * np.arange(box.size)) // 2] = box.ravel()
         arrived.bytes -= target.size

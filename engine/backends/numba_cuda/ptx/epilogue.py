@@ -154,16 +154,16 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
                                *write(_SHIFT, bias, write.constant(i64, 64 * j)), columns, columns) for j in quads}
             for tile in range(row_tiles):
                 spots = [(half, tile * row_step + 8 * half, j) for half in range(2) for j in quads]
-                old = [write(_load_quad(row, 16 * j), address(res, row, j), rows, columns)
+                addends = [write(_load_quad(row, 16 * j), address(res, row, j), rows, columns)
                        for _, row, j in spots] if residual else [None] * len(spots)
-                for (half, row, j), before in zip(spots, old, strict=True):
+                for (half, row, j), addend in zip(spots, addends, strict=True):
                     first = 4 * (tile * column_tiles + 2 * j) + 2 * half
                     values = [sums[first], sums[first + 1], sums[first + 4], sums[first + 5]]   # of both tiles
                     values = [write(ADD, x, y)[0] for x, y in zip(values, biases[j], strict=True)]
                     if act:
                         values = [write(act, x)[0] for x in values]
-                    if before:
-                        values = [write(ADD, x, y)[0] for x, y in zip(values, before, strict=True)]
+                    if addend:
+                        values = [write(ADD, x, y)[0] for x, y in zip(values, addend, strict=True)]
                     else:
                         values = [write(PACK, values[i], values[i + 1])[0] for i in (0, 2)]
                     write(_store_quad(row, 16 * j, residual), address(out, row, j), rows, columns, *values)

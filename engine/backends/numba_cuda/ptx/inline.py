@@ -117,20 +117,20 @@ def function(statement: Statement, alone: bool = False) -> Any:
 
     alone: True if a lane does not depend on other lanes; the emulator then runs it without waiting for the warp.
     """
-    several = types.UniTuple(statement.outputs[0], len(statement.outputs)) if len(statement.outputs) > 1 else None
+    tuple_type = types.UniTuple(statement.outputs[0], len(statement.outputs)) if len(statement.outputs) > 1 else None
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         outputs = statement.emit(builder, values)
-        if several:
-            return context.make_tuple(builder, several, outputs)
+        if tuple_type:
+            return context.make_tuple(builder, tuple_type, outputs)
         return outputs[0] if outputs else context.get_dummy_value()
 
     def python(*values: Any) -> Any:
         typed: list[Any] = [_NUMPY[kind](value) for kind, value in zip(statement.inputs, values, strict=True)]
         outputs: Any = statement(*typed) if alone else emulate.together(statement, typed)
-        return tuple(outputs) if several else outputs[0] if outputs else None
+        return tuple(outputs) if tuple_type else outputs[0] if outputs else None
 
-    result = several or (statement.outputs[0] if statement.outputs else types.void)
+    result = tuple_type or (statement.outputs[0] if statement.outputs else types.void)
     return make(result, statement.inputs, generate, python)
 
 

@@ -73,7 +73,7 @@ def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list
            factor: Any, minus: Any) -> Any:
     """Convert the scores of a line to weights, add them to its total, and return the factor of its sums.
 
-    The four lanes that share the line find its maximum together. minus: -factor, so that shift is -factor * maximum.
+    The four lanes of the line find its maximum together. minus: -factor; shift: -factor * maximum, at most _HUGE.
     """
     mine = _line(*divmod(line, 2), keys)
     top = maxima[line]

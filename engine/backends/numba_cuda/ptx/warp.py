@@ -28,7 +28,7 @@ FMA = Statement("fma.rn.f32 $0, $1, $2, $3;", (f32,), (f32, f32, f32),
 MAXIMUM = Statement("max.f32 $0, $1, $2;", (f32,), (f32, f32), np.fmax)
 MINIMUM = Statement("min.f32 $0, $1, $2;", (f32,), (f32, f32), np.fmin)
 KEEP_BELOW = Statement("{ .reg .pred p; setp.lt.u32 p, $2, $3; selp.f32 $0, $1, 0fFF800000, p; }",
-                       (f32,), (f32, u32, u32),
+                       (f32,), (f32, u32, u32),         # 0fFF800000 is -inf
                        lambda x, number, count: np.where(number < count, x, np.float32(-np.inf)))
 PACK = Statement("cvt.rn.bf16x2.f32 $0, $2, $1;", (u32,), (f32, f32),
                  lambda low, high: bits_of_bf16(low) | bits_of_bf16(high) << np.uint32(16))
