@@ -122,7 +122,7 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
 
 cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M,
                              Py_ssize_t N) noexcept nogil:
-    # x [M,N] = activation(x); columns behind the last whole vector are neither read nor written.
+    # x [M,N] = activation(x); no column behind these N is read or written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):
@@ -143,7 +143,7 @@ cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py
 
 cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
                          float* out, Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
-    # out [M,N] = activation(x) y, with the same care for the last columns.
+    # out [M,N] = activation(x) y; no column behind these N is read or written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):

@@ -1,4 +1,4 @@
-/* NEON: 4 lanes, 32 registers. A tile is 6x16, 24 accumulators; a slice of a panel is 768 x 16 floats = 48 KB.
+/* NEON: 4 lanes, 32 registers. A tile is 6x16, 24 accumulators; a K block of a panel is 1024 x 16 floats = 64 KB.
  *
  * Variants: with dot products of codes (sdot), and with matrix products of codes and of bfloat16 (smmla, bfmmla,
  * bfdot).

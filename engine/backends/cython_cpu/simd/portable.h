@@ -1,5 +1,5 @@
 /* Portable code, with vectors of the compiler: 4 lanes, and 16 registers are enough. A tile is 6x8, 12 accumulators; a
- * slice of a panel is 1024 x 8 floats = 32 KB.
+ * K block of a panel is 1024 x 8 floats = 32 KB.
  *
  * With ENGINE_EMULATE_WIDE, sizes and layouts are AVX-512's with VNNI and BF16, so that any machine can test them;
  * ENGINE_EMULATE_TILES adds AMX's tiles (tiles.h). */

@@ -35,7 +35,7 @@ typedef struct {
     ptrdiff_t rows, next;
     ptrdiff_t place[2];     /* the offset in the result of each 16 columns of the first row */
     int columns;            /* tiles of columns, 1 or 2 */
-    int first, final;       /* of floats: whether the sums are those of the first, and of the last slice of the depth */
+    int first, final;       /* whether the sums are those of the first part of the depth, and those of the last part */
 } tile_sums;
 
 typedef int32_t t_lanes __attribute__((vector_size(4 * VL)));
