@@ -15,7 +15,7 @@ def padded_stride(Py_ssize_t width):
 
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
     # Return the numbers from one row of operands to the next, with what is beside them: whole lines in strips,
-    # otherwise an odd number of lines.
+    # otherwise an odd number of lines, with room for the padding of a row.
     cdef Py_ssize_t step = product.depth_step
     if product.beside or product.strip > 1:     # a step of strips is a line
         width = (width + step - 1) // step * step
@@ -87,7 +87,7 @@ cdef class Executor:
         cdef Instruction* op = &self.machine.code[self.machine.count]
         op.kind, op.needs_barrier, op.x, op.out, op.residual, op.operands = kind, needs_barrier, x, out, -1, -1
         self.machine.count += 1
-        if not self.picks:
+        if not self.picks:      # what follows a PICK does not run for each group
             self.machine.body = self.machine.count
         self.keep.append(keep)
         return op

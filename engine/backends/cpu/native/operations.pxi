@@ -214,7 +214,7 @@ cdef void convert_block(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ss
     # Convert rows [first, last) to operands in this thread's memory, if the product converts.
     if p.product.convert != NULL:
         p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K,
-                          p.operands + rank * p.operands_floats, p.operands_stride, 0, NULL)
+                          p.operands + rank * p.operands_floats, p.operands_stride, 0, NULL)       # row 0; no ranges
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
@@ -225,7 +225,7 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     cdef Py_ssize_t block = p.product.block, blocks = (count + block - 1) // block, i, row, next_row
     begin_work(p.product)
     if p.M <= block:
-        convert_block(p, rank, 0, p.M)
+        convert_block(p, rank, 0, p.M)      # each thread converts all rows for itself, so that nobody waits
         for i in range(panel, last_panel):
             pack_panels(p, i, i + 1)
             multiply_rows(p, rank, 0, p.M, i, i + 1)
