@@ -134,8 +134,8 @@ class Cache:
         self._holders = np.zeros(len(self._regions) * self._region_cells, np.int32)
         for shared in lists.values():
             self._holders[shared.cells] += 1
-        there = np.array([region is not None for region in self._regions], bool)
-        free = np.repeat(there, self._region_cells) & (self._holders == 0)
+        allocated = np.array([region is not None for region in self._regions], bool)
+        free = np.repeat(allocated, self._region_cells) & (self._holders == 0)
         self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
 
     def shrink(self) -> None:

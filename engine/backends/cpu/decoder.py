@@ -173,13 +173,13 @@ class CpuDecoder(Requests[CellTable]):
     def _step_capped(self, rows: Sequence[Row], new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
-        whole = [replace(row, best=None) for row in rows]       # they want all logits
-        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(whole, len(lines)))
+        full_rows = [replace(row, best=None) for row in rows]       # they want all logits
+        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
-        written = np.repeat([row.best is None for row in rows], [row.scored for row in rows])
-        top = top_of(lines[~written], max(row.best or 0 for row in rows))
-        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[written], top), lines[written], top)
+        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # for each line
+        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
+        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:

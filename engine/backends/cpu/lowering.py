@@ -248,8 +248,7 @@ class _Emitter:
                 self._executor.attend(
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
                     operation.scale, operation.softcap, *band(operation), bias,
-                    self._packer.relative(operation, shapes),
-                    _observed_rows(operation), self._packer.longest,
+                    self._packer.relative(operation, shapes), _observed_rows(operation), self._packer.longest,
                     needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
                 x = shapes[operation.x]

@@ -146,11 +146,10 @@ cdef struct Place:
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Choice:
-    # Some picked rows are not written. For each of these: the k largest logits, and the logarithm of the sum of the
-    # exponentials of all its logits.
+    # For each picked row whose logits are not written: its k largest logits, and the log_sum_exp of all its logits.
     int k
     Best* best                  # of each thread; those of the first one are the caller's
-    float* maximum              # [rows][parts], like sum
+    float* maximum              # [rows][parts], of each part of the columns; the same for sum
     float* sum
     float* log_sum_exp          # [rows]
 

@@ -118,7 +118,7 @@ def activate(Kernels kernels, int activation, const float[::1] x, float[::1] out
 
 # Rotary embedding.
 
-cdef struct Turn:
+cdef struct Rotation:
     const KernelTable* table
     Rotary rotary               # with the angles of row (0, 0, 0)
     const float* x
@@ -132,7 +132,7 @@ cdef struct Turn:
 
 cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
     # One thread's share of `rotate`, in runs of rows of one head, whose angles follow each other.
-    cdef const Turn* r = <const Turn*>arg
+    cdef const Rotation* r = <const Rotation*>arg
     cdef Py_ssize_t row = r.rows * rank // size, last = r.rows * (rank + 1) // size, b, h, t, M, angles
     cdef Rotary rotary = r.rotary
     while row < last:
@@ -148,7 +148,7 @@ cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
 def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos, const float[:, :, :] sin,
            bint interleaved, float[:, :, :, ::1] out, int threads=1):
     """out [B,H,T,d] = x [B,H,T,d], turned by cos, sin [B,T,r/2], whose strides are the same; out may be x."""
-    cdef Turn r
+    cdef Rotation r
     cdef int i
     r.table, r.x, r.out, r.H, r.T = kernels.table, &x[0, 0, 0, 0], &out[0, 0, 0, 0], x.shape[1], x.shape[2]
     for i in range(3):

@@ -217,8 +217,7 @@ cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
 
 cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum,
                      bint fetch) noexcept nogil:
-    # Compute P^T = K Q^T, and the larger of `maximum` and each score, in tiles of keys of nearly equal height. fetch:
-    # whether to prefetch K and V.
+    # Compute P^T = K Q^T, and update the maxima, in tiles of keys of nearly equal height. fetch: prefetch K and V.
     cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d

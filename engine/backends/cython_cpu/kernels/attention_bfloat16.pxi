@@ -107,7 +107,7 @@ cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* v
 
 
 cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
-    # Process the keys of the current key block that these queries see. `wide` is the call with heads padded to vectors.
+    # Process the keys of the current key block that these queries see. wide: the call, with d padded to vectors.
     cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, row = 0, column = 0, next_row, tiles, count, skipped, i, j
     cdef Keys seen = s.floats.keys
     cdef bint edge, plain

@@ -133,8 +133,7 @@ cdef void transpose_values(const Attention* call, Py_ssize_t origin, const Keys*
 
 
 cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
-    # Process the keys of the current key block that these queries see, and zeros up to whole steps. `wide` is the call
-    # with heads padded to steps.
+    # Process the keys of the current key block that these queries see, and zeros up to whole steps. wide: d is padded.
     cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, count, skipped, whole, strip, j
     cdef Keys seen = s.floats.keys
     cdef const char* a

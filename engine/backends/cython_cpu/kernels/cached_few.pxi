@@ -83,7 +83,7 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     cdef Py_ssize_t E = padded(call.e), first = RANGE, last = 0, i, key = r * RANGE
     cdef float maximum[MR]
     cdef float sum[MR]
-    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2       # bytes of half the values of a cell
+    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2       # of values; score_tile fetches the first half
     cdef float* p
     cdef float* query_sums
     cdef Ahead ahead
@@ -257,7 +257,7 @@ cdef inline void values_tile(const int storage, const int mr, const int nv, cons
     # O = O + P V of mr queries and nv vectors of columns from `column` on. values, ahead: addresses for key 0, because
     # `key` counts through the cells of the range.
     cdef vf acc[MR * 4]
-    cdef Py_ssize_t cell = v.begin // CELL, width = bytes_of(storage), key
+    cdef Py_ssize_t cell = v.begin // CELL, number_bytes = bytes_of(storage), key
     cdef const char* values
     cdef const char* ahead
     cdef int i, j
@@ -265,13 +265,13 @@ cdef inline void values_tile(const int storage, const int mr, const int nv, cons
         for j in range(nv):
             acc[i * nv + j] = v_load(v.product + i * v.E + column + j * VL)
     while cell * CELL < v.end:
-        values = values_of(v.call, v.cell + cell) + (column - cell * CELL * v.E) * width
-        ahead = next_keys(v, cell) + (column - cell * nv * VL) * CELL * width
+        values = values_of(v.call, v.cell + cell) + (column - cell * CELL * v.E) * number_bytes
+        ahead = next_keys(v, cell) + (column - cell * nv * VL) * CELL * number_bytes
         for key in range(max(v.begin, cell * CELL), min(v.end, (cell + 1) * CELL)):
             for j in range(nv):
-                if j * VL * bytes_of(storage) % 64 == 0:        # once for each line
-                    fetch_far(ahead + (key * nv + j) * VL * width)
-            add_weighted(storage, mr, nv, values + key * v.E * width, v.p + key, acc)
+                if j * VL * number_bytes % 64 == 0:        # once for each line
+                    fetch_far(ahead + (key * nv + j) * VL * number_bytes)
+            add_weighted(storage, mr, nv, values + key * v.E * number_bytes, v.p + key, acc)
         cell += 1
     for i in range(mr):
         for j in range(nv):

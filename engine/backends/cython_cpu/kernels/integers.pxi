@@ -217,7 +217,7 @@ cdef double integer_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     cdef int i, j
     cdef Py_ssize_t k
     for j in range(NV):
-        w[j] = x_set1(0x10001)
+        w[j] = x_set1(0x10001)      # a pair of ones
     for i in range(MR * NV):
         acc[i] = x_set1(i)
     for k in range(n):

@@ -39,8 +39,8 @@ cdef struct Tile:
 
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
-    # acc [mr][nv] = a b, without an epilogue. `multiply` (depth.pxi) takes strides in bytes, and a step of a pair of
-    # bfloat16 numbers takes two numbers of depth; an odd last one is half a pair.
+    # acc [mr][nv] = a b, without an epilogue. `multiply` (depth.pxi) takes strides in bytes. A step has 4 bytes of each
+    # column of b: a float, or a pair of bfloat16 numbers, two of depth, of which an odd last one is half a pair.
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
     cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)

@@ -46,8 +46,7 @@ INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float3
 INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 #elif defined(__FMA__)
 #include <immintrin.h>
-/* setup.py compiles the sets for tests so where the CPU has FMA: their bits are then those of the sets that they
- * emulate. */
+/* Where the CPU has FMA, setup.py compiles the sets for tests with it: they then have the bits that they emulate. */
 INLINE vf v_fma(vf a, vf b, vf c) {
     for (int i = 0; i < VL; i += 8) {
         __m256 sum = _mm256_fmadd_ps(_mm256_loadu_ps((float *)&a + i), _mm256_loadu_ps((float *)&b + i),
