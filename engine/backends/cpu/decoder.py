@@ -143,7 +143,7 @@ class CpuDecoder(Requests[CellTable]):
         """
         rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._padded_width)
         count = -(-length // CELL)
-        run = count * self._cell_bytes
+        run = count * self._cell_bytes      # bytes of the keys, or of the values, of a head
         memory = np.zeros(2 * self._config.num_layers * self._config.kv_heads * run + 64, np.uint8)     # 64: to align
         start = -(-memory.ctypes.data // 64) * 64
         cells = start + np.arange(count, dtype=np.uintp) * np.uintp(self._cell_bytes)

@@ -264,8 +264,8 @@ class _Emitter:
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
         for name, weight in zip_longest(operation.buffers, operation.norms):    # without norms, each weight is None
             width = shapes[name].width // (shapes[name].heads or 1)
-            of_norm = shapes[name].width if operation.joint else width
-            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=of_norm)
+            norm_width = shapes[name].width if operation.joint else width
+            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=norm_width)
             if norm is not None and operation.joint:        # the norm of all heads of a row is the norm of the row
                 self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))

@@ -2,10 +2,10 @@
 # and memories of sources. Both lie in cells (cells.pxi).
 #
 # New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that
-# the cells round are the same for them as for later steps. A work item is a range of keys of one key head for all
-# queries of few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the
-# last range of a head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives
-# a query the same bits in any division.
+# the cells round are the same for them as for later steps. If a sequence has few rows, a work item is a range of keys
+# of one key head, for all its queries; if it has many, a block of rows. The sums of ranges wait until the last range of
+# a head is done; the thread that has computed that range folds them, in the order of the ranges. The kernel gives a
+# query the same bits in any division.
 #
 # CELL = 16 tokens are a cell, RANGE = 256 keys a range. Job, Machine m, Instruction op, Group g, Sequence: machine.pxi.
 

@@ -112,7 +112,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
     cdef Keys seen = s.floats.keys
     cdef bint edge, plain
     cdef Tile t
-    seen.first = max(seen.first, (b.t + call.low) & ~1)
+    seen.first = max(seen.first, (b.t + call.low) & ~1)     # an even key
     seen.last = min(seen.last, b.t + b.n - 1 + call.high)
     count, skipped = seen.last - seen.first, seen.first - s.floats.keys.first
     if count <= 0:

@@ -138,7 +138,7 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
     cdef Keys seen = s.floats.keys
     cdef const char* a
     cdef bint edge, plain
-    seen.first = max(seen.first, (b.t + call.low) & ~(STEP - 1))
+    seen.first = max(seen.first, (b.t + call.low) & ~(STEP - 1))        # a multiple of STEP
     seen.last = min(seen.last, b.t + b.n - 1 + call.high)
     count, skipped = seen.last - seen.first, seen.first - s.floats.keys.first
     if count <= 0:

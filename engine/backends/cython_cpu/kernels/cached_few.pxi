@@ -254,8 +254,8 @@ cdef inline void add_weighted(const int storage, const int mr, const int nv, con
 
 cdef inline void values_tile(const int storage, const int mr, const int nv, const FewValues* v,
                              Py_ssize_t column) noexcept nogil:
-    # O = O + P V of mr queries and nv vectors of columns from `column` on. values, ahead: addresses for key 0, because
-    # `key` counts through the cells of the range.
+    # O = O + P V of mr queries and nv vectors of columns from `column` on. For each key, nv vectors of the next range's
+    # keys are fetched. values, ahead: addresses for key 0, because `key` counts through the whole range.
     cdef vf acc[MR * 4]
     cdef Py_ssize_t cell = v.begin // CELL, number_bytes = bytes_of(storage), key
     cdef const char* values

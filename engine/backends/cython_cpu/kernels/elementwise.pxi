@@ -78,7 +78,7 @@ cdef inline vf v_silu(vf x) noexcept nogil:
 
 
 cdef inline float natural_logarithm(float x) noexcept nogil:
-    # ln x, within 0.501 ulp, by e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1) for x = m 2^e, m around
+    # ln x, within 0.501 ulp, by e ln 2 + 2 (s + s^3/3 + ... s^15/15) with s = (m - 1) / (m + 1) for x = m 2^e, m around
     # 1, in float64. libm's has other bits in other versions and on other CPUs. No FMAs, because not all sets have them.
     cdef int exponent, i
     cdef double m, s, s2, series

@@ -23,16 +23,16 @@
 # parts, 2 or 3, is a constant in every function that is inlined.
 
 cdef enum:
-    AHEAD_OF_SPLIT = 2048           # bytes of weights that are prefetched ahead, into the L1 cache
+    AHEAD_OF_SPLIT = 2048           # how many bytes ahead weights are prefetched, into the L1 cache
     FAR_AHEAD_OF_SPLIT = 16384      # and into the L2 cache
 
 cdef struct Job:
     # Columns and a slice of the depth: what all blocks are multiplied by before the next job.
-    Py_ssize_t column
-    Py_ssize_t first        # steps of depth
+    Py_ssize_t column       # the first column
+    Py_ssize_t first        # the first step of depth
     Py_ssize_t steps
     int columns             # tiles of columns, 1 or 2
-    const char* source
+    const char* source      # the weights, as floats
 
 cdef struct Jobs:
     # All jobs of a call: the columns of one slice after another, then those of the next slice.
@@ -46,8 +46,8 @@ cdef struct Jobs:
 
 cdef struct Split:
     # Weights that are split next, in lines of 32 floats: those of a whole job, or of one step of it.
-    const char* source
-    char* to                # where their parts go: [step][part][column of tiles][16][64 bytes]
+    const char* source      # the next line
+    char* to                # where its parts go: [step][part][column of tiles][16][64 bytes]
     Py_ssize_t left         # lines that are left to be split
     Py_ssize_t left_in_step # of those, lines of the step at hand
     Py_ssize_t each         # lines that are split at a time
@@ -161,7 +161,7 @@ cdef inline void multiply_step_of_two(const bint few, const int rows, const int 
 
 cdef inline void multiply_step_of_three(const bint few, const int rows, const int columns, const char* a,
                                         const char* lower, const char* b, Split* s) noexcept nogil:
-    # The same in three parts.
+    # The same in three parts: a2 w0, a1 w0, a1 w1, a0 w1, a0 w2, a0 w0. Successive products share a loaded tile.
     t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
