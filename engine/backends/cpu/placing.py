@@ -198,7 +198,7 @@ def bfloat16_heads(program: Program) -> set[str]:
 
     The attention kernel that reads bfloat16 rows has no options, and needs heads of a multiple of 32 columns.
     """
-    rounded: set[str] = set()
+    plain_heads: set[str] = set()
     otherwise_used: set[str] = set()
     for operation, shapes in program.steps():
         if isinstance(operation, Attend):
@@ -207,7 +207,7 @@ def bfloat16_heads(program: Program) -> set[str]:
             plain = (operation.keys == "pass" and operation.scale > 0 and operation.window == (None, None)
                      and operation.bias is None and operation.relative is None and not operation.softcap
                      and all(width % 32 == 0 for width in widths))
-            (rounded if plain else otherwise_used).update((operation.q, operation.k, operation.v))
+            (plain_heads if plain else otherwise_used).update((operation.q, operation.k, operation.v))
             otherwise_used |= {operation.out}
         elif isinstance(operation, Linear):
             otherwise_used |= {*reads(operation)}
@@ -218,7 +218,7 @@ def bfloat16_heads(program: Program) -> set[str]:
     for operation in program.operations:        # q, k and v of an Attend have one form: all bfloat16, or none
         if isinstance(operation, Attend) and {operation.q, operation.k, operation.v} & otherwise_used:
             otherwise_used |= {operation.q, operation.k, operation.v}
-    return rounded - otherwise_used
+    return plain_heads - otherwise_used
 
 
 def operands_only(program: Program) -> set[str]:

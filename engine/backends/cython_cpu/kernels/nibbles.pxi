@@ -233,7 +233,7 @@ cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nib
     # Do the same for one vector of columns, from c on. The weights of a group are unpacked once for all rows. If they
     # are not INT4's (grouped), `factor` is 1, in both int16 of each lane.
     cdef vx sums[NIBBLE_MR * NV]
-    cdef vx of_group[4]
+    cdef vx weights[4]
     cdef vx word, factor = x_set1(0x10001)
     cdef const char* low = <const char*>a.codes
     cdef int i, g, h
@@ -241,12 +241,12 @@ cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nib
     for g in range(2):
         for h in range(2):
             word = x_load(b + ((2 * g + h) * w.width + c) * 4)
-            of_group[2 * h], of_group[2 * h + 1] = n_half(word, 0), n_half(word, 1)
+            weights[2 * h], weights[2 * h + 1] = n_half(word, 0), n_half(word, 1)
         if grouped:
             factor = n_factors(<const unsigned char*>b + WEIGHT_BYTES * w.width + c, g)
         stride = opaque(stride)
         for i in range(mr):
-            sums[i * NV] = n_group(sums[i * NV], of_group, <const signed char*>row_of(i, low, low + 3 * stride, stride)
+            sums[i * NV] = n_group(sums[i * NV], weights, <const signed char*>row_of(i, low, low + 3 * stride, stride)
                                    + GROUP_DEPTH * g, factor)
     add_block(grouped, mr, 1, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums, stride,
               sums, results)
