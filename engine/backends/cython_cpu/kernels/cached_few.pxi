@@ -35,7 +35,7 @@ cdef Py_ssize_t few_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
 
 
 cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexcept nogil:
-    # Attend for FEW queries at a time, in groups of nearly equal size; their numbers lie side by side: [d][n].
+    # Attend for up to FEW queries at a time, in groups of nearly equal size, which are transposed: [d][n].
     cdef Py_ssize_t E = padded(call.e), count = call.T * call.heads, tiles = (count + FEW - 1) // FEW, i, k, q
     cdef float* rows
     cdef FewQueries g

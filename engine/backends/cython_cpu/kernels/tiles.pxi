@@ -115,7 +115,7 @@ cdef struct Slices:
     tile_sums* between      # the sums of each block between slices
 
 
-# Traits of a format, an enum TileNumbers. The format is a constant wherever they are used, and so are they.
+# Traits of a format, an enum TileNumbers, which is a constant at each use, so that the traits are constants, too.
 
 cdef inline bint are_integers(const int numbers) noexcept nogil:
     # Return whether sums are int32, so that results need the ranges of rows and the scales of columns.
