@@ -134,8 +134,8 @@ class Cache:
         self._holders = np.zeros(len(self._regions) * self._region_cells, np.int32)
         for shared in lists.values():
             self._holders[shared.cells] += 1
-        there = np.array([region is not None for region in self._regions], bool)
-        free = np.repeat(there, self._region_cells) & (self._holders == 0)
+        allocated = np.array([region is not None for region in self._regions], bool)
+        free = np.repeat(allocated, self._region_cells) & (self._holders == 0)
         self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
 
     def shrink(self) -> None:
@@ -177,8 +177,8 @@ class Cache:
         self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
                                          else memory.ctypes.data + self._places
                                          for memory in self._regions] or [np.zeros(1, np.uintp)])
-        fresh = len(self._regions) * self._region_cells - len(self._holders)
-        self._holders = np.concatenate([self._holders, np.zeros(fresh, np.int32)])
+        unlisted = len(self._regions) * self._region_cells - len(self._holders)     # cells of new regions
+        self._holders = np.concatenate([self._holders, np.zeros(unlisted, np.int32)])
         self._free = np.empty(self.cells, np.int32)
         self._free[: len(free)] = free
         self._count = len(free)

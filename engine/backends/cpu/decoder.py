@@ -89,9 +89,9 @@ class CpuDecoder(Requests[CellTable]):
         self._executor = lower(step_program(config), product, packer, run.threads, self._storage)
         cross = cross_program(config)
         self._cross = lower(cross, product, packer, run.threads) if cross else None
-        self._head_width = packer.padded(config.head_width, 1)
+        self._padded_width = packer.padded(config.head_width, 1)
         self._vocab_width = packer.padded(config.logits_width)
-        self._cell_bytes = cell_bytes(self._storage, self._head_width)
+        self._cell_bytes = cell_bytes(self._storage, self._padded_width)
         self._cache = Cache(self._cell_bytes, config.num_layers * config.kv_heads, run.cache_tokens)
         super().__init__(Forest(config.vocab_size, self.longest, run.cache_tokens))
         self._program = program_of(config)
@@ -121,15 +121,15 @@ class CpuDecoder(Requests[CellTable]):
                        stop: Stop) -> None:
         """Let the program write the keys and values of each source, and keep them in cells."""
         assert self._cross is not None
-        sources, groups, sequences = [], [], []     # each sequence is a group of its own, as `Schedule` describes
-        token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._head_width
+        sources, groups, sequences = [], [], []     # each sequence is a group of its own
+        token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._padded_width
         for request, (first, last) in zip(requests, pairwise(cu_seqlens.tolist()), strict=True):
             self._forest.check(request)
             if first == last:
                 raise InputError(f"the source of request {request} has no vectors; a source needs one at least")
             sources.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
-            groups.append((1, last - first))
-            sequences.append((first, last - first, 0))
+            groups.append((1, last - first))                # one sequence, its tokens
+            sequences.append((first, last - first, 0))      # the first token, the tokens, row 0 of the group
         addresses = np.array([rows.ctypes.data for _, rows, _ in sources], np.uintp)
         vectors = np.ascontiguousarray(vectors, np.float32)
         self._cross.forward(np.array(sequences), np.array(groups), bundles=False, ids=None, embeds=vectors,
@@ -141,9 +141,9 @@ class CpuDecoder(Requests[CellTable]):
 
         The cells of one head lie one after the other, from an address that is a multiple of 64 bytes.
         """
-        rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._head_width)
+        rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._padded_width)
         count = -(-length // CELL)
-        run = count * self._cell_bytes
+        run = count * self._cell_bytes      # bytes of the keys, or of the values, of a head
         memory = np.zeros(2 * self._config.num_layers * self._config.kv_heads * run + 64, np.uint8)     # 64: to align
         start = -(-memory.ctypes.data // 64) * 64
         cells = start + np.arange(count, dtype=np.uintp) * np.uintp(self._cell_bytes)
@@ -173,13 +173,13 @@ class CpuDecoder(Requests[CellTable]):
     def _step_capped(self, rows: Sequence[Row], new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
-        whole = [replace(row, best=None) for row in rows]       # they want all logits
-        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(whole, len(lines)))
+        full_rows = [replace(row, best=None) for row in rows]       # they want all logits
+        self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
-        written = np.repeat([row.best is None for row in rows], [row.scored for row in rows])
-        top = top_of(lines[~written], max(row.best or 0 for row in rows))
-        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[written], top), lines[written], top)
+        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # for each line
+        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
+        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:
@@ -197,12 +197,13 @@ class CpuDecoder(Requests[CellTable]):
         layers = tuple(sorted({layer for layer, _ in heads}))
         source = self._sources[row.request]
         weights = np.empty((len(heads), len(row.tokens), source.length), np.float32)
-        keys = np.zeros((source.length, self._head_width), np.float32)
+        keys = np.zeros((source.length, self._padded_width), np.float32)
         key_heads = self._config.kv_heads       # of a layer
         queries = dict(zip(layers, self._queries(row, layers, stop), strict=True))
         for out, (layer, head) in zip(weights, heads, strict=True):
             scaled = queries[layer][:, head] * np.float32(self._scales[layer])
-            key_head = layer * key_heads + head // (self._config.num_heads // key_heads)    # counted over all layers
+            shared = self._config.num_heads // key_heads        # query heads of a key head
+            key_head = layer * key_heads + head // shared       # counted over all layers
             read_keys(self._storage, source.cells, source.run_bytes, key_head, keys[:, : self._config.head_width])
             scores = self._ops.linear(scaled, keys, bias=None, activation=None, residual=None)
             out[:] = self._ops.softmax(scores)
@@ -218,7 +219,7 @@ class CpuDecoder(Requests[CellTable]):
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads, self._storage)
         table, passes = None, []
-        size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._head_width
+        size, H, width = min(_OBSERVED, self._run.max_tokens), self._config.num_heads, self._padded_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
             longer = self._cache.extend(table, len(tokens))

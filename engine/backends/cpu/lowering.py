@@ -248,8 +248,7 @@ class _Emitter:
                 self._executor.attend(
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
                     operation.scale, operation.softcap, *band(operation), bias,
-                    self._packer.relative(operation, shapes),
-                    _observed_rows(operation), self._packer.longest,
+                    self._packer.relative(operation, shapes), _observed_rows(operation), self._packer.longest,
                     needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
                 x = shapes[operation.x]
@@ -265,8 +264,8 @@ class _Emitter:
         cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
         for name, weight in zip_longest(operation.buffers, operation.norms):    # without norms, each weight is None
             width = shapes[name].width // (shapes[name].heads or 1)
-            of_norm = shapes[name].width if operation.joint else width
-            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=of_norm)
+            norm_width = shapes[name].width if operation.joint else width
+            norm = None if weight is None else self._packer.norm(weight, bias=None, eps=operation.eps, width=norm_width)
             if norm is not None and operation.joint:        # the norm of all heads of a row is the norm of the row
                 self._executor.norm(at[name], at[name], norm, residual=-1, operands=-1, rms=True, stored=False,
                                     needs_barrier=needs_barrier({name: "rows"}, {name: "rows"}))

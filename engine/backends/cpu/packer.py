@@ -273,11 +273,11 @@ class Packer:
         scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
         scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
         packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
-        for part, of_part in groupby(runs, key=itemgetter(0)):
+        for part, part_runs in groupby(runs, key=itemgetter(0)):
             weight, part_scales = parts[part.weight]
-            for _, column, rows in of_part:
-                for of_map, numbers in zip(scales, part_scales, strict=True):
-                    of_map[column : column + rows.stop - rows.start] = numbers[rows]
+            for _, column, rows in part_runs:
+                for map_scale, part_scale in zip(scales, part_scales, strict=True):
+                    map_scale[column : column + rows.stop - rows.start] = part_scale[rows]
                 packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
 

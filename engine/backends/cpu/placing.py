@@ -32,7 +32,7 @@ class Placed:
     heads: int
     """How many heads lie one after another, each in rows of its own; 0 if the buffer lies in whole rows."""
     offset: int = 0
-    """Floats a row of all buffers of the same place that lie in front of it."""
+    """The floats that the buffers of the same place that lie before it have for each row."""
     bfloat16: bool = False
     """Whether its numbers are bfloat16."""
     operands: int = 0
@@ -64,8 +64,8 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
     placed: dict[str, Placed] = {}
     ends = dict.fromkeys(PLACES, 0)
     inputs = widths_of_inputs(program, packer) if product.converts else {}
-    only = operands_only(program) if product.converts else set()
-    without_floats = only - results_deeper_than(product.operands_depth, program, packer)
+    operands_alone = operands_only(program) if product.converts else set()
+    without_floats = operands_alone - results_deeper_than(product.operands_depth, program, packer)
     bfloat16 = bfloat16_heads(program) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
@@ -76,7 +76,7 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
         stride, place = width // heads if heads else padded_stride(width), where.get(name, "block")
         placed[name] = Placed(len(placed), place, stride, heads, offset=ends[place], bfloat16=name in bfloat16,
-                              only_converted=name in only)
+                              only_converted=name in operands_alone)
         ends[place] += placed[name].floats
     for name, width in inputs.items():
         operands = product.operands_stride(width)
@@ -198,8 +198,8 @@ def bfloat16_heads(program: Program) -> set[str]:
 
     The attention kernel that reads bfloat16 rows has no options, and needs heads of a multiple of 32 columns.
     """
-    rounded: set[str] = set()
-    others: set[str] = set()
+    plain_heads: set[str] = set()
+    otherwise_used: set[str] = set()
     for operation, shapes in program.steps():
         if isinstance(operation, Attend):
             heads = [shapes[name] for name in (operation.q, operation.k, operation.v) if name in shapes]
@@ -207,18 +207,18 @@ def bfloat16_heads(program: Program) -> set[str]:
             plain = (operation.keys == "pass" and operation.scale > 0 and operation.window == (None, None)
                      and operation.bias is None and operation.relative is None and not operation.softcap
                      and all(width % 32 == 0 for width in widths))
-            (rounded if plain else others).update((operation.q, operation.k, operation.v))
-            others |= {operation.out}
+            (plain_heads if plain else otherwise_used).update((operation.q, operation.k, operation.v))
+            otherwise_used |= {operation.out}
         elif isinstance(operation, Linear):
-            others |= {*reads(operation)}
+            otherwise_used |= {*reads(operation)}
             if operation.residual is not None:
-                others |= {*writes(operation)}
+                otherwise_used |= {*writes(operation)}
         else:
-            others |= {*reads(operation), *writes(operation)}
+            otherwise_used |= {*reads(operation), *writes(operation)}
     for operation in program.operations:        # q, k and v of an Attend have one form: all bfloat16, or none
-        if isinstance(operation, Attend) and {operation.q, operation.k, operation.v} & others:
-            others |= {operation.q, operation.k, operation.v}
-    return rounded - others
+        if isinstance(operation, Attend) and {operation.q, operation.k, operation.v} & otherwise_used:
+            otherwise_used |= {operation.q, operation.k, operation.v}
+    return plain_heads - otherwise_used
 
 
 def operands_only(program: Program) -> set[str]:
@@ -227,14 +227,14 @@ def operands_only(program: Program) -> set[str]:
     A product of several results writes floats, and a residual is added in floats.
     """
     products: set[str] = set()
-    others = kept_buffers(program)
+    otherwise_used = kept_buffers(program)
     for operation in program.operations:
         if isinstance(operation, Linear) and operation.residual is None and len(writes(operation)) == 1:
             products |= {*writes(operation)}
         else:
             inputs = {operation.x} if isinstance(operation, Linear) else set()
-            others |= {*reads(operation), *writes(operation)} - inputs
-    return products - others
+            otherwise_used |= {*reads(operation), *writes(operation)} - inputs
+    return products - otherwise_used
 
 
 def results_deeper_than(depth: int, program: Program, packer: Packer) -> set[str]:

@@ -49,7 +49,7 @@ class CythonBackend:
         from . import isa
 
         chosen = isa.chosen()
-        # Nobody gets those for tests without naming them.
+        # The kernels for tests are listed only if ENGINE_ISA names them.
         names = [name for name in isa.available() if name not in isa.FOR_TESTS or name == chosen.isa]
         first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
         return "\n".join([first, *isa.explain(chosen)])

@@ -13,7 +13,7 @@ from ...model.precision import COMPUTED, WAYS
 from ..cpu.native.native import ARCHITECTURE, OF_ARCHITECTURE, Kernels, made_by_amd, refusal
 
 FOR_TESTS = ("wide", "amxemulated")
-"""`baseline` with the tile shapes of AVX-512, and also with AMX's tiles in plain C; they are built for tests only."""
+"""Built for tests only. wide: `baseline` with the tile shapes of AVX-512; amxemulated: also AMX's tiles, in plain C."""
 
 INSTRUCTION_SETS = (*OF_ARCHITECTURE.get(ARCHITECTURE, ()), "baseline", *FOR_TESTS)
 """The names of all instruction sets of the architecture that we are compiled for, the fastest first."""

@@ -81,8 +81,7 @@ cdef struct Relative:
 
 cdef struct Attention:
     # out[T,e] = softmax(scores) v[S,e], one head of one sequence;
-    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale + relative) + bias), for keys that band and mask let the
-    # query see
+    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale + relative) + bias), unless band or mask hides the key
     const float* q
     const float* k
     const float* v

@@ -15,7 +15,7 @@ cdef struct Heads:
     Attention first         # head 0 of sequence 0; all heads have its options
     Py_ssize_t B
     Py_ssize_t H
-    Py_ssize_t group        # query heads that share a key head
+    Py_ssize_t shared       # query heads that share a key head
     Py_ssize_t T
     Py_ssize_t share        # queries of an item
     Py_ssize_t q[2]         # strides in floats, of sequences and of heads; the same for k to mask
@@ -36,8 +36,8 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
     # Compute queries [t, t + share) of head h of sequence b; their band and their options move along.
     cdef Attention call = a.first
     call.q += b * a.q[0] + h * a.q[1] + t * call.q_stride
-    call.k += b * a.k[0] + h // a.group * a.k[1]
-    call.v += b * a.v[0] + h // a.group * a.v[1]
+    call.k += b * a.k[0] + h // a.shared * a.k[1]
+    call.v += b * a.v[0] + h // a.shared * a.v[1]
     call.out += b * a.out[0] + h * a.out[1] + t * call.out_stride
     call.T, call.S = min(a.T - t, a.share), a.lengths[b]
     call.low, call.high = a.low[b] + t, a.high[b] + t
@@ -69,7 +69,7 @@ def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :
     cdef Heads a
     memset(&a, 0, sizeof(a))
     a.table, a.low, a.high, a.lengths = kernels.table, &low[0], &high[0], &lengths[0]
-    a.B, a.H, a.T, a.group = q.shape[0], q.shape[1], q.shape[2], q.shape[1] // k.shape[1]
+    a.B, a.H, a.T, a.shared = q.shape[0], q.shape[1], q.shape[2], q.shape[1] // k.shape[1]
     a.first.d, a.first.e, a.first.scale, a.first.softcap = q.shape[3], v.shape[3], scale, softcap
     a.first.score_mod, a.first.captured = <ScoreMod>score_mod, <const void*>captured
     a.first.q, a.first.k, a.first.v, a.first.out = &q[0, 0, 0, 0], &k[0, 0, 0, 0], &v[0, 0, 0, 0], &out[0, 0, 0, 0]

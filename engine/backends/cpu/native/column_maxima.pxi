@@ -53,10 +53,10 @@ cdef void maxima_of_rows(const MaximaJob* m, Py_ssize_t part, Py_ssize_t row, Py
 
 cdef void maxima_work(void* arg, int rank, int size) noexcept nogil:
     # Compute one thread's share, panels [panel, last) of all parts, or all panels of parts [part, end_part), whose
-    # first row lies in its share of the rows: MAXIMA_ROWS at a time pass by some panels in the L2 cache.
+    # first row lies in its share of the rows: MAXIMA_ROWS rows at a time pass by panels that stay in the L2 cache.
     cdef const MaximaJob* m = <const MaximaJob*>arg
     cdef Py_ssize_t NR = m.table.NR, panels = (m.y.N + NR - 1) // NR, total = m.starts[m.parts]
-    cdef Py_ssize_t panel = 0, last = panels, part = 0, end_part = m.parts, group, next_group, row, end, i, j
+    cdef Py_ssize_t panel = 0, last = panels, part = 0, end_part = m.parts, from_panel, to_panel, row, end, i, j
     if divides_panels(m, panels, size):
         panel, last = panels * rank // size, panels * (rank + 1) // size
     else:
@@ -68,11 +68,11 @@ cdef void maxima_work(void* arg, int rank, int size) noexcept nogil:
     row = m.starts[part]
     while row < m.starts[end_part]:
         end = min(row + MAXIMA_ROWS, m.starts[end_part])
-        group = panel
-        while group < last:
-            next_group = min(last, group + max(1, MAXIMA_WEIGHTS // (NR * m.y.K)))
-            maxima_of_rows(m, part, row, end, group, next_group)
-            group = next_group
+        from_panel = panel
+        while from_panel < last:
+            to_panel = min(last, from_panel + max(1, MAXIMA_WEIGHTS // (NR * m.y.K)))
+            maxima_of_rows(m, part, row, end, from_panel, to_panel)
+            from_panel = to_panel
         while part < end_part and m.starts[part + 1] <= end:       # parts that end here
             part += 1
         row = end

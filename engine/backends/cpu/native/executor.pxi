@@ -15,7 +15,7 @@ def padded_stride(Py_ssize_t width):
 
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
     # Return the numbers from one row of operands to the next, with what is beside them: whole lines in strips,
-    # otherwise an odd number of lines.
+    # otherwise an odd number of lines, with room for the padding of a row.
     cdef Py_ssize_t step = product.depth_step
     if product.beside or product.strip > 1:     # a step of strips is a line
         width = (width + step - 1) // step * step
@@ -87,7 +87,7 @@ cdef class Executor:
         cdef Instruction* op = &self.machine.code[self.machine.count]
         op.kind, op.needs_barrier, op.x, op.out, op.residual, op.operands = kind, needs_barrier, x, out, -1, -1
         self.machine.count += 1
-        if not self.picks:
+        if not self.picks:      # what follows a PICK does not run for each group
             self.machine.body = self.machine.count
         self.keep.append(keep)
         return op
@@ -288,7 +288,7 @@ cdef class Executor:
         """
         cdef Job job
         cdef EmbeddingTable given
-        cdef Py_ssize_t i, most = 0, rows = 0
+        cdef Py_ssize_t i, most_tokens = 0, first_sequence = 0
         cdef float[::1] flat
         cdef object memory = None
         memset(&job, 0, sizeof(job))
@@ -315,12 +315,12 @@ cdef class Executor:
                 all_sequences[i].keys = keys[i] if keys is not None else sequences[i, 1]
                 all_sequences[i].weight_offset = weight_offsets[i] if weight_offsets is not None else 0
             for i in range(job.count):
-                job.groups[i].sequences = all_sequences + rows
+                job.groups[i].sequences = all_sequences + first_sequence
                 job.groups[i].count, job.groups[i].N = groups[i, 0], groups[i, 1]
                 job.groups[i].rows = <float*>results[i] if results is not None else NULL
-                rows += groups[i, 0]
-                most = max(most, groups[i, 1])
-            job.share = most * self.machine.token_floats if results is None else 0
+                first_sequence += groups[i, 0]
+                most_tokens = max(most_tokens, groups[i, 1])
+            job.share = most_tokens * self.machine.token_floats if results is None else 0
             if self.picks:
                 memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, best)
             self.take_state(&job, all_sequences, len(sequences), state)

@@ -40,7 +40,7 @@ cdef void write_part(const Job* job, const Instruction* op, const float* logits,
 cdef void compute_part(const Job* job, const Instruction* op, const Operands* a, const Best* best, float* scratch,
                        Py_ssize_t part) noexcept nogil:
     # Compute one part of the columns for all picked rows: write the logits of those that are written, and update the
-    # best with those of the others: best has row 0 for the first of these. Only op.width of the N columns are tokens.
+    # best with those of the others, the first of which is row 0 of `best`. Only op.width of the N columns are tokens.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, N = op.linear.N, parts = parts_of(op.width), row = 0, rows, written, chosen
     cdef Py_ssize_t columns = min(op.width - part * PART, <Py_ssize_t>PART), panel = part * (PART // NR)

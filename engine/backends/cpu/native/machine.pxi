@@ -31,10 +31,10 @@ cdef struct Buffer:
                                 # The RowRange of every row follows the rows
 
 cdef struct ObservedHead:
-    # A head whose attention weights, or the entropy of them, go to the caller's array of this number; -1 for neither.
+    # A head whose attention weights, or their entropy, go to an array of the caller.
     int head
-    int weights
-    int entropy
+    int weights                 # the number of the array; -1 for none
+    int entropy                 # the same
 
 cdef struct Instruction:
     int kind
@@ -93,8 +93,8 @@ cdef struct Sequence:
     Py_ssize_t picked           # how many of its last tokens are picked
     Py_ssize_t first_picked     # where the first of them lies among all picked rows
     bint by_ranges              # FROM_CACHE: its work items are ranges of keys, not blocks of rows
-    Py_ssize_t sums             # where the sums of its ranges begin in the group's, and the counts of finished ranges
-    Py_ssize_t done
+    Py_ssize_t sums             # where the sums of its ranges begin in Group.sums
+    Py_ssize_t done             # where its counts of finished ranges begin in Group.done
 
 cdef struct Operands:
     char* rows                  # operands.pxi says where each row lies
@@ -146,11 +146,10 @@ cdef struct Place:
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Choice:
-    # Some picked rows are not written. For each of these: the k largest logits, and the logarithm of the sum of the
-    # exponentials of all its logits.
+    # For each picked row whose logits are not written: its k largest logits, and the log_sum_exp of all its logits.
     int k
     Best* best                  # of each thread; those of the first one are the caller's
-    float* maximum              # [rows][parts], like sum
+    float* maximum              # [rows][parts], of each part of the columns; the same for sum
     float* sum
     float* log_sum_exp          # [rows]
 
@@ -176,8 +175,8 @@ cdef struct Job:
     Py_ssize_t written          # the first of the picked rows, whose logits are written
     Choice choice               # what LOGITS gives of the other picked rows
     Py_ssize_t run              # bytes from the keys of a cell of the cache to its values
-    float* sums                 # of groups, as tokens; and the floats of one share
-    Py_ssize_t sums_share
-    Py_ssize_t* done            # the same
-    Py_ssize_t done_share
+    float* sums                 # Group.sums: one share for each thread, or all of it for a team
+    Py_ssize_t sums_share       # floats
+    Py_ssize_t* done            # Group.done, in such shares
+    Py_ssize_t done_share       # counts
     void* executor              # the Executor, which keeps the exception of a signal handler

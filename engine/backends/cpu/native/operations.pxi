@@ -118,7 +118,7 @@ def activate(Kernels kernels, int activation, const float[::1] x, float[::1] out
 
 # Rotary embedding.
 
-cdef struct Turn:
+cdef struct Rotation:
     const KernelTable* table
     Rotary rotary               # with the angles of row (0, 0, 0)
     const float* x
@@ -132,7 +132,7 @@ cdef struct Turn:
 
 cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
     # One thread's share of `rotate`, in runs of rows of one head, whose angles follow each other.
-    cdef const Turn* r = <const Turn*>arg
+    cdef const Rotation* r = <const Rotation*>arg
     cdef Py_ssize_t row = r.rows * rank // size, last = r.rows * (rank + 1) // size, b, h, t, M, angles
     cdef Rotary rotary = r.rotary
     while row < last:
@@ -148,7 +148,7 @@ cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
 def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos, const float[:, :, :] sin,
            bint interleaved, float[:, :, :, ::1] out, int threads=1):
     """out [B,H,T,d] = x [B,H,T,d], turned by cos, sin [B,T,r/2], whose strides are the same; out may be x."""
-    cdef Turn r
+    cdef Rotation r
     cdef int i
     r.table, r.x, r.out, r.H, r.T = kernels.table, &x[0, 0, 0, 0], &out[0, 0, 0, 0], x.shape[1], x.shape[2]
     for i in range(3):
@@ -214,7 +214,7 @@ cdef void convert_block(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ss
     # Convert rows [first, last) to operands in this thread's memory, if the product converts.
     if p.product.convert != NULL:
         p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K,
-                          p.operands + rank * p.operands_floats, p.operands_stride, 0, NULL)
+                          p.operands + rank * p.operands_floats, p.operands_stride, 0, NULL)       # row 0; no ranges
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
@@ -225,7 +225,7 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     cdef Py_ssize_t block = p.product.block, blocks = (count + block - 1) // block, i, row, next_row
     begin_work(p.product)
     if p.M <= block:
-        convert_block(p, rank, 0, p.M)
+        convert_block(p, rank, 0, p.M)      # each thread converts all rows for itself, so that nobody waits
         for i in range(panel, last_panel):
             pack_panels(p, i, i + 1)
             multiply_rows(p, rank, 0, p.M, i, i + 1)

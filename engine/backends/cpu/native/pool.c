@@ -60,8 +60,7 @@ static inline void relax(void) {
 #endif
 }
 
-/* Wait one step for another thread that is working: spin at first, then yield, because that thread may have lost its
- * core and can use this one. */
+/* Wait one step for another thread that is working: spin, and later yield, because that thread may need this core. */
 static inline void wait_step(int step) {
     if (step < SPINS) relax();
     else sched_yield();
@@ -91,9 +90,8 @@ void pool_barrier_wait(pool_barrier *barrier, int size) {
     }
 }
 
-/* The kernel tends to wake a thread on the CPU of the thread that wakes it, and then lets it wait there for
- * milliseconds while another CPU is idle. Therefore a sleeping worker may not use the caller's CPU until it is awake.
- */
+/* Linux tends to wake a thread on the CPU of the thread that wakes it, and then lets it wait there for milliseconds
+ * while another CPU is idle. Therefore a sleeping worker may not use the caller's CPU until it is awake. */
 static void keep_off_this_cpu(worker *sleeper) {
 #ifdef __linux__
     int id = atomic_load(&sleeper->id);
@@ -149,8 +147,7 @@ static void give_ticket(worker *to) {
     }
 }
 
-/* Start a thread with a large stack. It blocks every signal, because Python's signal handlers belong to its main
- * thread. */
+/* Start a thread with a large stack. It blocks all signals: Python's signal handlers belong to Python's main thread. */
 static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
     sigset_t all, before;
     sigfillset(&all);
@@ -181,8 +178,7 @@ static int start_worker(int rank) {
     return 0;
 }
 
-/* Reset the pool in a forked child, which has none of the workers; the thread that held the turn may not exist either.
- */
+/* Reset the pool in a forked child, which has no workers, and perhaps not the thread that held the turn. */
 static void forget_workers(void) {
     pthread_mutex_init(&pool.turn, NULL);
     pool.count = 0;

@@ -131,7 +131,7 @@ cdef void norm_joint(const Machine* m, const Instruction* op, const Place* at, f
                      Py_ssize_t last) noexcept nogil:
     # Norm all heads of each row together, in place: they are gathered to one row, and go back to their places.
     cdef const Buffer* b = &m.buffers[op.x]
-    cdef Py_ssize_t d = op.norm.D // b.heads, head = at.group.N * b.stride, row, h
+    cdef Py_ssize_t d = op.norm.D // b.heads, head = at.group.N * b.stride, row, h      # head: floats to the next
     cdef float* x
     for row in range(first, last):
         x = row_at(m, at, op.x, row)
@@ -194,7 +194,7 @@ cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_s
         sequence = &at.group.sequences[s]
         if not rows_of(sequence, first, last, &begin, &end):
             continue
-        unpicked = sequence.row + sequence.T - sequence.picked      # the first picked row of the group
+        unpicked = sequence.row + sequence.T - sequence.picked      # the sequence's first picked row
         for row in range(max(begin, unpicked), end):
             memcpy(head_row(&job.head, to, 0, sequence.first_picked + row - unpicked),
                    row_at(job.machine, at, op.x, row), op.width * sizeof(float))
@@ -230,7 +230,7 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, width, panel
     cdef const float* residual = row_at(m, at, op.residual, first) if op.residual >= 0 else NULL
     cdef Py_ssize_t begin = panels * rank // size, end = panels * (rank + 1) // size
-    cdef Py_ssize_t of_a_panel = NR // 2 if op.gated else NR        # columns of the result
+    cdef Py_ssize_t panel_columns = NR // 2 if op.gated else NR     # of the result: a gated panel has two parts
     cdef const Buffer* target
     cdef float* scratch = private.panel
     cdef Operands a, to
@@ -241,15 +241,16 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     if op.last_hidden and size > 1 and op.first_hidden > 0:
         return
     out.width = op.linear.N
-    if m.buffers[op.x].operands:        # a block begins with a strip of operands
+    if m.buffers[op.x].operands:        # those of a block begin with row `first`
         a = operands_at(m, at, op.x)
     else:
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, first), m.buffers[op.x].stride, NULL
     if op.operands >= 0:
         to = operands_at(m, at, op.operands)
-        # One thread alone computes the columns of this part, and each part takes the place of the first one.
+        # The first GEMM: one thread alone computes the columns of this part. The buffer holds one part at a time, which
+        # begins with column first_hidden; `multiply` wants the address of column 0.
         if op.last_hidden and size == 1:
-            begin, end = op.first_hidden // of_a_panel, (op.last_hidden + of_a_panel - 1) // of_a_panel
+            begin, end = op.first_hidden // panel_columns, (op.last_hidden + panel_columns - 1) // panel_columns
             to.rows -= op.first_hidden * product.strip * product.operand_bytes
         out.operands, out.operands_stride = to.rows, to.stride
     else:
@@ -257,7 +258,7 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         out.data, out.stride, out.approximate = row_at(m, at, op.out, first), target.stride, op.approximate
         if target.heads:
             out.width, out.block, out.bfloat16 = target.stride, at.group.N * target.stride, target.bfloat16
-        if op.last_hidden and size == 1:
+        if op.last_hidden and size == 1:        # the second GEMM: these columns are a part of its depth
             out.sums, out.first_line = private.sums, op.first_hidden // LINE_OF_HALVES
             out.last_line = (op.last_hidden + LINE_OF_HALVES - 1) // LINE_OF_HALVES
     if not op.gated:
@@ -399,7 +400,7 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
                 relative.queries = op.relative.queries + h * op.relative_head
             first, last = begin * NR, min(end * NR, sequence.T)
             while first < last:
-                if sequence.T > CALL_QUERIES and stopped(job, private):     # shorter ones take less than a block
+                if sequence.T > CALL_QUERIES and stopped(job, private):     # a shorter one is a single short call
                     return
                 call.T = min(last - first, <Py_ssize_t>CALL_QUERIES)
                 call.query, call.low, call.high = first, first + op.low, first + op.high

@@ -2,10 +2,10 @@
 # and memories of sources. Both lie in cells (cells.pxi).
 #
 # New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that
-# the cells round are the same for them as for later steps. A work item is a range of keys of one key head for all
-# queries of few rows and of a part of a prompt, or a block of rows of a longer one. The sums of ranges wait until the
-# last range of a head is done; the thread that has computed it folds them, in the order of the ranges. The kernel gives
-# a query the same bits in any division.
+# the cells round are the same for them as for later steps. If a sequence has few rows, a work item is a range of keys
+# of one key head, for all its queries; if it has many, a block of rows. The sums of ranges wait until the last range of
+# a head is done; the thread that has computed that range folds them, in the order of the ranges. The kernel gives a
+# query the same bits in any division.
 #
 # CELL = 16 tokens are a cell, RANGE = 256 keys a range. Job, Machine m, Instruction op, Group g, Sequence: machine.pxi.
 
@@ -33,7 +33,7 @@ cdef inline Py_ssize_t ranges_of(Py_ssize_t S) noexcept nogil:
 
 
 cdef inline char* keys_in_cell(const Instruction* op, size_t cell, Py_ssize_t run, Py_ssize_t h) noexcept nogil:
-    # Return the address of the keys of key head h in a cell; its values follow after `run` bytes.
+    # Return the address of the keys of key head h in a cell. run: bytes from there to the head's values (cells.pxi).
     return <char*>cell + (op.layer * op.key_heads + h) * 2 * run
 
 
@@ -76,7 +76,7 @@ cdef bint has_prompts(const Group* g) noexcept nogil:
     return False
 
 
-cdef inline Py_ssize_t run_of(const Instruction* op, const Group* g, Py_ssize_t s, Py_ssize_t* T) noexcept nogil:
+cdef inline Py_ssize_t count_sharing(const Instruction* op, const Group* g, Py_ssize_t s, Py_ssize_t* T) noexcept nogil:
     # Return the number of consecutive sequences from s on that share one call, and set T to the number of their rows.
     # It is 1 for a cache; for cross-attention, all neighbours with the same source share a call.
     cdef Py_ssize_t next = s + 1
@@ -151,8 +151,8 @@ cdef void attend_range(const Job* job, const Instruction* op, const Group* g, co
 cdef Py_ssize_t attend_by_ranges(Job* job, const Instruction* op, const Group* g, const Sequence* sequence,
                                  Py_ssize_t T, Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept,
                                  Private* private) noexcept nogil:
-    # Compute the items, ranges of keys, of a run whose costs, counted on from `cost`, lie in [begin, end), and return
-    # the cost behind it. An item's cost is its queries times its keys. Unless all tokens are kept, it writes its own.
+    # Compute the items, ranges of keys, of a call whose costs, added up from `cost` on, lie in [begin, end); return the
+    # sum behind the call. An item's cost is its queries times its keys. Unless all tokens are kept, it writes its own.
     cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
     cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
     # The ranges [first, last) that a row sees; at least one, so that a row that sees no key gets zeros.
@@ -193,12 +193,11 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private*
                        Py_ssize_t pieces, bint kept) noexcept nogil:
     # Compute one piece of all items; the pieces have about equal costs. kept: whether new tokens lie in their cells.
     # The costs are added up twice: in the first turn no item begins in [-1, -1), and the second one knows the total.
-    cdef Py_ssize_t nowhere = -1, total = 0, cost, s, T = 0, count, turn
-    cdef Py_ssize_t begin = nowhere, end = nowhere
+    cdef Py_ssize_t begin = -1, end = -1, total = 0, cost, s, T = 0, count, turn
     for turn in range(2):
         cost = s = 0
         while s < g.count:
-            count = run_of(op, g, s, &T)
+            count = count_sharing(op, g, s, &T)
             if T <= RANGE_ROWS or (op.source == FROM_CACHE and g.sequences[s].by_ranges):
                 cost = attend_by_ranges(job, op, g, &g.sequences[s], T, cost, begin, end, kept, private)
             else:

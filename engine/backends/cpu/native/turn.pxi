@@ -66,7 +66,7 @@ cdef class TurnLock:
         stop: None, or a `Stop`, which is checked while it waits. Entering raises `EngineError` in a signal handler, or
         a finalizer, that interrupted the call that has the turn.
         """
-        return Taken(self, stop, True)      # it waits
+        return Taken(self, stop, True)      # True: waits
 
     def take_if_free(self):
         """Return a context manager that does not wait; entering it returns whether it has the turn inside."""
@@ -108,7 +108,7 @@ cdef class TurnLock:
 
 
 def _free_turns():
-    # A forked child has none of the threads that may have held them.
+    # A forked child has none of the threads that may have held the turns.
     cdef void* turn = TURNS
     while turn != NULL:
         (<TurnLock>turn).free()
@@ -124,14 +124,14 @@ cdef class Taken:
     cdef TurnLock turn
     cdef object stop
     cdef bint waits
-    cdef bint inside
+    cdef bint inside                # whether this statement has taken the turn
 
     def __cinit__(self, TurnLock turn, stop, bint waits):
         # Nothing is taken before __enter__.
         self.turn, self.stop, self.waits = turn, stop, waits
 
     def __enter__(self):
-        # Return whether the turn is inside.
+        # Return whether the thread has the turn inside of the statement.
         cdef TurnLock turn = self.turn
         if self.waits:
             turn.acquire(self.stop)

@@ -57,7 +57,7 @@ cdef struct Terms:
 
 cdef struct Scratch:
     float* p                # [KEYS][W]
-    float* correction       # [W]
+    float* correction       # [W], the maxima before a key block, and then the factor c
     float* unused           # [W], scratch space for a maximum that is not used
     float* tail             # [KEYS][NR]
     Keys keys               # the key block being processed
@@ -71,7 +71,7 @@ cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
 
 
 cdef inline Py_ssize_t plain_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
-    # Return the floats of scratch without those of relative positions: a query group, P^T and the tail of V.
+    # Return the floats of scratch without those of relative positions: a query group, P^T, tail, correction, unused.
     return QUERIES * (d + padded(e) + 2) + NR * (2 * KEYS + 2)
 
 
@@ -121,7 +121,7 @@ cdef void attention(const Attention* call, float* scratch) noexcept nogil:
         for i in range(count):
             load_queries(call, &blocks[i])
         keys.first = max(0, group * QUERIES + call.low) // KEYS * KEYS
-        last = min(call.S, blocks[count - 1].t + blocks[count - 1].n - 1 + call.high)
+        last = min(call.S, blocks[count - 1].t + blocks[count - 1].n - 1 + call.high)    # of the last query's keys
         while keys.first < last:
             keys.last = min(call.S, keys.first + KEYS)
             keys.v = call.v + keys.first * call.v_stride
@@ -155,7 +155,7 @@ cdef inline bint changes_scores(const Attention* call) noexcept nogil:
 cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, const Keys* keys) noexcept nogil:
     # Compute the scores P^T, with -inf for hidden keys, and update the maximum. Return whether they are plain: none of
     # them was changed or hidden. The first block of a query group prefetches K and V.
-    cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high       # of the band
     cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
     score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
     if not plain:
@@ -164,17 +164,17 @@ cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, con
 
 
 cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogil:
-    # Process the part of the key block at hand that a block of queries sees. If a key is hidden, its weight is 0, but 0
-    # times NaN or infinity is NaN: then such values are left out of the product.
+    # Process the part of the key block at hand that a block of queries sees. A hidden key has the weight 0, but 0 times
+    # NaN or infinity is NaN: if there are such values, hidden keys are left out of the product.
     cdef Keys seen = seen_keys(call, &s.keys, b)
     cdef const Keys* keys = &seen
     if keys.first >= keys.last:
         return
     cdef int j
-    for j in range(b.nv):
+    for j in range(b.nv):       # the maxima before these keys, from which exponentiate computes c
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
     cdef bint plain = compute_scores(call, s, b, keys)
-    if plain:       # a constant in each call, so that each is compiled on its own
+    if plain:       # constants, so that each of the two calls is compiled on its own
         exponentiate(s, b, keys.last - keys.first, True, False)
     else:
         exponentiate(s, b, keys.last - keys.first, False, False)
@@ -217,8 +217,7 @@ cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
 
 cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum,
                      bint fetch) noexcept nogil:
-    # Compute P^T = K Q^T, and the larger of `maximum` and each score, in tiles of keys of nearly equal height. fetch:
-    # whether to prefetch K and V.
+    # Compute P^T = K Q^T, and update the maxima, in tiles of keys of nearly equal height. fetch: prefetch K and V.
     cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d
@@ -266,7 +265,7 @@ cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const
                                     const int nv) noexcept nogil:
     # On entry s.correction holds the maximum before these keys, and b.maximum the maximum that includes them. Scores
     # [keys][W] become weights in place, or with `pairs` bfloat16 weights of two keys [keys/2][W][2], of which zeros
-    # complete the last. The sums are those of the weights before they are rounded.
+    # complete the last. The sums add the weights before they are rounded.
     cdef vf maximum[NV]
     cdef vf sum[NV]
     cdef vf p, second

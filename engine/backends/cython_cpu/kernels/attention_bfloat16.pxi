@@ -107,22 +107,23 @@ cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* v
 
 
 cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
-    # Process the keys of the current key block that these queries see. `wide` is the call with heads padded to vectors.
+    # Process the keys of the current key block that these queries see. wide: the call, with d padded to vectors.
     cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, row = 0, column = 0, next_row, tiles, count, skipped, i, j
     cdef Keys seen = s.floats.keys
     cdef bint edge, plain
     cdef Tile t
-    seen.first = max(seen.first, (b.t + call.low) & ~1)
+    seen.first = max(seen.first, (b.t + call.low) & ~1)     # an even key
     seen.last = min(seen.last, b.t + b.n - 1 + call.high)
     count, skipped = seen.last - seen.first, seen.first - s.floats.keys.first
     if count <= 0:
         return
-    seen.v += skipped * call.v_stride
-    # If the number of keys is odd, the last pair also has the value of an unseen key, unless the key block ends there.
+    seen.v += skipped * call.v_stride       # for add_seen_values, which reads the values as floats
+    # If the number of keys is odd, the last pair also has the value of an unseen key, unless the key block ends there:
+    # its weight is 0, but the value may be NaN or infinite, so the scores do not count as plain.
     edge = (seen.first < b.t + b.n - 1 + call.low or seen.last > b.t + call.high
             or (count % 2 == 1 and seen.last < s.floats.keys.last))
     plain = not (edge or call.mask != NULL or changes_scores(call))
-    for j in range(b.nv):
+    for j in range(b.nv):       # the maxima before these keys, from which exponentiate computes c
         v_store(s.floats.correction + j * VL, v_load(b.maximum + j * VL))
     t.depth, t.a_stride, t.b, t.out_stride = wide.d, wide.d, b.queries, W
     t.maximum = b.maximum if plain else s.floats.unused
@@ -134,7 +135,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
         row = next_row
     if not plain:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    if plain:       # constants: whether no score was changed or hidden, and whether weights become pairs of bfloat16
+    if plain:       # each call is compiled for its constants: `plain`, and whether weights become pairs of bfloat16
         exponentiate(&s.floats, b, count, True, True)
     elif values_are_finite(call, &s.floats):
         exponentiate(&s.floats, b, count, False, True)

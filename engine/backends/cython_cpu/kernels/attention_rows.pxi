@@ -118,8 +118,8 @@ cdef void prepare_keys(const Attention* call, const RowScratch* s, Py_ssize_t fi
 
 cdef inline void attend_to_keys(const int rows, const Attention* call, const RowScratch* s,
                                 const RowBlock* b) noexcept nogil:
-    # Process a block of keys for a block of queries; rows: its tiles. t_step multiplies P of 16 queries, twice, and 32
-    # keys by V, whose rows of pairs are 4 e bytes apart.
+    # Process a block of keys for a block of queries, which has `rows` tiles. t_step multiplies P of 32 keys and of 16
+    # queries in each tile by V, whose rows of pairs are 4 e bytes apart.
     cdef Py_ssize_t steps = whole_steps(b.count) // STEP, pair, column, i
     score_keys_of_rows(rows, call, s, b, steps)
     for i in range(rows):
@@ -137,7 +137,8 @@ cdef inline void attend_to_keys(const int rows, const Attention* call, const Row
 
 cdef inline void score_keys_of_rows(const int rows, const Attention* call, const RowScratch* s, const RowBlock* b,
                                     Py_ssize_t steps) noexcept nogil:
-    # Compute S for steps of 32 keys, two tiles 2 * tile bytes apart, by rows of queries `stride` numbers apart.
+    # Compute S for so many steps of 32 keys, whose two tiles lie 2 * tile bytes apart; tile: the numbers of 16 keys.
+    # Rows of queries lie `stride` numbers apart.
     cdef const unsigned short* q = <const unsigned short*>call.q + (b.group + b.row) * call.q_stride
     cdef Py_ssize_t stride = call.q_stride, tile = call.d * TILE_ROWS, i, k
     cdef const unsigned short* keys = s.keys
@@ -153,7 +154,7 @@ cdef inline void score_keys_of_rows(const int rows, const Attention* call, const
                    <const char*>(q + TILE_ROWS * stride + k * STEP), 2 * stride,
                    <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
         t_store_tiles(rows, s.scores + i * SIDE * VL, s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL)
-        keys += 2 * tile
+        keys += 2 * tile        # numbers: these 32 keys
 
 
 cdef inline vf lanes_of(vf* rows, const bint largest) noexcept nogil:
@@ -172,7 +173,7 @@ cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* s
     # Turn scores of 16 queries into weights, and update their maxima and sums; row: the first query in its group.
     cdef vf lanes[VL]
     cdef vf factor = v_set1(call.scale * <float>M_LOG2E), before = v_set1(-3.0e38), total = v_set1(0.0)
-    cdef vf maximum, offset, first, second, even, odd
+    cdef vf maximum, offset, first, second, even, odd, c
     cdef Py_ssize_t tiles = whole_steps(b.count) // VL, i
     cdef int r
     cdef float* at
@@ -188,9 +189,9 @@ cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* s
     v_store(s.maximum + row, maximum)
     v_store(s.offset, v_mul(v_sub(v_set1(0.0), maximum), factor))
     if not b.fresh:
-        even = correction(v_mul(before, factor), v_mul(maximum, factor))
-        v_store(s.correction + row, even)
-        total = v_mul(v_load(s.total + row), even)
+        c = correction(v_mul(before, factor), v_mul(maximum, factor))
+        v_store(s.correction + row, c)
+        total = v_mul(v_load(s.total + row), c)
     for r in range(VL):
         offset, even, odd, at = v_set1(s.offset[r]), v_set1(0.0), v_set1(0.0), scores + r * VL
         for i in range(tiles // 2):

@@ -44,7 +44,7 @@ cdef inline void multiply_transposed(const bint add, Py_ssize_t tiles, const cha
 
 cdef inline void add_transposed(const bint add, const int rows, const int columns, const char* a, Py_ssize_t strip,
                                 Py_ssize_t steps, const char* b, Py_ssize_t stride, float* out) noexcept nogil:
-    # Compute one block of sums; stride: bytes from one row of pairs, and of out, to the next.
+    # Compute a block of sums, 1 or 2 tiles by 1 or 2. stride: bytes from one row of pairs, and of out, to the next.
     cdef Py_ssize_t k
     if add:
         t_load_sums(rows, columns, out, stride)
@@ -133,24 +133,24 @@ cdef void transpose_values(const Attention* call, Py_ssize_t origin, const Keys*
 
 
 cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
-    # Process the keys of the current key block that these queries see, and zeros up to whole steps. `wide` is the call
-    # with heads padded to steps.
+    # Process the keys of the current key block that these queries see, and zeros up to whole steps. wide: d is padded.
     cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, count, skipped, whole, strip, j
     cdef Keys seen = s.floats.keys
     cdef const char* a
     cdef bint edge, plain
-    seen.first = max(seen.first, (b.t + call.low) & ~(STEP - 1))
+    seen.first = max(seen.first, (b.t + call.low) & ~(STEP - 1))        # a multiple of STEP
     seen.last = min(seen.last, b.t + b.n - 1 + call.high)
     count, skipped = seen.last - seen.first, seen.first - s.floats.keys.first
     if count <= 0:
         return
-    seen.v += skipped * call.v_stride
+    seen.v += skipped * call.v_stride       # for add_seen_transposed, which reads the values as floats
     whole = whole_steps(count)
-    # The last step also holds values of keys that are not seen, unless the key block ends there.
+    # The last step also holds values of keys that are not seen, unless the key block ends there: their weights are 0,
+    # but the values may be NaN or infinite, so the scores do not count as plain.
     edge = (seen.first < b.t + b.n - 1 + call.low or seen.last > b.t + call.high
             or (count < whole and seen.last < s.floats.keys.last))
     plain = not (edge or call.mask != NULL or changes_scores(call))
-    for j in range(b.nv):
+    for j in range(b.nv):       # the maxima before these keys, from which exponentiate computes c
         v_store(s.floats.correction + j * VL, v_load(b.maximum + j * VL))
     strip = TILE_ROWS * wide.d * sizeof(operand)
     a = <const char*>s.keys + skipped // TILE_ROWS * strip
@@ -160,7 +160,7 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
         find_maxima(b, s.floats.p, count)
     else:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    if plain:       # constants: whether no score was changed or hidden, and whether weights become pairs of bfloat16
+    if plain:       # each call is compiled for its constants: `plain`, and whether weights become pairs of bfloat16
         exponentiate(&s.floats, b, count, True, True)
     elif values_are_finite(call, &s.floats):
         exponentiate(&s.floats, b, count, False, True)

@@ -16,16 +16,16 @@ cdef enum:
     MOST_CELLS = 4          # cells of a tile
 
 cdef struct FewQueries:
-    Py_ssize_t first        # the first query, and how many there are
-    Py_ssize_t n
+    Py_ssize_t first        # the first query
+    Py_ssize_t n            # queries
     Py_ssize_t cell         # the first cell of the range
-    Py_ssize_t from_cell    # the cells that one of the queries sees, counted from there
+    Py_ssize_t from_cell    # cells [from_cell, cells) of the range are those that a query sees
     Py_ssize_t cells
     float* queries          # [d][n], with a row of zeros behind an odd d
     float* p                # [FEW][RANGE]
     float* product          # [FEW][E]
     float* context          # [FEW][E + 2]
-    Py_ssize_t begin[MR]    # the keys of the range that each query sees
+    Py_ssize_t begin[MR]    # the keys of the range that each query sees: [begin, end)
     Py_ssize_t end[MR]
 
 
@@ -35,7 +35,7 @@ cdef Py_ssize_t few_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
 
 
 cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexcept nogil:
-    # Attend for FEW queries at a time, in groups of nearly equal size; their numbers lie side by side: [d][n].
+    # Attend for up to FEW queries at a time, in groups of nearly equal size, which are transposed: [d][n].
     cdef Py_ssize_t E = padded(call.e), count = call.T * call.heads, tiles = (count + FEW - 1) // FEW, i, k, q
     cdef float* rows
     cdef FewQueries g
@@ -83,7 +83,7 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     cdef Py_ssize_t E = padded(call.e), first = RANGE, last = 0, i, key = r * RANGE
     cdef float maximum[MR]
     cdef float sum[MR]
-    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2       # bytes of half the values of a cell
+    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2       # of values; score_tile fetches the first half
     cdef float* p
     cdef float* query_sums
     cdef Ahead ahead
@@ -144,7 +144,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
     cdef const char* ahead[MOST_CELLS]
     cdef const float* q = g.queries
     cdef Py_ssize_t k
-    cdef int i, j, step, steps = 4 // <int>bytes_of(storage)        # numbers of the keys of a cell that are one line
+    cdef int i, j, step, steps = 4 // <int>bytes_of(storage)        # so many numbers of CELL keys fill a line
     for j in range(cells):
         key[j] = keys_of(call, g.cell + cell + j)
         ahead[j] = values_of(call, g.cell + cell + j)
@@ -153,7 +153,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
             acc[i * cells * CELL_VECTORS + j] = v_set1(0.0)
     k = 0
     while k + steps <= call.d:
-        for j in range(cells):      # half a line of values for each line of keys, so each line of values twice
+        for j in range(cells):      # half a line of values for each line of keys: two calls fetch the same line
             fetch_far(ahead[j] + k // 2 * CELL * bytes_of(storage))
         for step in range(steps):
             add_scores(storage, mr, cells, key, q + step * mr, k + step, acc)
@@ -173,10 +173,10 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
 
 cdef inline void score_rows(const int storage, const int mr, const CachedAttention* call,
                             const FewQueries* g) noexcept nogil:
-    # Score all cells, in tiles of as many cells as there are accumulators (MR*NV) for them, and then one by one.
+    # Score all cells, in tiles of as many cells as MR*NV accumulators can hold, and those that are left one by one.
     cdef Py_ssize_t cell = g.from_cell
     cdef int cells = MR * NV // (mr * CELL_VECTORS)
-    if mr <= FEW:
+    if mr <= FEW:       # no tile has more queries, and taller ones are not compiled
         if cells >= 4:
             while cell + 4 <= g.cells:
                 score_tile(storage, mr, 4, call, g, cell)
@@ -220,7 +220,7 @@ cdef struct FewValues:
     const float* p              # weights, [queries][RANGE]
     float* product              # O of this range, [queries][E]
     Py_ssize_t E
-    Py_ssize_t begin            # the keys
+    Py_ssize_t begin            # the keys: [begin, end)
     Py_ssize_t end
 
 
@@ -254,10 +254,10 @@ cdef inline void add_weighted(const int storage, const int mr, const int nv, con
 
 cdef inline void values_tile(const int storage, const int mr, const int nv, const FewValues* v,
                              Py_ssize_t column) noexcept nogil:
-    # O = O + P V of mr queries and nv vectors of columns from `column` on. values, ahead: addresses for key 0, because
-    # `key` counts through the cells of the range.
+    # O = O + P V of mr queries and nv vectors of columns from `column` on. For each key, nv vectors of the next range's
+    # keys are fetched. values, ahead: addresses for key 0, because `key` counts through the whole range.
     cdef vf acc[MR * 4]
-    cdef Py_ssize_t cell = v.begin // CELL, width = bytes_of(storage), key
+    cdef Py_ssize_t cell = v.begin // CELL, number_bytes = bytes_of(storage), key
     cdef const char* values
     cdef const char* ahead
     cdef int i, j
@@ -265,13 +265,13 @@ cdef inline void values_tile(const int storage, const int mr, const int nv, cons
         for j in range(nv):
             acc[i * nv + j] = v_load(v.product + i * v.E + column + j * VL)
     while cell * CELL < v.end:
-        values = values_of(v.call, v.cell + cell) + (column - cell * CELL * v.E) * width
-        ahead = next_keys(v, cell) + (column - cell * nv * VL) * CELL * width
+        values = values_of(v.call, v.cell + cell) + (column - cell * CELL * v.E) * number_bytes
+        ahead = next_keys(v, cell) + (column - cell * nv * VL) * CELL * number_bytes
         for key in range(max(v.begin, cell * CELL), min(v.end, (cell + 1) * CELL)):
             for j in range(nv):
-                if j * VL * bytes_of(storage) % 64 == 0:
-                    fetch_far(ahead + (key * nv + j) * VL * width)
-            add_weighted(storage, mr, nv, values + key * v.E * width, v.p + key, acc)
+                if j * VL * number_bytes % 64 == 0:        # once for each line
+                    fetch_far(ahead + (key * nv + j) * VL * number_bytes)
+            add_weighted(storage, mr, nv, values + key * v.E * number_bytes, v.p + key, acc)
         cell += 1
     for i in range(mr):
         for j in range(nv):
@@ -324,9 +324,9 @@ cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexce
     end = max(begin, end)       # empty if no key is seen by all
     if call.storage == <int>INT8:
         for cell in range(g.from_cell, g.cells):
-            scales = scales_of(values_of(call, g.cell + cell), v.E) - cell * CELL
+            scales = scales_of(values_of(call, g.cell + cell), v.E) - cell * CELL       # to be indexed by keys
             for i in range(g.n):
-                multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)      # of the whole cell
+                multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)      # does the whole cell
     for i in range(g.n):
         values_of_queries(g, &v, i, 1, g.begin[i], min(begin, g.end[i]))
     values_of_queries(g, &v, 0, <int>g.n, begin, end)

@@ -27,16 +27,16 @@ cdef struct Unpacked:
     float* key_scales       # [RANGE]
     float* value_scales     # [RANGE]
     int finite              # 1 if all values of the range are finite, 0 if not, -1 if not checked yet
-    Py_ssize_t begin        # the keys that were unpacked, in the range
+    Py_ssize_t begin        # the keys of the range that were unpacked: [begin, end)
     Py_ssize_t end
     bint values_unpacked
     float* p                # [CHUNK_QUERIES][RANGE]
     float* product          # [CHUNK_QUERIES][E]
-    float* unused           # [NR]
+    float* unused           # [NR], for maxima that nobody reads
     float* queries          # [QUERIES][d]
     float* sums             # [QUERIES][E + 2]: the context, the maximum and the sum of each query
-    Py_ssize_t first        # the first query, and how many there are
-    Py_ssize_t n
+    Py_ssize_t first        # the first query
+    Py_ssize_t n            # queries
 
 
 cdef Py_ssize_t many_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
@@ -112,6 +112,7 @@ cdef void attend_query_group(const CachedAttention* call, Unpacked* u) noexcept 
         last = min(call.S, (u.first + u.n - 1) // call.heads + call.high)
         last = (last + RANGE - 1) // RANGE if last > 0 else 0
     for u.range in range(first, last):
+        # From the first key that the first query sees to the last one that the last query sees.
         seen_in_range(call, u.first, u.range * RANGE, &u.begin, &end)
         seen_in_range(call, u.first + u.n - 1, u.range * RANGE, &begin, &u.end)
         if u.begin >= u.end:
@@ -152,14 +153,14 @@ cdef void unpack_values_of(const CachedAttention* call, Unpacked* u) noexcept no
 
 cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row, Py_ssize_t n) noexcept nogil:
     # Compute the sums of the range for queries [row, row + n) of the group, and fold them.
-    cdef Py_ssize_t E = padded(call.e), i, begin = 0, end = 0, first = 0, last = 0
-    cdef Py_ssize_t key = u.range * RANGE
+    cdef Py_ssize_t E = padded(call.e), i, begin = 0, end = 0, first = 0, last = 0, key = u.range * RANGE
     cdef bint hides = False
     cdef float maximum[CHUNK_QUERIES]
     cdef float sum[CHUNK_QUERIES]
     cdef float* p
     cdef float* query_sums
     cdef Ahead ahead
+    # Keys [first, last) are seen: from the first query's first key to the last query's last one.
     seen_in_range(call, u.first + row, key, &first, &end)
     seen_in_range(call, u.first + row + n - 1, key, &begin, &last)
     if first >= last:
@@ -178,7 +179,7 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
         if changes_cached_scores(call):
             revise_cached_scores(call, u.first + row + i, p + begin, key + begin, end - begin)
         weigh_range(p, begin, end, &maximum[i], &sum[i], keys_ahead(call, u, row, i, n, &ahead))
-        begin, end = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL
+        begin, end = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL      # weigh_range writes whole cells
         memset(p + first, 0, max(0, begin - first) * sizeof(float))
         memset(p + end, 0, max(0, last - end) * sizeof(float))
     unpack_values_of(call, u)
@@ -198,9 +199,9 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
 
 cdef inline const Ahead* keys_ahead(const CachedAttention* call, const Unpacked* u, Py_ssize_t row, Py_ssize_t i,
                                     Py_ssize_t n, Ahead* ahead) noexcept nogil:
-    # Return the share of query i of the first chunk's n in fetching the keys of the next range, or NULL.
+    # Return the keys of the next range that query i of the first chunk's n prefetches, a share of every cell; or NULL.
     cdef Py_ssize_t size = CELL * call.d * bytes_of(call.storage)
-    if row > 0 or (u.range + 2) * RANGE > call.S:
+    if row > 0 or (u.range + 2) * RANGE > call.S:       # not the first chunk, or the next range is not whole
         return NULL
     ahead.cells = call.cells + (u.range + 1) * (RANGE // CELL)
     ahead.first, ahead.last = call.keys + size * i // n, call.keys + size * (i + 1) // n

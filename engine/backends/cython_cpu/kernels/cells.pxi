@@ -24,7 +24,7 @@ cdef inline const char* keys_of(const CachedAttention* call, Py_ssize_t cell) no
 
 
 cdef inline const char* values_of(const CachedAttention* call, Py_ssize_t cell) noexcept nogil:
-    # Return the address of its values.
+    # Return the address of the values of a cell.
     return <const char*>call.cells[cell] + call.values
 
 
@@ -58,8 +58,8 @@ cdef inline void unpack_keys(const int storage, const CachedAttention* call, Py_
 
 cdef inline void unpack_values(const int storage, const CachedAttention* call, Py_ssize_t range_cell, Py_ssize_t first,
                                Py_ssize_t last, float* panels, float* scales) noexcept nogil:
-    # Write the values of these cells to panels of NR columns [E / NR][RANGE][NR], of which the last has the columns
-    # that remain, and their scales [RANGE].
+    # Write the values of cells [first, last), counted from range_cell, to panels [E / NR][RANGE][NR], of which the last
+    # has the columns that remain; scales [RANGE].
     cdef Py_ssize_t E = padded(call.e), c, i, column, width
     cdef const char* cell
     cdef float* to

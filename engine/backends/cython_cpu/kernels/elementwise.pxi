@@ -78,7 +78,7 @@ cdef inline vf v_silu(vf x) noexcept nogil:
 
 
 cdef inline float natural_logarithm(float x) noexcept nogil:
-    # ln x, within 0.501 ulp, by e ln 2 + 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1) for x = m 2^e, m around
+    # ln x, within 0.501 ulp, by e ln 2 + 2 (s + s^3/3 + ... s^15/15) with s = (m - 1) / (m + 1) for x = m 2^e, m around
     # 1, in float64. libm's has other bits in other versions and on other CPUs. No FMAs, because not all sets have them.
     cdef int exponent, i
     cdef double m, s, s2, series
@@ -122,7 +122,7 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
 
 cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M,
                              Py_ssize_t N) noexcept nogil:
-    # x [M,N] = activation(x); columns behind the last whole vector are neither read nor written.
+    # x [M,N] = activation(x); no column behind these N is read or written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):
@@ -143,7 +143,7 @@ cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py
 
 cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
                          float* out, Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
-    # out [M,N] = activation(x) y, with the same care for the last columns.
+    # out [M,N] = activation(x) y; no column behind these N is read or written.
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):

@@ -9,10 +9,10 @@ cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const 
     return v_loadn(<const float*>rows + i, n)
 
 
-cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint first,
+cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint overwrite,
                             Py_ssize_t D, float* out) noexcept nogil:
-    # Add a table's row to out, or overwrite out with it if `first` is True. The scaled int8 row is rounded before it is
-    # added, so that the bits are the same as with a float32 table of the same numbers.
+    # Add a table's row to out, or overwrite out with the row. The scaled int8 row is rounded before it is added,
+    # so that the bits are the same as with a float32 table of the same numbers.
     cdef vf scale = v_set1(table.scale[row] if storage == INT8 else 1)
     cdef vf factor = v_set1(table.factor)
     cdef vf x
@@ -22,21 +22,21 @@ cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_s
         x = entries(storage, table.rows, row * D + i, VL)
         x = v_mul(scale, x) if storage == INT8 else x
         x = v_mul(factor, x)
-        v_store(out + i, x if first else v_add(v_load(out + i), x))
+        v_store(out + i, x if overwrite else v_add(v_load(out + i), x))
         i += VL
     if tail:
         x = entries(storage, table.rows, row * D + i, tail)
         x = v_mul(scale, x) if storage == INT8 else x
         x = v_mul(factor, x)
-        v_storen(out + i, x if first else v_add(v_loadn(out + i, tail), x), tail)
+        v_storen(out + i, x if overwrite else v_add(v_loadn(out + i, tail), x), tail)
 
 
-cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
+cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, const bint overwrite, Py_ssize_t D,
                                    float* out) noexcept nogil:
     # The same for a row of blocks Q8_0, whose numbers are scale * code.
     cdef const char* block = <const char*>table.rows + row * blocks_of(D) * Q8_0_BYTES
     cdef const char* at         # the block of number i
-    cdef float scales[VL]       # the first one, and what follows it in the block
+    cdef float scales[VL]       # the block's scale; the others are not used
     cdef vf x
     cdef Py_ssize_t i = 0, n
     while i < D:
@@ -45,22 +45,22 @@ cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, 
         n = min(D - i, <Py_ssize_t>VL)
         x = v_load_int8(<const signed char*>at + SCALE_BYTES + i % BLOCK_DEPTH, <int>n)
         x = v_mul(v_set1(table.factor), v_mul(v_set1(scales[0]), x))
-        v_storen(out + i, x if first else v_add(v_loadn(out + i, <int>n), x), <int>n)
+        v_storen(out + i, x if overwrite else v_add(v_loadn(out + i, <int>n), x), <int>n)
         i += VL
 
 
-cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
+cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint overwrite, Py_ssize_t D,
                          float* out) noexcept nogil:
     # Map the storage of a table to a function that is compiled for it.
-    if table.storage == INT8: add_row_as(INT8, table, row, first, D, out)
-    elif table.storage == BFLOAT16: add_row_as(BFLOAT16, table, row, first, D, out)
-    elif table.storage == Q8_0: add_row_of_blocks(table, row, first, D, out)
-    else: add_row_as(FLOAT32, table, row, first, D, out)
+    if table.storage == INT8: add_row_as(INT8, table, row, overwrite, D, out)
+    elif table.storage == BFLOAT16: add_row_as(BFLOAT16, table, row, overwrite, D, out)
+    elif table.storage == Q8_0: add_row_of_blocks(table, row, overwrite, D, out)
+    else: add_row_as(FLOAT32, table, row, overwrite, D, out)
 
 
 cdef void embed(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                 Py_ssize_t out_stride) noexcept nogil:
-    # Compute rows [first, first + M) of the sum of the embeddings, before the norm.
+    # Compute rows [first, first + M) of the sum of the embeddings, before the norm. True: overwrite out.
     cdef Py_ssize_t row
     for row in range(first, first + M):
         add_row(call.word, row if call.ids == NULL else <Py_ssize_t>call.ids[row], True, D, out)

@@ -35,8 +35,8 @@ cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, 
 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
-    # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth, four steps (g) at a time.
-    # in_halves: whether these are 16-bit integers, of whose lower bytes the sums go to the lower tile.
+    # block.sums = the sums of `rows` rows and `columns` vectors of 16 columns, over f.lines lines of 64 steps of depth,
+    # four steps (g) at a time. in_halves: these are 16-bit integers, and the sums of lower bytes go to the lower tile.
     cdef vx acc[2 * FEW_INTEGER_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
     cdef vx upper[2 * FEW_INTEGER_ROWS]
     cdef vx added[2]
@@ -53,7 +53,7 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
         added[j] = x_set1(0)
     for k in range(f.lines):
         for g in range(TILE_ROWS):
-            # One by one: a burst would fill the buffers that the loads of these weights need.
+            # A line for each vector: a burst of prefetches would fill the buffers that the loads of these weights need.
             fetch_lines(b + (FETCHED_LINES * TILE_ROWS + g) * columns * LINE_BYTES, columns * LINE_BYTES)
             for j in range(columns):
                 w[j] = x_load(b + j * TILE_BYTES + g * LINE_BYTES)
@@ -69,7 +69,7 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
                     x = x_set1(load_32(a + i * LINE_BYTES + 4 * g))
                 for j in range(columns):
                     acc[i * columns + j] = n_dot(acc[i * columns + j], x, w[j])
-        a += 2 * rows * LINE_BYTES if in_halves(numbers) else TILE_BYTES
+        a += 2 * rows * LINE_BYTES if in_halves(numbers) else TILE_BYTES        # gathered bytes, or tiles
         b += columns * TILE_BYTES
     for i in range(rows):
         for j in range(columns):

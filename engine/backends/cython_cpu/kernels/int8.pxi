@@ -73,8 +73,8 @@ cdef struct DotTile:
     Py_ssize_t a_stride
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # the offset in `out` of each vector of columns, in floats
-    const float* scale              # [nv*VL], like sums, those of the integers of each column, and bias
-    const float* sums
+    const float* scale              # [nv*VL], like sums and bias
+    const float* sums               # of the integers of each column
     const float* bias
     const float* residual           # with the geometry of `out`; NULL: none
     const RowRange* ranges          # [mr]
@@ -150,7 +150,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
 
 
 cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
-    # A set with fewer rows in its tiles does not compile the taller ones.
+    # An instruction set whose tiles have fewer rows (DOT_MR) does not compile the taller ones.
     if DOT_MR > 5 and mr == 6: dot_tile(6, nv, t)
     elif DOT_MR > 4 and mr == 5: dot_tile(5, nv, t)
     elif DOT_MR > 3 and mr == 4: dot_tile(4, nv, t)
@@ -169,7 +169,7 @@ cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
 
 cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # The depth is not divided into K blocks: a panel of 3072 int8 rows is as large as a K block of 768 float32 rows.
+    # The depth is not divided into K blocks: an int8 panel of K = 4096 is as large as a float32 K block of KC = 1024.
     cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row
     cdef int j, nv
     cdef DotTile t

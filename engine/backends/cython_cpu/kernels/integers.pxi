@@ -19,8 +19,8 @@ cdef enum:
 
 
 cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexcept nogil:
-    # Store the step of the integers of a row, and return its inverse. The step of a row that holds NaN or infinity is
-    # NaN, which makes all its results NaN: `probe` adds up 0 x, which is NaN there.
+    # Store the step of a row's integers, and return its inverse (0 where that could overflow). The step of a row that
+    # holds NaN or infinity is NaN, which makes all its results NaN: `probe` adds up 0 x, which is NaN for such an x.
     cdef vf value, largest = v_set1(0.0), probe = v_set1(0.0)
     cdef Py_ssize_t i = 0
     cdef float step
@@ -53,7 +53,8 @@ cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
 
 cdef inline void add_pairs(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                            const char* b, vx* acc) noexcept nogil:
-    # Add the products of two steps of depth to acc [mr][NV]. low, high: rows 0 and 3 of the tile, see row_of.
+    # Add the products of a pair of steps of depth to acc [mr][NV]. low, high: rows 0 and 3, from which row_of
+    # (depth.pxi) computes the address of each row.
     cdef vx w[NV]
     cdef vx x
     cdef int i, j
@@ -65,10 +66,10 @@ cdef inline void add_pairs(const int mr, const int nv, const char* low, const ch
             acc[i * NV + j] = x_dot(acc[i * NV + j], x, w[j])
 
 
-cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride,
+cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t pairs, const short* codes, Py_ssize_t stride,
                           const char* b, int* totals) noexcept nogil:
-    # totals[mr][NR] = codes w, over 2 * steps of depth; b: [steps][nv*VL][2] int8. STEPS, FETCHED: how many steps are
-    # unrolled, and how many bytes of weights are prefetched ahead. opaque: see `multiply` in depth.pxi.
+    # totals[mr][NR] = codes w, over this number of pairs of depth; b: [pairs][nv*VL][2] int8. STEPS, FETCHED: how many
+    # pairs are unrolled, and how many bytes of weights are prefetched ahead. opaque: see `multiply` in depth.pxi.
     cdef vx acc[MR * NV]
     cdef Py_ssize_t a_stride = stride * sizeof(short), b_step = nv * VL * 2, k
     cdef const char* a = <const char*>codes
@@ -77,15 +78,15 @@ cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const sh
     for i in range(mr):
         for j in range(nv):
             acc[i * NV + j] = x_set1(0)
-    for k in range(steps // STEPS):
+    for k in range(pairs // STEPS):
         fetch_lines(b + FETCHED, STEPS * b_step)
         for step in range(STEPS):
             a_stride = opaque(a_stride)
             add_pairs(mr, nv, a + step * 4, high + step * 4, a_stride, b + step * b_step, acc)
-        a += STEPS * 4
+        a += STEPS * 4          # 4 bytes: a pair of codes
         high += STEPS * 4
         b += STEPS * b_step
-    for k in range(steps % STEPS):
+    for k in range(pairs % STEPS):
         add_pairs(mr, nv, a, high, a_stride, b, acc)
         a += 4
         high += 4
@@ -97,33 +98,33 @@ cdef inline void sum_tile(const int mr, const int nv, Py_ssize_t steps, const sh
 
 # The functions below map sizes known at run time to functions compiled for those sizes.
 
-cdef inline void sum_rows(int mr, const int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
+cdef inline void sum_rows(int mr, const int nv, Py_ssize_t pairs, const short* codes, Py_ssize_t stride, const char* b,
                           int* totals) noexcept nogil:
     # mr is from 1 to MR, which is 6 at most.
-    if mr == 6: sum_tile(6, nv, steps, codes, stride, b, totals)
-    elif mr == 5: sum_tile(5, nv, steps, codes, stride, b, totals)
-    elif mr == 4: sum_tile(4, nv, steps, codes, stride, b, totals)
-    elif mr == 3: sum_tile(3, nv, steps, codes, stride, b, totals)
-    elif mr == 2: sum_tile(2, nv, steps, codes, stride, b, totals)
-    else: sum_tile(1, nv, steps, codes, stride, b, totals)
+    if mr == 6: sum_tile(6, nv, pairs, codes, stride, b, totals)
+    elif mr == 5: sum_tile(5, nv, pairs, codes, stride, b, totals)
+    elif mr == 4: sum_tile(4, nv, pairs, codes, stride, b, totals)
+    elif mr == 3: sum_tile(3, nv, pairs, codes, stride, b, totals)
+    elif mr == 2: sum_tile(2, nv, pairs, codes, stride, b, totals)
+    else: sum_tile(1, nv, pairs, codes, stride, b, totals)
 
 
-cdef void sum_any(int mr, int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
+cdef void sum_any(int mr, int nv, Py_ssize_t pairs, const short* codes, Py_ssize_t stride, const char* b,
                   int* totals) noexcept nogil:
     # nv is below NV in the last panel alone.
-    if nv == NV: sum_rows(mr, NV, steps, codes, stride, b, totals)
-    elif nv == 1: sum_rows(mr, 1, steps, codes, stride, b, totals)
-    elif NV > 2 and nv == 2: sum_rows(mr, 2, steps, codes, stride, b, totals)
-    elif NV > 3: sum_rows(mr, 3, steps, codes, stride, b, totals)
+    if nv == NV: sum_rows(mr, NV, pairs, codes, stride, b, totals)
+    elif nv == 1: sum_rows(mr, 1, pairs, codes, stride, b, totals)
+    elif NV > 2 and nv == 2: sum_rows(mr, 2, pairs, codes, stride, b, totals)
+    elif NV > 3: sum_rows(mr, 3, pairs, codes, stride, b, totals)
 
 
-cdef void sum_in_tiles(Py_ssize_t M, int nv, Py_ssize_t steps, const short* codes, Py_ssize_t stride, const char* b,
+cdef void sum_in_tiles(Py_ssize_t M, int nv, Py_ssize_t pairs, const short* codes, Py_ssize_t stride, const char* b,
                        int* totals) noexcept nogil:
-    # totals[M][NR] = codes w, in tiles of rows of nearly equal height.
+    # totals[M][NR] = codes w over this number of pairs of depth, in tiles of rows of nearly equal height.
     cdef Py_ssize_t tiles = (M + MR - 1) // MR, i, row = 0, next_row
     for i in range(tiles):
         next_row = M * (i + 1) // tiles
-        sum_any(<int>(next_row - row), nv, steps, codes + row * stride, stride, b, totals + row * NR)
+        sum_any(<int>(next_row - row), nv, pairs, codes + row * stride, stride, b, totals + row * NR)
         row = next_row
 
 
@@ -171,44 +172,44 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
                 nibble_results(y, <const short*>a + first * stride, stride, ranges + first, rows, p, nv, results)
             for i in range(first, first + rows):
                 to = out.data + i * out.stride
-                step = v_set1(ranges[i].step if of_8_bits else 1)       # those of 4 bits include the steps
+                step = v_set1(ranges[i].step if of_8_bits else 1)       # nibble_results includes the steps
                 for j in range(nv):
                     x = v_fma(step, v_load(results + (i - first) * NR + j * VL), v_load(y.bias + p * NR + j * VL))
                     if residual != NULL:
                         x = v_add(x, v_load(residual + i * out.stride + column[j]))
                     v_store(to + column[j], x)
-            if y.activation != IDENTITY:
+            if y.activation != IDENTITY:        # only if the columns of a row lie side by side
                 activate(y.activation, out.data + first * out.stride + column[0], out.stride, rows, nv * VL)
             first += INTEGER_ROWS
 
 
 cdef void pack_integers(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
-    # weight: [n,K] int8, or [n, bytes of a row] blocks as engine/weights/blocks.py and int4.py describe them.
-    cdef Py_ssize_t blocks = blocks_of(y.K), of_column = blocks * BLOCK_DEPTH, i, k, c, first, width
+    # weight: [n,K] int8, or [n, column_bytes] blocks as engine/weights/blocks.py and int4.py describe them.
+    cdef Py_ssize_t blocks = blocks_of(y.K), column_bytes = blocks * BLOCK_DEPTH, i, k, c, first, width
     cdef const signed char* w = <const signed char*>weight
     cdef signed char* to
     if y.storage == <int>Q8_0:
-        of_column = blocks * Q8_0_BYTES
+        column_bytes = blocks * Q8_0_BYTES
     elif y.storage != <int>INT8:
-        of_column = blocks * stored_bytes(y.storage)
+        column_bytes = blocks * stored_bytes(y.storage)
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        to = <signed char*>panels + first * of_column
+        to = <signed char*>panels + first * column_bytes
         if y.storage == <int>Q8_0:
-            pack_row_of_blocks(y, <char*>to, width, c - first, <const char*>w + i * of_column)
+            pack_row_of_blocks(y, <char*>to, width, c - first, <const char*>w + i * column_bytes)
         elif y.storage != <int>INT8:
-            pack_nibbles(y, <char*>to, width, c - first, <const unsigned char*>w + i * of_column)
+            pack_nibbles(y, <char*>to, width, c - first, <const unsigned char*>w + i * column_bytes)
         else:
             for k in range(y.K):
                 to[k // 2 * 2 * width + 2 * (c - first) + k % 2] = w[i * y.K + k]
 
 
-cdef short PAIRS_OF_ONES[2 * MR + 8]
+cdef short ZERO_CODES[2 * MR + 8]
 cdef double integer_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # Run n rounds as dot_rounds does, with two products in each lane, and return their integer operations. Rows are
+    # Run n rounds as dot_rounds does, with two products in each lane, and return their integer operations. Codes are
     # read from changing addresses (k & 3), so that the compiler cannot merge products.
     cdef vx acc[MR * NV]
     cdef vx w[NV]
@@ -216,12 +217,12 @@ cdef double integer_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     cdef int i, j
     cdef Py_ssize_t k
     for j in range(NV):
-        w[j] = x_set1(0x10001)
+        w[j] = x_set1(0x10001)      # a pair of ones
     for i in range(MR * NV):
         acc[i] = x_set1(i)
     for k in range(n):
         for i in range(MR):
-            x = x_set1(load_32(PAIRS_OF_ONES + 2 * i + (k & 3)))
+            x = x_set1(load_32(ZERO_CODES + 2 * i + (k & 3)))
             for j in range(NV):
                 acc[i * NV + j] = x_dot(acc[i * NV + j], x, w[j])
     sink[0] = 0

@@ -13,7 +13,7 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
     # The loops, from the outermost: K blocks (slices), whole steps of depth each; panels p, whose K block stays in
     # cache; tiles of rows of nearly equal height. The first K block adds the bias, the last one residual and
     # activation. A tile prefetches its share of the next panel's K block (t.ahead).
-    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1
+    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 2 if kind == WIDENED else 1    # of depth
     cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
     cdef Py_ssize_t w_size = sizeof(float) if kind == LINEAR else 2
     cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step

@@ -7,7 +7,7 @@
 # depend neither on the tiles nor on how callers divide rows and columns.
 
 cdef enum:
-    WAITING = 64        # rows whose sums wait for the next K block: NR * 256 bytes of the stack
+    WAITING = 64        # rows whose sums wait for the next K block: 256 * NR bytes of the stack
 
 
 cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
@@ -38,14 +38,14 @@ cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py
                 t.depth = y.K * (s + 1) // slices - k
                 t.b = <const float*>y.panels + p * NR * y.K + k * nv * VL
                 t.bias = y.bias + p * NR if s == 0 else NULL        # NULL: the tile adds the sums that wait
-                t.ahead, t.ahead_step = <const char*>t.b, 0
+                t.ahead, t.ahead_step = <const char*>t.b, 0         # step 0: nothing to prefetch, the same line again
                 row = 0
                 for i in range(tiles):
                     next_row = rows * (i + 1) // tiles
                     if next != NULL:
-                        share = max(0, (next_row - row) * a_stride) * sizeof(float) // shares
+                        share = max(0, (next_row - row) * a_stride) * sizeof(float) // shares   # a stride may be < 0
                         t.ahead = <const char*>(next + row * a_stride) + ((p - panel) * slices + s) * share
-                        t.ahead_step = (share + t.depth - 1) // t.depth     # of `share` bytes in all
+                        t.ahead_step = (share + t.depth - 1) // t.depth     # bytes a step of depth
                     t.a = a + (first + row) * a_stride + k
                     t.out = waiting + row * NR
                     if final:

@@ -18,7 +18,7 @@
 #   int8 code[K], float step[K/32], int32 sum of the codes [K/32], int16 sum[K/16].
 #
 # A panel is a run of blocks. A block of nv*VL columns is [4][nv*VL] words of 32 bits, and then what belongs to the
-# format: the float16 scales, and in Q4_1 the minima, [nv*VL] each; or bytes [nv*VL] with the multipliers of both
+# format: the float16 scales, and in Q4_1 the minima, [nv*VL] each; or in INT4 bytes [nv*VL], the multipliers of both
 # groups. Word h of a column holds the weights 8h to 8h + 7 of the block: byte t has number t in its lower half and
 # number t + 4 in its upper half. The offsets of INT4 follow all blocks, [K/32][nv*VL][2], to be multiplied as int8.
 #
@@ -30,9 +30,9 @@ cdef enum:
     WEIGHT_BYTES = BLOCK_DEPTH // 2     # of a block of one column, without what belongs to the format
     OFFSET_BYTES = 2            # of a block of one column of INT4: behind all blocks of a panel, and in a stored block
     DEEPEST_OFFSETS = 4096      # the depth over which sum_g o sum[i,g] is exact in int32: 127 * 32767 * 256 < 2^31
-    BESIDE_BLOCK = 44           # bytes that a row of operands has behind its int16, for each block
+    BESIDE_BLOCK = 44           # bytes of the Codes of a block: 32 of int8, a step, a sum and two int16 of groups
     UNPACKED = 8                # blocks that are unpacked at a time for many rows: 256 * NR bytes stay in the L1 cache
-    PACKED_ROWS = 12            # the most rows for which every tile unpacks the panel anew, without NIBBLE_GROUPS
+    PACKED_ROWS = 12            # the most rows for which every tile unpacks the panel anew; NIBBLE_GROUPS: all rows
 
 
 cdef struct Codes:
@@ -70,14 +70,14 @@ cdef void to_codes(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
                 to.steps[b] = ranges[row].step
 
 
-cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noexcept nogil:
-    # Round a row to codes and their sums, and the sums of groups to int16 by of_row, the row's step. Steps so small
-    # that their inverse could overflow give zeros.
+cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float row_step) noexcept nogil:
+    # Round a row to codes, and store the sums of the codes of each block; round the sum that each group of codes stands
+    # for to an int16, a multiple of row_step. Steps so small that their inverse could overflow give zeros.
     cdef vf value[BLOCK_DEPTH]      # BLOCK_DEPTH // VL of them
     cdef vf largest, inverse, total
     cdef vf magic = v_set1(12582912.0)      # 1.5 * 2^23: adding it rounds a small number to an integer
     cdef Py_ssize_t b, left
-    cdef float top, step, sum, in_steps = 1 / of_row if of_row > <float>1e-30 else 0
+    cdef float top, step, sum, inverse_row_step = 1 / row_step if row_step > <float>1e-30 else 0
     cdef int i, g
     for b in range(blocks_of(K)):
         largest = v_set1(0.0)
@@ -97,7 +97,7 @@ cdef void round_blocks(const float* x, Py_ssize_t K, Codes to, float of_row) noe
                 total = v_add(total, v_sub(v_add(value[i], magic), magic))
             sum = v_sum(total)
             to.sums[b] += <int>sum
-            to.groups[2 * b + g] = <short>rintf(sum * (step * in_steps))
+            to.groups[2 * b + g] = <short>rintf(sum * (step * inverse_row_step))
         to.codes += BLOCK_DEPTH
         x += BLOCK_DEPTH
 
@@ -123,8 +123,8 @@ cdef struct Nibbles:
 
 
 cdef inline vx unpacked(const bint grouped, vx word, vx factor, const int n) noexcept nogil:
-    # Return the lower (n = 0) or the upper four bits of every byte. grouped: whether they are INT4's, which have
-    # multipliers. These multiply them here, or with NIBBLE_GROUPS the products of a group, in n_group.
+    # Return the lower (n = 0) or the upper four bits of every byte. grouped: whether they are weights of INT4, which
+    # are multiplied by `factor`, the multiplier of their group; with NIBBLE_GROUPS, n_group does that.
     return x_mul16(n_half(word, n), factor) if grouped and not NIBBLE_GROUPS else n_half(word, n)
 
 
@@ -153,7 +153,8 @@ cdef inline void unpack_blocks(const bint grouped, Py_ssize_t width, Py_ssize_t 
 cdef inline void add_half_block(const bint grouped, const bint wide, const int mr, const int nv, Py_ssize_t width,
                                 const char* b, const int g, const char* low, const char* high, Py_ssize_t stride,
                                 const vx* factor, vx* sums) noexcept nogil:
-    # sums[mr][NV] += the products of the weights and codes of group g of a block. low, high, stride: see row_of.
+    # sums[mr][NV] += the products of the weights and codes of group g of a block, four steps at a time: half n of word
+    # h. wide: whether b has bytes, not words. low, high, stride: of codes, see row_of.
     cdef vx w[NV]
     cdef vx x
     cdef int i, j, h, n
@@ -197,7 +198,7 @@ cdef inline void add_block(const bint grouped, const int mr, const int nv, int s
 
 cdef inline void begin_sums(const bint grouped, const int mr, const int nv, int storage, const int* row_sums,
                             Py_ssize_t stride, vx* sums) noexcept nogil:
-    # Set sums[mr][NV] to what the products of a block are added to: weights of Q4_0 count from 8.
+    # Set sums[mr][NV] to 0, or in Q4_0, where q stands for q - 8, to -8 times the sum of the codes of the block.
     cdef vx x
     cdef int i, j
     for i in range(mr):
@@ -229,10 +230,10 @@ cdef inline void add_block_by_steps(const bint grouped, const bint wide, const i
 
 cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nibbles* w, const char* b, Py_ssize_t c,
                                      Codes a, Py_ssize_t stride, float* results) noexcept nogil:
-    # Add the same for one vector of columns, c. The weights of a group are unpacked once for all rows; its multipliers
-    # are 1, twice in each lane, unless the weights are INT4's (grouped).
+    # Do the same for one vector of columns, from c on. The weights of a group are unpacked once for all rows. If they
+    # are not INT4's (grouped), `factor` is 1, in both int16 of each lane.
     cdef vx sums[NIBBLE_MR * NV]
-    cdef vx of_group[4]
+    cdef vx weights[4]
     cdef vx word, factor = x_set1(0x10001)
     cdef const char* low = <const char*>a.codes
     cdef int i, g, h
@@ -240,12 +241,12 @@ cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nib
     for g in range(2):
         for h in range(2):
             word = x_load(b + ((2 * g + h) * w.width + c) * 4)
-            of_group[2 * h], of_group[2 * h + 1] = n_half(word, 0), n_half(word, 1)
+            weights[2 * h], weights[2 * h + 1] = n_half(word, 0), n_half(word, 1)
         if grouped:
             factor = n_factors(<const unsigned char*>b + WEIGHT_BYTES * w.width + c, g)
         stride = opaque(stride)
         for i in range(mr):
-            sums[i * NV] = n_group(sums[i * NV], of_group, <const signed char*>row_of(i, low, low + 3 * stride, stride)
+            sums[i * NV] = n_group(sums[i * NV], weights, <const signed char*>row_of(i, low, low + 3 * stride, stride)
                                    + GROUP_DEPTH * g, factor)
     add_block(grouped, mr, 1, w.storage, w.width, b + WEIGHT_BYTES * w.width + SCALE_BYTES * c, a.steps, a.sums, stride,
               sums, results)
@@ -279,7 +280,7 @@ cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, 
 
 cdef inline void nibble_rows(const bint grouped, const bint wide, int mr, const int nv, Nibbles w, Codes a,
                              Py_ssize_t stride, Py_ssize_t c, float* results) noexcept nogil:
-    # A set with fewer rows in its tiles does not compile the taller ones.
+    # An instruction set whose tiles have fewer rows (NIBBLE_MR) does not compile the taller ones.
     if NIBBLE_MR > 5 and mr == 6: nibble_tile(grouped, wide, 6, nv, w, a, stride, c, results)
     elif NIBBLE_MR > 4 and mr == 5: nibble_tile(grouped, wide, 5, nv, w, a, stride, c, results)
     elif mr == 4: nibble_tile(grouped, wide, 4, nv, w, a, stride, c, results)
@@ -322,8 +323,8 @@ cdef void sum_unpacked_scaled(int mr, Nibbles w, Codes a, Py_ssize_t stride, flo
 
 cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                          Py_ssize_t p, int nv, float* results) noexcept nogil:
-    # results[M][NR] = the products of M rows and panel p. With many rows, some blocks of the panel are unpacked to
-    # `wide` and multiplied by all rows, before the next ones; with few, every tile unpacks what it multiplies.
+    # results[M][NR] = the products of M rows and panel p. With many rows, UNPACKED blocks of the panel at a time are
+    # unpacked to `wide`, and multiplied by all rows; with few, every tile unpacks what it multiplies.
     cdef char wide[UNPACKED * BLOCK_DEPTH * NR]
     cdef Py_ssize_t blocks = blocks_of(y.K), k = 0
     cdef bint grouped = y.storage == <int>INT4, many = M > PACKED_ROWS and not NIBBLE_GROUPS
@@ -368,14 +369,15 @@ cdef void add_in_tiles(bint many, Py_ssize_t M, Nibbles w, Codes a, Py_ssize_t s
 cdef void add_offsets(const Linear* y, const short* groups, Py_ssize_t stride, const RowRange* ranges, Py_ssize_t M,
                       Py_ssize_t p, int nv, const char* offsets, float* results) noexcept nogil:
     # results[M][NR] = scale * results + offset_scale * step * sum over g of o * sum[g]: the last two parts of the
-    # formula of INT4. Offsets are multiplied as weights in integers.pxi, the two groups of a block as two steps.
+    # formula of INT4. Offsets are multiplied as the weights of integers.pxi are: a block's two groups are a pair. An
+    # int32 holds the totals of DEEPEST_OFFSETS steps of depth.
     cdef int totals[INTEGER_ROWS * NR]
-    cdef Py_ssize_t depth = blocks_of(y.K) * BLOCK_DEPTH, k = 0, part, i
+    cdef Py_ssize_t depth = blocks_of(y.K) * BLOCK_DEPTH, k = 0, pairs, i
     cdef int j
     cdef vf x
     while k < depth:
-        part = min(depth - k, <Py_ssize_t>DEEPEST_OFFSETS)
-        sum_in_tiles(M, nv, part // BLOCK_DEPTH, groups + k // GROUP_DEPTH, stride,
+        pairs = min(depth - k, <Py_ssize_t>DEEPEST_OFFSETS) // BLOCK_DEPTH
+        sum_in_tiles(M, nv, pairs, groups + k // GROUP_DEPTH, stride,
                      offsets + k // BLOCK_DEPTH * OFFSET_BYTES * nv * VL, totals)
         for i in range(M):
             for j in range(nv):

@@ -23,16 +23,16 @@
 # parts, 2 or 3, is a constant in every function that is inlined.
 
 cdef enum:
-    AHEAD_OF_SPLIT = 2048           # bytes of weights that are prefetched ahead, into the L1 cache
+    AHEAD_OF_SPLIT = 2048           # how many bytes ahead weights are prefetched, into the L1 cache
     FAR_AHEAD_OF_SPLIT = 16384      # and into the L2 cache
 
 cdef struct Job:
     # Columns and a slice of the depth: what all blocks are multiplied by before the next job.
-    Py_ssize_t column
-    Py_ssize_t first        # steps of depth
+    Py_ssize_t column       # the first column
+    Py_ssize_t first        # the first step of depth
     Py_ssize_t steps
     int columns             # tiles of columns, 1 or 2
-    const char* source
+    const char* source      # the weights, as floats
 
 cdef struct Jobs:
     # All jobs of a call: the columns of one slice after another, then those of the next slice.
@@ -46,22 +46,22 @@ cdef struct Jobs:
 
 cdef struct Split:
     # Weights that are split next, in lines of 32 floats: those of a whole job, or of one step of it.
-    const char* source
-    char* to                # where their parts go: [step][part][column of tiles][16][64 bytes]
-    Py_ssize_t left         # lines that are left, of all, and of the step at hand
-    Py_ssize_t left_in_step
+    const char* source      # the next line
+    char* to                # where its parts go: [step][part][column of tiles][16][64 bytes]
+    Py_ssize_t left         # lines that are left to be split
+    Py_ssize_t left_in_step # of those, lines of the step at hand
     Py_ssize_t each         # lines that are split at a time
     int columns             # tiles of columns of the job at hand
     Py_ssize_t steps        # of the job at hand that have not been begun
-    Py_ssize_t next_job     # the job that is begun after it, by its number
+    Py_ssize_t next_job     # the number of the job that is begun after this one
 
 
 cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
     # Return job i: jobs count through all columns of a slice, then through those of the next slice.
     cdef Job job
-    cdef Py_ssize_t wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
-    job.column = jobs.column + i % wide * SIDE
-    job.first = jobs.first + i // wide * FRESH
+    cdef Py_ssize_t jobs_per_slice = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
+    job.column = jobs.column + i % jobs_per_slice * SIDE
+    job.first = jobs.first + i // jobs_per_slice * FRESH
     job.steps = min(jobs.last - job.first, <Py_ssize_t>FRESH)
     width = min(jobs.last_column - job.column, <Py_ssize_t>SIDE)
     job.columns = <int>(width // VL)
@@ -91,7 +91,7 @@ cdef inline void split_lines(const int parts, Split* s, Py_ssize_t n) noexcept n
         to += LINE_BYTES
         left_in_step -= 1
         if left_in_step == 0:
-            to += (parts - 1) * next
+            to += (parts - 1) * next        # behind the other parts of this step
             left_in_step = s.columns * TILE_ROWS
     s.source, s.to, s.left_in_step = source, to, left_in_step
 
@@ -108,7 +108,7 @@ cdef inline void begin_job(Split* s, const Jobs* jobs) noexcept nogil:
 
 
 cdef inline void split_job(Split* s, const Jobs* jobs, Py_ssize_t times) noexcept nogil:
-    # Say that the next job, if there is one, is split as a whole in this many calls of `split_lines`, or in fewer.
+    # Say that the next job, if there is one, is split as a whole, in up to `times` calls of `split_lines`.
     s.to = t_weight_parts(s.next_job & 1)
     begin_job(s, jobs)
     s.left = s.steps * s.left_in_step
@@ -116,7 +116,7 @@ cdef inline void split_job(Split* s, const Jobs* jobs, Py_ssize_t times) noexcep
 
 
 cdef inline void split_step(const int parts, Split* s, const Jobs* jobs, Py_ssize_t slot) noexcept nogil:
-    # Say that the next step, if there is one, is split into one of two slots.
+    # Say that the next step, if there is one, is split into slot 0 or 1 during the products of the step at hand.
     if s.steps == 0:
         begin_job(s, jobs)
     if s.steps > 0:
@@ -146,7 +146,7 @@ cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums*
 cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a,
                                       const char* lower, const char* b, Split* s) noexcept nogil:
     # Add the products of a step in two parts to the sums of a block, in the order of the head of this file; split
-    # weights behind them. few: a single block of rows, whose operands and weights are not read again soon.
+    # weights behind them. few: a single block of rows; then no load keeps a tile in the L1 cache for another one.
     t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
@@ -161,7 +161,7 @@ cdef inline void multiply_step_of_two(const bint few, const int rows, const int 
 
 cdef inline void multiply_step_of_three(const bint few, const int rows, const int columns, const char* a,
                                         const char* lower, const char* b, Split* s) noexcept nogil:
-    # The same in three parts.
+    # The same in three parts: a2 w0, a1 w0, a1 w1, a0 w1, a0 w2, a0 w0. Successive products share a loaded tile.
     t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
@@ -212,9 +212,9 @@ cdef inline void multiply_parts(const int parts, const bint few, const int rows,
                                 const Jobs* jobs, Split* s, Py_ssize_t* slot, tile_sums* block,
                                 tile_sums* before) noexcept nogil:
     # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split
-    # weights, and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
-    cdef Py_ssize_t steps = w.steps, row = 0, last, due = 0, k
-    cdef Py_ssize_t rows_between = max(block.rows, before.rows)
+    # weights, and finish the block before, its rows spread over the steps: due / steps rows are due. few: whether the
+    # rows are a single block, so that only one step is split ahead.
+    cdef Py_ssize_t steps = w.steps, rows_between = max(block.rows, before.rows), row = 0, last, due = 0, k
     cdef const char* a = w.a
     cdef const char* lower = w.lower
     cdef const char* b = w.b
@@ -259,7 +259,7 @@ cdef inline void multiply_any_parts(const int parts, const bint few, const TileW
 
 cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs, TileWork* w) noexcept nogil:
     # Multiply all blocks of rows by one job after the other. few: see multiply_parts.
-    cdef Py_ssize_t blocks = (w.M + SIDE - 1) // SIDE, number = 0, slot = 0, i, j
+    cdef Py_ssize_t blocks = (w.M + SIDE - 1) // SIDE, complete = 0, slot = 0, i, j
     cdef tile_sums buffers[2]
     cdef tile_sums* block
     cdef tile_sums* before
@@ -279,27 +279,27 @@ cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs
             w.b = t_weight_parts(j & 1)
         w.steps = job.steps
         for i in range(blocks):
-            block, before = &buffers[number & 1], &buffers[1 - (number & 1)]        # in turns
+            block, before = &buffers[complete & 1], &buffers[1 - (complete & 1)]        # in turns
             place_block(w, block, i * SIDE, min(w.M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
             block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
             w.a = w.operands + i * SIDE // TILE_ROWS * w.strip + (job.first - jobs.first) * parts * TILE_BYTES
             w.lower = w.a + w.strip
             multiply_any_parts(parts, few, w, jobs, &s, &slot, block, before)
-            number += 1
+            complete += 1
         if not few:
             split_lines(parts, &s, s.left)
-    if number > 0:
-        block = &buffers[1 - (number & 1)]
+    if complete > 0:
+        block = &buffers[1 - (complete & 1)]
         finish_rows(numbers_of(parts), w, block, block.rows)
 
 
 cdef inline void multiply_floats(const int parts, TileWork* w) noexcept nogil:
     # Compute a call of `multiply`: divide its columns and its depth into jobs.
-    cdef Py_ssize_t wide = (w.last_column - w.column + SIDE - 1) // SIDE
+    cdef Py_ssize_t jobs_per_slice = (w.last_column - w.column + SIDE - 1) // SIDE
     cdef Jobs jobs
     jobs.y, jobs.lines, jobs.column, jobs.last_column = w.y, w.lines, w.column, w.last_column
     jobs.first, jobs.last = w.out.first_line, w.out.first_line + steps_of(w)
-    jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if w.M > 0 else 0
+    jobs.count = jobs_per_slice * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if w.M > 0 else 0
     if w.M <= SIDE: multiply_jobs(parts, True, &jobs, w)
     else: multiply_jobs(parts, False, &jobs, w)
 
@@ -351,7 +351,8 @@ cdef void to_two_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssi
 
 cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                      Py_ssize_t n) noexcept nogil:
-    # Weights [n,K] stay floats, in the order that the head of this file states.
+    # Weights [n,K] stay floats, in the order that the head of this file states: k % VL is the pair of a step, and
+    # k % SIDE // VL the place in the pair.
     cdef Py_ssize_t lines = (y.K + SIDE - 1) // SIDE, first, width, i, k
     cdef const float* w = <const float*>weight
     cdef float* start

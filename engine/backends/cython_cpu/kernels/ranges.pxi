@@ -45,9 +45,9 @@ cdef inline vf seen_lanes(Py_ssize_t i, Py_ssize_t begin, Py_ssize_t end) noexce
 
 
 cdef struct Ahead:
-    # What is fetched while a cell of a range is weighed: some bytes of another cell with its place.
-    const size_t* cells     # of the range
-    Py_ssize_t first        # byte of a cell
+    # What is prefetched while a cell of a range is weighed: bytes [first, last) of another cell with the same place.
+    const size_t* cells     # for each cell of the range
+    Py_ssize_t first
     Py_ssize_t last
 
 

@@ -8,7 +8,7 @@
 # picked one by one.
 
 cdef enum:
-    SHARE = 64      # queries, or keys, of one product
+    SHARE = 64      # queries, or keys, that are multiplied at a time
 
 
 cdef inline Py_ssize_t terms_stride(Py_ssize_t columns) noexcept nogil:
@@ -40,10 +40,12 @@ cdef void multiply_table(const float* a, Py_ssize_t a_stride, Py_ssize_t M, Py_s
 
 cdef void multiply_terms(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssize_t n) noexcept nogil:
     # Compute the products of queries [t, t + n) and of the current key block. SHARE queries or keys have fewer
-    # distances than all of them, and so need fewer panels.
+    # distances than all of them, and so need fewer panels. Row r of K is column end - r, so its first panel has the
+    # largest distance, that of the last query and the first key. Row r of Q is column r: the smallest comes first.
     cdef const Relative* relative = call.relative
     cdef Terms* terms = &s.terms
-    cdef Py_ssize_t key = s.keys.first, keys = s.keys.last - key, distance = call.query + t - key, i, m, first, panel
+    cdef Py_ssize_t key = s.keys.first, keys = s.keys.last - key, i, m, first, panel, last
+    cdef Py_ssize_t distance = call.query + t - key         # of the first query and the first key
     cdef Py_ssize_t end = relative.rows - 1     # the row of K in column 0
     terms.t, terms.key = t, key
     if relative.keys != NULL:
@@ -53,8 +55,8 @@ cdef void multiply_terms(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssi
         while i < n:
             m = min(n - i, <Py_ssize_t>SHARE)
             panel = (end - row_for(relative, distance + i + m - 1)) // NR
-            multiply_table(call.q + (t + i) * call.q_stride, call.q_stride, m, call.d, relative.keys, panel,
-                           (end - row_for(relative, distance + i - (keys - 1))) // NR + 1,
+            last = (end - row_for(relative, distance + i - (keys - 1))) // NR + 1
+            multiply_table(call.q + (t + i) * call.q_stride, call.q_stride, m, call.d, relative.keys, panel, last,
                            terms.queries + i * terms.stride + (panel - first) * NR, terms.stride, s.unused)
             i += m
     if relative.queries != NULL:
@@ -64,8 +66,8 @@ cdef void multiply_terms(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssi
         while i < keys:
             m = min(keys - i, <Py_ssize_t>SHARE)
             panel = row_for(relative, distance - (i + m - 1)) // NR
-            multiply_table(call.k + (key + i) * call.k_stride, call.k_stride, m, call.d, relative.queries, panel,
-                           row_for(relative, distance + n - 1 - i) // NR + 1,
+            last = row_for(relative, distance + n - 1 - i) // NR + 1
+            multiply_table(call.k + (key + i) * call.k_stride, call.k_stride, m, call.d, relative.queries, panel, last,
                            terms.keys + i * terms.stride + (panel - first) * NR, terms.stride, s.unused)
             i += m
 
@@ -74,14 +76,13 @@ cdef void load_terms(const Attention* call, const Terms* terms, Py_ssize_t t, Py
                      Py_ssize_t keys, vf* tile) noexcept nogil:
     # Set lane i of tile[r] to the terms of query t + i and key + r, for n <= VL queries and keys <= VL.
     cdef const Relative* relative = call.relative
-    cdef Py_ssize_t distance = call.query + t - key, stride = terms.stride, i, r
-    cdef Py_ssize_t row
-    # The numbers of query t with row 0 of K, and of this key with row 0 of Q.
+    cdef Py_ssize_t distance = call.query + t - key, stride = terms.stride, i, r, row
+    # The numbers of query t with row 0 of K, and of this key with row 0 of Q; row r: of_query[-r] and of_key[r].
     cdef const float* of_query = terms.queries + (t - terms.t) * stride + relative.rows - 1 - terms.first_key_row
     cdef const float* of_key = terms.keys + (key - terms.key) * stride - terms.first_query_row
     cdef Py_ssize_t rows[2 * VL]
     cdef float lanes[VL]
-    if distance - (keys - 1) >= -relative.near and distance + n - 1 <= relative.near:
+    if distance - (keys - 1) >= -relative.near and distance + n - 1 <= relative.near:      # no two share a row
         row = row_for(relative, distance)
         for i in range(VL):
             tile[i] = v_set1(0.0)

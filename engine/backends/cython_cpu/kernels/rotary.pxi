@@ -6,7 +6,7 @@ cdef inline vf turned_x(vf x, vf y, vf cos, vf sin) noexcept nogil:
 
 
 cdef inline vf turned_y(vf x, vf y, vf cos, vf sin) noexcept nogil:
-    # Return x sin + y cos, the second one.
+    # Return x sin + y cos, the second number of a pair.
     return v_fma(y, cos, v_mul(x, sin))
 
 

@@ -20,7 +20,7 @@ cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
     cdef const float* bias = call.bias + t * call.bias_t + key * call.bias_s
     cdef float lanes[VL]
     cdef Py_ssize_t i, r
-    if call.bias_t == 1:        # a bias by distance: those of successive queries lie side by side
+    if call.bias_t == 1:        # a bias by distance: its numbers for successive queries lie side by side
         for r in range(keys):
             tile[r] = v_load(bias + r * call.bias_s) if n == VL else v_loadn(bias + r * call.bias_s, <int>n)
     elif call.bias_s == 1:
@@ -68,7 +68,7 @@ cdef inline void revise(const Attention* call, const Terms* terms, const Block* 
     cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, j
     cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0)
     cdef vf hidden = v_set1(-INFINITY), gain = v_set1(<float>M_LOG2E if changes_scores(call) else 1), x, maximum, query
-    cdef vf distant[VL]
+    cdef vf distance_terms[VL]
     cdef vf bias[VL]
     cdef vf visible[VL]
     cdef float key
@@ -77,18 +77,18 @@ cdef inline void revise(const Attention* call, const Terms* terms, const Block* 
         for j in range(b.nv):
             lanes = min(b.n - j * VL, <Py_ssize_t>VL)
             if change and call.relative != NULL:
-                load_terms(call, terms, b.t + j * VL, lanes, keys.first + row, rows, distant)
+                load_terms(call, terms, b.t + j * VL, lanes, keys.first + row, rows, distance_terms)
             if change and call.bias != NULL:
                 load_bias(call, b.t + j * VL, lanes, keys.first + row, rows, bias)
             if hide and call.mask != NULL:
                 load_mask(call, b.t + j * VL, lanes, keys.first + row, rows, visible)
             maximum = v_load(b.maximum + j * VL)
-            query = v_add(v_iota(), v_set1(j * VL))     # in the block, and so is `key`
+            query = v_add(v_iota(), v_set1(j * VL))     # counted in the block, as `key` is
             for r in range(rows):
                 x = v_load(p + ((row + r) * b.nv + j) * VL)
                 if change:
                     if call.relative != NULL:
-                        x = v_add(x, distant[r])
+                        x = v_add(x, distance_terms[r])
                     if call.softcap != 0:
                         x = v_mul(cap, v_tanh(v_mul(x, inverse)))
                     if call.bias != NULL:
@@ -112,7 +112,7 @@ cdef void revise_scores(const Attention* call, const Terms* terms, const Block* 
                         bint edge) noexcept nogil:
     # Change and hide scores in one pass, or around the call of a user's function. edge: whether the band hides any key.
     cdef bint change = call.softcap != 0 or call.bias != NULL or call.relative != NULL
-    # The constants of each call are `change` and `hide`.
+    # `change` and `hide` are constants in each call, so that the compiler makes a loop for each case.
     if change and call.score_mod == NULL:
         revise(call, terms, b, keys, p, True, True, edge)
         return

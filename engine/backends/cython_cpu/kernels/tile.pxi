@@ -39,8 +39,8 @@ cdef struct Tile:
 
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
-    # acc [mr][nv] = a b, without an epilogue. `multiply` (depth.pxi) takes strides in bytes, and a step of a pair of
-    # bfloat16 numbers takes two numbers of depth; an odd last one is half a pair.
+    # acc [mr][nv] = a b, without an epilogue. `multiply` (depth.pxi) takes strides in bytes. A step has 4 bytes of each
+    # column of b: a float, or a pair of bfloat16 numbers, two of depth, of which an odd last one is half a pair.
     cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
     cdef int weights = EACH_STEP if kind == WIDENED else TWO_STEPS if pairs else FLOATS
     cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
@@ -108,7 +108,7 @@ cdef inline void store_operands(const int mr, const int nv, const Tile* t, const
 
 
 cdef inline void scores_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
-    # Store the scores, and the larger of the maximum and of each column.
+    # Store the scores, and update the maximum of each column.
     cdef vf acc[MR * NV]
     cdef vf maximum
     cdef int i, j
@@ -122,7 +122,7 @@ cdef inline void scores_tile(const int kind, const int mr, const int nv, const T
 
 
 cdef inline void maxima_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
-    # Keep the larger of the maximum and of each column alone.
+    # Update the maximum of each column, and store nothing else.
     cdef vf acc[MR * NV]
     cdef vf maximum, x
     cdef int i, j
@@ -204,7 +204,7 @@ cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
 
 
 cdef void widened_any(int mr, int nv, const Tile* t) noexcept nogil:
-    # For products of weights in bfloat16 where they are widened although the set has an instruction for pairs.
+    # For products of weights in bfloat16 where they are widened although there is an instruction for pairs.
     if PAIR_STEPS == 1:     # elsewhere pairs_any is the same function
         tile_any(WIDENED, mr, nv, t)
 

@@ -33,14 +33,14 @@ cdef extern from "simd/tiles.h" nogil:
         OF_INT16
     ctypedef struct tile_sums:
         float* sums         # [SIDE][SIDE] of a block; of integers, the bits of int32
-        Py_ssize_t row      # the first row and the first column
-        Py_ssize_t column
+        Py_ssize_t row      # the first row
+        Py_ssize_t column   # the first column
         Py_ssize_t rows
         Py_ssize_t next     # the row that the epilogue comes to next
         Py_ssize_t* place   # the offset in the result of each 16 columns of the first row
         int columns         # tiles of columns, 1 or 2
-        bint first          # whether the sums are of the first, and of the last part of the depth
-        bint final
+        bint first          # whether the sums are those of the first part of the depth
+        bint final          # whether they are those of the last part
     void t_begin()      # before any other of these functions; the tiles are this thread's until t_end
     void t_end()
     void t_clear(const int rows, const int columns)        # the sums of a block of 1 or 2 tiles of rows and of columns
@@ -78,7 +78,7 @@ cdef enum:
     SLICED_BLOCKS = 16      # blocks of rows whose sums can wait between slices
 
 cdef struct TileWork:
-    # One call of `multiply`, and what a block multiplies in a slice of the depth.
+    # One call of `multiply`, whose depth may be a part of the whole one, and what a block multiplies in a slice of it.
     const Linear* y
     const RowRange* ranges
     const float* residual
@@ -92,12 +92,12 @@ cdef struct TileWork:
     Py_ssize_t steps        # lines of the slice
     const char* a           # the upper tiles of operands
     const char* lower       # the lower ones
-    const char* b
+    const char* b           # the weights
     const float* sums       # the sums that the block begins with; NULL for zeros
-    float* waiting          # where its sums wait for the rest of the depth; NULL if they are complete
+    float* waiting          # where the block's sums wait for the rest of the depth; NULL if they are complete
     const float* sums_ahead # sums that the next block begins with, to be prefetched; or NULL
     const char* ahead       # the part of the next columns' weights that is prefetched in this slice
-    Py_ssize_t ahead_step   # bytes of it in each step
+    Py_ssize_t ahead_step   # bytes that each step prefetches
 
 cdef struct Slices:
     # Columns, and the slice of their depth at hand, which all blocks of rows multiply before the next one.
@@ -106,16 +106,16 @@ cdef struct Slices:
     Py_ssize_t width
     const char* b           # their weights
     Py_ssize_t steps        # lines of depth that the call multiplies
-    Py_ssize_t count        # slices of them
+    Py_ssize_t count        # slices of these lines
     Py_ssize_t turn         # the slice at hand: lines [first, end)
     Py_ssize_t first
     Py_ssize_t end
     bint resumes            # whether sums of an earlier part of the depth wait in Output.sums
-    bint pauses             # whether sums have to wait there for a later part
+    bint pauses             # whether sums have to wait there for the next part, another call
     tile_sums* between      # the sums of each block between slices
 
 
-# Traits of a format, an enum TileNumbers. The format is a constant wherever they are used, and so are they.
+# Traits of a format, an enum TileNumbers, which is a constant at each use, so that the traits are constants, too.
 
 cdef inline bint are_integers(const int numbers) noexcept nogil:
     # Return whether sums are int32, so that results need the ranges of rows and the scales of columns.
@@ -211,14 +211,14 @@ cdef inline void write_operands(const int numbers, const int activation, const T
 
 cdef inline void write_floats(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows [first, last) of a block, and write floats. Before the last slice of the depth,
-    # those of float32 and of 16-bit integers are partial, and the next slice adds to them.
+    # Apply the epilogue to rows [first, last) of a block, and write floats. Before the last part of the depth,
+    # those of float32 and of 16-bit integers are partial sums, to which the next part adds.
     cdef Py_ssize_t column, i, at
     cdef int j
     cdef vf bias, scale, totals, x
     for j in range(block.columns):
         column = block.column + j * VL
-        bias = scale = totals = v_load(w.y.bias + column)      # scale, totals of weights: of integers alone
+        bias = scale = totals = v_load(w.y.bias + column)      # only integers need scales, and totals of weights
         if are_integers(numbers):
             scale, totals = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
@@ -246,7 +246,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
 
 cdef inline void finish_as(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                            Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Write results where they go; the activation may be approximate where they are rounded at once.
+    # Write results where they go; the activation may be approximate where results are rounded to 8 or 16 bits at once.
     if writes_operands(numbers, w):
         write_operands(numbers, activation if splits(numbers) else approximation_of(activation), w, block, first, last)
     elif numbers == OF_INT8 and activation == GELU and w.out.approximate:
@@ -290,7 +290,7 @@ cdef inline void work_between(const int numbers, const TileWork* w, const tile_s
     finish_rows(numbers, w, before, min(last, before.rows))
 
 
-# These are called from the loop, and not inlined there, so that it keeps its own addresses in registers.
+# The loop calls these functions, and they are not inlined there, so that it keeps its own addresses in registers.
 
 cdef void work_between_bfloat16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                                 Py_ssize_t last) noexcept nogil:
@@ -313,7 +313,7 @@ cdef void work_between_int16(const TileWork* w, const tile_sums* block, tile_sum
 cdef inline void multiply_block(const int numbers, const int rows, const int columns, const TileWork* w,
                                 tile_sums* block, tile_sums* before) noexcept nogil:
     # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block
-    # before, its rows spread over the steps. The tiles keep their contents in the calls, which use no tiles.
+    # before, its rows spread over the steps: due / steps rows are due. The calls leave the tiles as they are.
     cdef Py_ssize_t steps = w.steps, ahead_step = w.ahead_step, row = 0, last, due = 0, k
     cdef bint busy = w.waiting == NULL or w.sums_ahead != NULL or before.next < before.rows
     cdef const char* a = w.a
@@ -369,25 +369,26 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
 cdef inline void place_part(const int numbers, TileWork* w, const Slices* s, Py_ssize_t i) noexcept nogil:
     # Say what block i of rows multiplies in the slice at hand, where its sums come from, where they wait afterwards,
     # and which share of the next columns' weights it prefetches.
-    cdef float* outside = NULL      # its sums between parts of the depth
+    cdef float* outside = NULL      # where its sums lie between two calls, parts of the depth
     w.steps, w.b = s.end - s.first, s.b + s.first * s.width * LINE_BYTES
     w.a = w.operands + i * rows_of_block(numbers) // TILE_ROWS * w.strip + s.first * line_of_tiles(numbers)
     w.lower = w.a + (TILE_BYTES if in_halves(numbers) else w.strip)
+    # The next columns' weights follow all lines of these. In each slice, each block prefetches its share of a slice.
     w.ahead = s.b + w.lines * s.width * LINE_BYTES + (s.first * s.blocks + w.steps * i) * w.ahead_step
     if s.resumes or s.pauses:
         outside = w.out.sums + (s.column // SIDE * s.blocks + i) * SIDE * SIDE
     w.sums = s.between[i].sums if s.turn > 0 else outside if s.resumes else NULL
     w.waiting = s.between[i].sums if s.end < s.steps else outside if s.pauses else NULL
     w.sums_ahead = NULL
-    # In the first slice, the next block of rows begins with sums from outside, too, and behind the last slice, the
-    # first block of the next columns does.
+    # `outside` is followed by the sums of the next block of rows, which loads them in the first slice; behind the last
+    # block, by those of the next columns, which come after the last slice.
     if s.resumes and s.turn == (0 if i + 1 < s.blocks else s.count - 1):
         w.sums_ahead = outside + SIDE * SIDE
 
 
 cdef inline void multiply_tiles(const int numbers, TileWork* w) noexcept nogil:
     # Compute a call of `multiply` in the order of loops that the head of this file states.
-    cdef Py_ssize_t height = rows_of_block(numbers), number = 0, i
+    cdef Py_ssize_t height = rows_of_block(numbers), complete = 0, i
     cdef bint first_part = w.out.first_line == 0
     cdef bint last_part = w.out.last_line == 0 or w.out.last_line >= w.lines       # 0: the whole depth
     cdef tile_sums buffers[2]
@@ -408,16 +409,16 @@ cdef inline void multiply_tiles(const int numbers, TileWork* w) noexcept nogil:
         for s.turn in range(s.count):
             s.first, s.end = s.steps * s.turn // s.count, s.steps * (s.turn + 1) // s.count
             for i in range(s.blocks):
-                block, before = &buffers[number & 1], &buffers[1 - (number & 1)]       # in turns
+                block, before = &buffers[complete & 1], &buffers[1 - (complete & 1)]       # in turns
                 place_block(w, block, i * height, min(w.M - i * height, height), s.column, s.width)
                 block.first, block.final = first_part, last_part
                 place_part(numbers, w, &s, i)
                 multiply_any_block(numbers, w, block, before)
-                if w.waiting == NULL:       # its sums are complete, and wait for the epilogue during the next block
-                    number += 1
+                if w.waiting == NULL:       # its sums wait for the epilogue, which runs during the next block
+                    complete += 1
         s.column += SIDE
-    if number > 0:
-        block = &buffers[1 - (number & 1)]
+    if complete > 0:
+        block = &buffers[1 - (complete & 1)]
         finish_rows(numbers, w, block, block.rows)
 
 
@@ -433,7 +434,7 @@ cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, co
 
 cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # Products of codes, by vectors where few rows read the weights but once.
+    # Products of codes; those of few rows by vectors (few_rows.pxi).
     cdef TileWork w = tile_work(OF_INT8, y, a, a_stride, ranges, M, residual, out, panel, last)
     if M <= FEW_CODE_ROWS:
         few_rows(OF_INT8, &w)
@@ -443,7 +444,7 @@ cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const 
 
 cdef void tiles_int16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # Sums begin anew where those of integers.pxi do.
+    # Sums begin anew after each DEEPEST of depth, as those of integers.pxi do: the bits are the same.
     cdef Output part = out[0]
     cdef TileWork w = tile_work(OF_INT16, y, a, a_stride, ranges, M, residual, &part, panel, last)
     while part.last_line < w.lines:
@@ -469,7 +470,7 @@ cdef void quantize_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, P
 
 cdef void integers_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                             Py_ssize_t stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
-    # Round M rows of x to the integers of integers.pxi.
+    # Round M rows of x to the integers of integers.pxi, a byte of each in the upper and in the lower tile.
     cdef Py_ssize_t row, i
     cdef vf inverse, value
     cdef char* to
@@ -487,7 +488,7 @@ cdef void integers_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, P
 
 cdef inline void pack_row(const Linear* y, char* panels, Py_ssize_t column, const char* w,
                           Py_ssize_t size) noexcept nogil:
-    # Put the weights of a column, a row w of `size` bytes, into the tiles of the head of this file, four by four bytes.
+    # Put the weights of a column, a row w of `size` bytes, into the tiles of the head of this file, by four bytes.
     cdef Py_ssize_t steps = (size + LINE_BYTES - 1) // LINE_BYTES, first = column // SIDE * SIDE, i
     cdef Py_ssize_t step = min(y.N - first, <Py_ssize_t>SIDE) * LINE_BYTES      # bytes of all tiles of a step of depth
     cdef char* start = panels + first * steps * LINE_BYTES

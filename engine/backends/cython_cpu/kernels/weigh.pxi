@@ -54,7 +54,7 @@ cdef void weigh_block(const Attention* call, Scratch* s, Block* b, float* weight
             entropy[b.t + i] = 0 if nats < 0 else nats      # rounding can leave a number below 0; NaN stays NaN
         if weights != NULL:
             row = weights + (b.t + i) * stride
-            memset(row, 0, min(first, call.S) * sizeof(float))
+            memset(row, 0, min(first, call.S) * sizeof(float))      # keys before and behind the band have the weight 0
             if first < last:
                 scale_row(row + first, last - first, 1 / total if total != 0 else 0)
             last = max(first, last)

@@ -1,7 +1,6 @@
-/* AVX2 with FMA: 8 lanes, 16 registers. A tile is 6x16, 12 accumulators; a slice of a panel is 768 x 16 floats = 48 KB.
- *
- * The variant with AVX-VNNI has vpdpbusd for codes. A tile of codes by vpmaddubsw has 5 rows: 10 sums, 2 vectors of
- * codes, 2 of products and one of ones are 15 of 16 registers.
+/* AVX2 with FMA: 8 lanes, 16 registers. A tile is 6x16, 12 accumulators; a K block of a panel has 1024 x 16 floats,
+ * 64 KB. The variant with AVX-VNNI has vpdpbusd for codes. A tile of codes by vpmaddubsw has 5 rows: 10 sums, 2 vectors
+ * of codes, 2 of products and one of ones are 15 of 16 registers.
  *
  * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
 #pragma once

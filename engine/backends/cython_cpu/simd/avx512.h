@@ -1,4 +1,4 @@
-/* AVX-512: 16 lanes, 32 registers. A tile is 6x64, 24 accumulators; a slice of a panel is 1024 x 64 floats = 256 KB.
+/* AVX-512: 16 lanes, 32 registers. A tile is 6x64, 24 accumulators; a K block of a panel is 1024 x 64 floats = 256 KB.
  *
  * Variants: with VNNI (vpdpbusd for codes), with BF16 (vdpbf16ps for pairs), and with AMX, whose tiles are in tiles.h.
  * A tile of codes by vpmaddubsw has 24 sums, 2 vectors of codes, 2 of products and one of ones: 29 of 32 registers.

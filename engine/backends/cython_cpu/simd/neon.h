@@ -1,7 +1,6 @@
-/* NEON: 4 lanes, 32 registers. A tile is 6x16, 24 accumulators; a slice of a panel is 768 x 16 floats = 48 KB.
+/* NEON: 4 lanes, 32 registers. A tile is 6x16, 24 accumulators; a K block of a panel is 1024 x 16 floats = 64 KB.
  *
- * Variants: with dot products of codes (sdot), and with matrix products of codes and of bfloat16 (smmla, bfmmla,
- * bfdot).
+ * Variants: with dot products of codes (sdot); with matrix products of codes and of bfloat16 (smmla, bfmmla, bfdot).
  *
  * The instructions multiply signed by signed bytes. So rows hold the signed byte code - CODE_ZERO, CODE_ZERO being 128,
  * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers.

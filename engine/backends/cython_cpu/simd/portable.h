@@ -1,5 +1,5 @@
 /* Portable code, with vectors of the compiler: 4 lanes, and 16 registers are enough. A tile is 6x8, 12 accumulators; a
- * slice of a panel is 1024 x 8 floats = 32 KB.
+ * K block of a panel is 1024 x 8 floats = 32 KB.
  *
  * With ENGINE_EMULATE_WIDE, sizes and layouts are AVX-512's with VNNI and BF16, so that any machine can test them;
  * ENGINE_EMULATE_TILES adds AMX's tiles (tiles.h). */
@@ -46,8 +46,7 @@ INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float3
 INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 #elif defined(__FMA__)
 #include <immintrin.h>
-/* setup.py compiles the sets for tests so where the CPU has FMA: their bits are then those of the sets that they
- * emulate. */
+/* Where the CPU has FMA, setup.py compiles the sets for tests with it: they then have the bits that they emulate. */
 INLINE vf v_fma(vf a, vf b, vf c) {
     for (int i = 0; i < VL; i += 8) {
         __m256 sum = _mm256_fmadd_ps(_mm256_loadu_ps((float *)&a + i), _mm256_loadu_ps((float *)&b + i),

@@ -35,7 +35,7 @@ typedef struct {
     ptrdiff_t rows, next;
     ptrdiff_t place[2];     /* the offset in the result of each 16 columns of the first row */
     int columns;            /* tiles of columns, 1 or 2 */
-    int first, final;       /* of floats: whether the sums are those of the first, and of the last slice of the depth */
+    int first, final;       /* whether the sums are those of the first part of the depth, and those of the last part */
 } tile_sums;
 
 typedef int32_t t_lanes __attribute__((vector_size(4 * VL)));
@@ -49,8 +49,7 @@ typedef struct {
     uint8_t rows[16];
 } tile_shapes;
 
-/* t_begin: make this thread's tiles usable, all of the full size. t_end: release them, so that the operating system
- * need not save them. */
+/* t_begin: make this thread's tiles usable, all of the full size. t_end: release them; then the system saves none. */
 static void t_begin(void) {
     static const tile_shapes all = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                     .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
@@ -343,8 +342,7 @@ INLINE void t_split_weights(const int parts, char *p, ptrdiff_t next, vf first, 
     }
 }
 
-/* Load one or two tiles of operands, or of weights, which lie one after the other. keep: whether they have to stay in
- * the L1 cache. */
+/* Load one or two tiles of operands, or of weights, which lie one after the other. keep: in the L1 cache. */
 INLINE void t_load_operands(const int keep, const int rows, const char *a, const char *lower) {
     T_LOAD(keep, 4, a, 64)
     if (rows == 2) { T_LOAD(keep, 5, lower, 64) }

@@ -89,8 +89,7 @@ INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
 INLINE vweights d_weights(const int8_t *p) { return p; }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     vd first, second;
-    /* The weights are not "m" operands: for those gcc spills every sum, in case they alias it. Weights do not change
-     * here. */
+    /* The weights, which do not change here, are no "m" operands: gcc would spill every sum, in case of an alias. */
     __asm__("vpmaddubsw (%5), %3, %1\n\t"
             "vpmaddubsw %c6(%5), %4, %2\n\t"
             "vpaddw %2, %1, %1\n\t"
