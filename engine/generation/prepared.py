@@ -74,7 +74,7 @@ class PreparedModel:
         if model.encoder is not None:
             self.encoder = chosen.prepare(model.encoder.config, model.encoder.weights, runs["encoder"])
         self.decoder = chosen.prepare_decoder(self.config, model.decoder.weights, runs["decoder"])
-        self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
+        self.cache = runs["decoder"].cache_precision        # here, after the backend has checked the precision
         for part in model.parts.values():
             release_pages(part.weights.values())
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)
