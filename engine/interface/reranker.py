@@ -316,11 +316,11 @@ class Reranker(Loaded):
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        # With a prefix, what was cut is known and reported below, where `limit` is; so it is not reported here.
+        # With a prefix, a document keeps fewer tokens than this tokenizer cuts it to, so cuts are reported below.
         with marking(truncation=True) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
-        # The query alone can fill max_length only then; where all documents are empty, it leaves out nothing of them.
+        # A query can fill max_length alone only if some prompt reaches the limit; empty documents lose nothing by that.
         if max(map(len, starts)) >= limit and any(documents):
             length = len(self._ids_of([start], stop))
             if length >= limit:
@@ -333,7 +333,7 @@ class Reranker(Loaded):
         return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
-        """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""
+        """Return the joined ids of pieces, each tokenized apart. No cut is reported: none is a text of the caller."""
         with marking(truncation=True):
             parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)

@@ -250,7 +250,8 @@ def _resolved(place: str) -> str:
 def _starts(pattern: str) -> Iterator[tuple[str, str]]:
     """Yield each folder that the first names of a pattern lead to, as `_resolved` names it, and the names that follow.
 
-    On this machine they are also the folders that wildcards match, of which some may be links to other places.
+    On this machine they are also the folders that wildcards match, of which some may be links to other places; a path
+    without wildcards, which names a file, has none.
     """
     if _is_remote(pattern):
         place = pattern.partition("?")[0]
@@ -270,7 +271,7 @@ def _starts(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_wild(pattern: str) -> bool:
-    """Return whether a path has wildcards; that of a file may have brackets."""
+    """Return whether a path has wildcards; brackets in the name of a file that exists are none."""
     return _WILD.search(pattern) is not None and not os.path.lexists(pattern)
 
 
