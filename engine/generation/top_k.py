@@ -16,7 +16,6 @@ from ..base.functions import log
 Exp: TypeAlias = Callable[[Any], Any]
 """e^x of a float32 array: NumPy's, which takes a quarter of the time, or that of `engine.base.functions`, which has the
 same bits on every CPU and in every version of NumPy."""
-
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
 PART = 65536

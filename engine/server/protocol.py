@@ -18,8 +18,6 @@ from .settings import MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
 
 ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
-
-
 _LONG = 2**15
 """Bytes of a part of an answer that is written at once."""
 
