@@ -36,7 +36,7 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
     for first, last in _groups([len(query) for query in a], most_vectors):
         ends = np.cumsum([0, *(len(query) for query in a[first:last])])
-        columns = ops.columns(np.concatenate(a[first:last]), bias=None)
+        columns = ops.columns(np.concatenate(a[first:last]), bias=None)     # packed once for all documents
         step = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))
         for start in range(0, len(b), step):
             maxima = ops.column_maxima(b[start : start + step], columns)        # [documents, vectors of the queries]

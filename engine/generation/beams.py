@@ -77,13 +77,13 @@ class BeamGroup(PathGroup):
         R, k = sums.shape
         beams = int(counts.max())
         if len(first) * beams > R:  # some requests have fewer beams
-            slot = np.arange(R) - np.repeat(first, counts)
+            beam = np.arange(R) - np.repeat(first, counts)      # the number of each row in its request
             padded = np.full((len(first), beams, k), -np.inf)
-            padded[np.repeat(np.arange(len(first)), counts), slot] = sums
+            padded[np.repeat(np.arange(len(first)), counts), beam] = sums
             sums = padded
         sums = sums.reshape(len(first), beams * k)
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
-        # A padded slot, whose sum is -inf, may lie behind the last row.
+        # A padded beam, whose sum is -inf, may lie behind the last row.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 

@@ -107,7 +107,7 @@ class SingleGroup(PathGroup):
             values = np.where(dead[:, None], np.float32(0), values)
         tokens = (ids[rows, 0] if ids is not None and not self.draws
                   else self._drawn(values, ids, works, children, rows, outcome))
-        # The logits without the changes, and without the filters of a sampling.
+        # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
         if self.needs_logits:
             chosen = scores.logits[rows, tokens]
         elif not self.draws:

@@ -91,7 +91,7 @@ class Generation(Work):
         always = sum(getattr(rule, "most", 0) for rule in self.rules)       # tokens that a rule removes in any context
         only_removals = all(rule.removes_only for rule in self.rules)
         self.needs_logits = (self.renormalizes or not only_removals or not self.width or self.width + always > MOST_TOP)
-        """True if a step must give all logits; it does not change, whatever else is in the batch."""
+        """True if a step must give all logits, to change scores or for many best tokens: by this request alone."""
         self.finished: list[Generated | None] = [None] * self.samples if self.beams == 1 else []
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
@@ -235,7 +235,7 @@ class PathGroup(Group):
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Continue hypotheses with the scores of their last tokens."""
         paths = cast(list[Path], sequences)
-        if paths is not self._prepared:     # hypotheses with NaN have left
+        if paths is not self._prepared:     # a shorter list, because hypotheses with NaN have left
             self._changes = self._changes_of(paths) if self._ruled else []
         self.live = cast(list[Sequence], self.choose(paths, scores, outcome))
 

@@ -56,8 +56,8 @@ class PreparedModel:
         for part in model.parts.values():
             check_layout(chosen, part.layout, part.config.decodes, portable)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
-        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache),
-                                bits)
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens=cache_tokens,
+                                cache=cache_name(cache), bits=bits)
                 for name, part in model.parts.items()}
         self.config: ModelConfig = model.decoder.config
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None

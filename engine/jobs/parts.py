@@ -106,9 +106,9 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
             refusals.append(refusal(request, reason))
             continue
         indices = [places[i] for i in members]
-        used = sum(computed.tokens[i] for i in indices)
-        tokens += used
-        answers.append(answer(request, vectors[indices], used))
+        request_tokens = sum(computed.tokens[i] for i in indices)
+        tokens += request_tokens
+        answers.append(answer(request, vectors[indices], request_tokens))
     counts = {"rows": len(answers), "rejected": len(refusals), "tokens": tokens}
     return JobPart(_json_lines(answers), _json_lines(refusals), counts)
 
