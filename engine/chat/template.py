@@ -188,6 +188,7 @@ class _Marks:
         # Before a control token, behind one, and behind the end of a text that may begin one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
         self.are_taken()        # chooses others if the template has one of these
+
     def are_taken(self) -> bool:
         """Return whether a text had one of the marks, and if so choose others that none had; raises `InputError`."""
         if self._found.isdisjoint((self.start, self.end, self._joint)):

@@ -280,7 +280,7 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
-    # An empty list is a float array to NumPy.
+    # Empty rows are left out, because an empty list is a float array to NumPy.
     return np.concatenate([np.zeros(0, bool), *(row for row in rows if row.size)])
 
 

@@ -71,7 +71,7 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return _elsewhere(metadata["isa"], job)
-    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of rows that have a text
+    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of its rows in the part
     if metadata["rejected"] != rejected:        # the model refused rows with a text, too, so that places are unknown
         return _compare_whole(job, unit, data)
     if metadata["rows"] != len(stored) or (kept and kept[-1] >= len(stored)):
