@@ -37,11 +37,11 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     for first, last in _groups([len(query) for query in a], most_vectors):
         ends = np.cumsum([0, *(len(query) for query in a[first:last])])
         columns = ops.columns(np.concatenate(a[first:last]), bias=None)     # packed once for all documents
-        step = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))
-        for start in range(0, len(b), step):
-            maxima = ops.column_maxima(b[start : start + step], columns)        # [documents, vectors of the queries]
+        most = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))        # documents at a time
+        for start in range(0, len(b), most):
+            maxima = ops.column_maxima(b[start : start + most], columns)        # [documents, vectors of the queries]
             for i in range(first, last):
-                scores[i, start : start + step] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
+                scores[i, start : start + most] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
     scores[:, _empty(b)] = EMPTY_DOCUMENT
     return scores / _counts(a)[:, None] if mean else scores
 

@@ -238,8 +238,8 @@ def _found(name: str, value: Any, array: np.ndarray) -> str:
     if array.dtype.kind in "US":
         return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
     if array.ndim == 0 and name.endswith("]"):
-        whole = name.partition("[")[0]
-        return f"the number {shown(value, 60)}; {whole} of one sequence goes into a list of its own: {whole}=[[...]]"
+        outer = name.partition("[")[0]      # such as "input_ids" of "input_ids[0]"
+        return f"the number {shown(value, 60)}; {outer} of one sequence goes into a list of its own: {outer}=[[...]]"
     return f"{array.dtype} {list(array.shape)}"
 
 

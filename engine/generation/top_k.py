@@ -24,8 +24,8 @@ PART = 65536
 
 def parts(R: int, n: int) -> Iterator[slice]:
     """Yield slices of the rows of [R, n], each of about PART values."""
-    step = max(1, PART // max(1, n))
-    return (slice(start, start + step) for start in range(0, R, step))
+    rows = max(1, PART // max(1, n))
+    return (slice(start, start + rows) for start in range(0, R, rows))
 
 
 def log_sum_exp(scores: NDArray[np.float32], exp: Exp = np.exp) -> NDArray[np.float32]:

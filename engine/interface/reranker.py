@@ -269,12 +269,12 @@ class Reranker(Loaded):
         queries: that of each prompt; what the prompts of a query begin with is computed once. advance: called with the
         number of prompts that are done.
         """
-        groups = [*_places(queries).values()]       # the places of the prompts of each query
-        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in groups],
+        by_query = [*_places(queries).values()]     # the places of the prompts of each query
+        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in by_query],
                             self.answers, budget=self._model.budget, stop=stop, advance=advance,
-                            place=lambda group, i: f"pair {groups[group][i]}")
+                            place=lambda query, i: f"pair {by_query[query][i]}")
         scores = np.empty(len(prompts), np.float32)
-        for members, rows in zip(groups, logits, strict=True):      # rows: [prompts of a query, answers]
+        for members, rows in zip(by_query, logits, strict=True):        # rows: [prompts of a query, answers]
             scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
