@@ -91,8 +91,8 @@ class Schedule:
     def wait(self, work: Work) -> None:
         """Let a request wait.
 
-        An owner who asks for nothing until now starts at the lowest count of the owners who do (or else at the highest
-        count of all): nobody may be served first because he asked for nothing for a while.
+        An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
+        highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
         """
         name = work.entry.owner
         asking = self._read_for.union(other for _, other in self._queues) & self._owners.keys()
