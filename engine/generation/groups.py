@@ -88,7 +88,7 @@ class Generation(Work):
         wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
         self.width = min(wanted, vocab_size)
         """The number of best tokens of a row that the search looks at; 0 is all of them."""
-        always = sum(getattr(rule, "most", 0) for rule in self.rules)       # tokens that a rule removes in any context
+        always = sum(getattr(rule, "most", 0) for rule in self.rules)       # by rules with a fixed set of tokens
         only_removals = all(rule.removes_only for rule in self.rules)
         self.needs_logits = (self.renormalizes or not only_removals or not self.width or self.width + always > MOST_TOP)
         """True if a step must give all logits, to change scores or for many best tokens: by this request alone."""

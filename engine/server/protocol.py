@@ -87,7 +87,7 @@ class Protocol(HttpToolsProtocol):
         self._set_late(None)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request. A part of a body sets `_read` to 0: it counts headers, extensions and trailers."""
+        """Read a part of a request. A part of a body sets `_read` to 0, which counts headers, extensions, trailers."""
         if self._ends:
             return
         self._unset_keepalive_if_required()
