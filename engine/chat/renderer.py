@@ -45,7 +45,7 @@ _TRIES = 3
 _STARTING = threading.RLock()
 """Held while a process starts, and while the system forks: a child has no pipe that nobody knows."""
 _OPEN: WeakSet[_Process] = WeakSet()
-"""The processes of this one, whose pipes a forked child closes."""
+"""The renderers that this process started; a forked child closes its copies of their pipes."""
 
 
 class _EndedError(Exception):
@@ -161,7 +161,7 @@ class _Process:
             assert self._child.stdout is not None
             self._to, self._from = self._child.stdin, self._child.stdout
             for other in list(_OPEN):
-                other._child.poll()     # so that nothing stays of one that has ended because it was idle
+                other._child.poll()     # reaps one that has ended because it was idle
             self._end_later = finalize(self, _end, self._child, os.getpid())
             _OPEN.add(self)
         self.id = self._child.pid

@@ -55,20 +55,20 @@ def program_for(machine: str) -> bytes:
         return b""
     architecture = ARCHITECTURES[machine]
     calls = architecture.calls
-    # A condition that does not hold passes over the lines of its case, so that the next case is looked at.
-    lines = [_line(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture.audit, KILL), _line(_LOAD, _NUMBER)]
+    # A condition that does not hold passes over the instructions of its case, so that the next case is looked at.
+    code = [_op(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture.audit, KILL), _op(_LOAD, _NUMBER)]
     if machine == "x86_64":
-        lines += [_line(_AT_LEAST, _X32, if_false=1), _line(_RETURN, KILL)]
+        code += [_op(_AT_LEAST, _X32, if_false=1), _op(_RETURN, KILL)]
     for name in NAMES:
         if name in calls:
-            lines += [_line(_EQUAL, calls[name], if_false=1), _line(_RETURN, ALLOW)]
+            code += [_op(_EQUAL, calls[name], if_false=1), _op(_RETURN, ALLOW)]
     for name, descriptor in (("read", 0), ("write", 1)):
-        lines += [_line(_EQUAL, calls[name], if_false=4), _line(_LOAD, _argument(0)),
-                  *_unless(_EQUAL, descriptor, REFUSE), _line(_RETURN, ALLOW)]
+        code += [_op(_EQUAL, calls[name], if_false=4), _op(_LOAD, _argument(0)),
+                 *_unless(_EQUAL, descriptor, REFUSE), _op(_RETURN, ALLOW)]
     for name in ("mmap", "mprotect"):
-        lines += [_line(_EQUAL, calls[name], if_false=4), _line(_LOAD, _argument(2)),
-                  _line(_ANY_BIT, _EXECUTABLE, if_false=1), _line(_RETURN, REFUSE), _line(_RETURN, ALLOW)]
-    return b"".join([*lines, _line(_RETURN, REFUSE)])
+        code += [_op(_EQUAL, calls[name], if_false=4), _op(_LOAD, _argument(2)),
+                 _op(_ANY_BIT, _EXECUTABLE, if_false=1), _op(_RETURN, REFUSE), _op(_RETURN, ALLOW)]
+    return b"".join([*code, _op(_RETURN, REFUSE)])
 
 
 def filter_of_this_machine() -> bytes:
@@ -81,11 +81,11 @@ def _argument(number: int) -> int:
     return _ARGUMENTS + 8 * number
 
 
-def _line(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _op(code: int, constant: int, if_true: int = 0, if_false: int = 0) -> bytes:
     """Return an instruction; if_true, if_false: how many instructions a jump passes over."""
     return struct.pack("<HBBI", code, if_true, if_false, constant)
 
 
 def _unless(code: int, constant: int, result: int) -> list[bytes]:
     """Return the instructions that return a result unless a condition holds."""
-    return [_line(code, constant, if_true=1), _line(_RETURN, result)]
+    return [_op(code, constant, if_true=1), _op(_RETURN, result)]

@@ -187,7 +187,7 @@ class _Marks:
         self._found = set(_PRIVATE_PATTERN.findall(template))       # what cannot be a mark, because a text has it
         # Before a control token, behind one, and behind the end of a text that may begin one.
         self.start, self.end, self._joint = map(chr, _PRIVATE[:3])
-        self.are_taken()
+        self.are_taken()        # chooses others if the template has one of these
 
     def are_taken(self) -> bool:
         """Return whether a text had one of the marks, and if so choose others that none had; raises `InputError`."""
@@ -207,21 +207,21 @@ class _Marks:
         behind this one and complete it.
         """
         self._found.update(_PRIVATE_PATTERN.findall(text))
-        whole = self._control.sub(rf"{self.start}\g<0>{self.end}", text)
-        seen = whole.rstrip()       # a template may remove the spaces at the end
-        if any(seen[-size:] in self._beginnings for size in range(1, 1 + min(self._longest, len(seen)))):
-            return f"{seen}{self._joint}{whole[len(seen) :]}"
-        return whole
+        marked = self._control.sub(rf"{self.start}\g<0>{self.end}", text)
+        trimmed = marked.rstrip()       # a template may remove the spaces at the end
+        if any(trimmed[-size:] in self._beginnings for size in range(1, 1 + min(self._longest, len(trimmed)))):
+            return f"{trimmed}{self._joint}{marked[len(trimmed) :]}"
+        return marked
 
     def between_texts(self, text: str) -> str:
-        """Return a rendered text in which the end mark tears control tokens apart that came of several texts."""
+        """Return a rendered text in which end marks cut apart the control tokens that several texts made together."""
         while self._joint in text:
             parts = text.split(self._joint)
             joints = [*accumulate(map(len, parts[:-1]))]        # where the marks stood, in the text without them
             text = "".join(parts)
             inside = {joint for token in self._control.finditer(text)
                       for joint in joints[bisect_right(joints, token.start()) : bisect_left(joints, token.end())]}
-            if inside:      # tearing one apart may leave another
+            if inside:      # keep the other marks: the parts of a token that is cut apart may still hold another one
                 ends = [*joints, len(text)]
                 text = text[: ends[0]] + "".join((self.end if here in inside else self._joint) + text[here:after]
                                                  for here, after in pairwise(ends))
@@ -240,7 +240,7 @@ def _marked_ids(tokenizer: Tokenizer, text: str, marks: _Marks) -> list[int]:
     for i, piece in enumerate(pieces[1:], 1):
         if not piece:       # None behind a mark alone
             continue
-        if i % 2 == 0:
+        if i % 2 == 0:      # text; the pieces with odd numbers are control tokens between marks
             ids += _ids_of_piece(piece, lambda part: tokenizer.encode(part, add_special_tokens=False), line_end)
             continue
         piece_ids = _ids_of_piece(piece, tokenizer.encode_plain, line_end)
@@ -288,5 +288,5 @@ def _cut_at_tag(text: str, last: str) -> str:
         raise InputError("continue_final_message is set but the final message does not appear in the chat after "
                          "applying the chat template! The template changes or leaves out the end of the last message, "
                          "so that it cannot be continued")
-    whole = text[place : place + len(_TAG)] == _TAG
-    return text[:place] if whole else text[:place].rstrip()     # the template removes spaces at the end of a message
+    keeps_spaces = text[place : place + len(_TAG)] == _TAG      # the tag ends with a space
+    return text[:place] if keeps_spaces else text[:place].rstrip()

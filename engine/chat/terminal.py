@@ -24,8 +24,6 @@ HELP = """\
 /help          show this list; so does /?
 /quit          end; so do /exit, /bye and Ctrl-D. Ctrl-C ends an answer
 A line that ends with a backslash goes on in the next line, and one that begins with // is a message with one slash."""
-
-
 _ENDS = ("/quit", "/exit", "/bye")
 
 
@@ -60,7 +58,7 @@ class Talk:
                 return
             try:
                 self._do(line)
-            except KeyboardInterrupt:       # beside an answer, or a second one while the first one ends it
+            except KeyboardInterrupt:       # outside an answer, or a second Ctrl-C while the first one ends it
                 if not self._interactive:
                     raise
                 self._say("\n[stopped]")
@@ -141,7 +139,7 @@ class Talk:
 
     def _retry(self, _: str) -> None:
         answered = bool(self.messages) and self.messages[-1]["role"] == "assistant"
-        at = len(self.messages) - (2 if answered else 1)
+        at = len(self.messages) - (2 if answered else 1)        # of the message to answer again
         if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
             raise InputError("there is no answer to try again")
         dropped, self.messages = self.messages[at:], self.messages[:at]

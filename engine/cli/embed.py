@@ -201,25 +201,25 @@ def _read_ranges(path: str) -> np.ndarray:
 
 
 def _instruction_set(engine: Engine) -> str:
-    """Return the backend and its instruction set alone; where bits are portable, what says so."""
+    """Return what parts record of their arithmetic: the backend and its instruction set, or that bits are portable."""
     if engine.bits == PORTABLE:
         return _PORTABLE_BITS
-    return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
+    described = get_backend(engine.backend).describe().splitlines()[0]
+    return f"{engine.backend}, {described.partition(' (')[0]}"      # without the other sets, in brackets
 
 
 def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     """Compute the missing units, and write the manifest if none is missing then."""
-    missing = job.missing(shard)
-    progress = _Progress(args.json, len(shard), len(missing))
+    progress = _Progress(args.json, len(shard), missing=len(job.missing(shard)))
     written: dict[str, dict[str, Any]] = {}
 
     def report(unit: Unit, part: JobPart) -> None:
         written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
-    others = job.run(shard, report)
+    taken = job.run(shard, report)      # units of the shard that other processes are computing
     progress.end()
-    missing = job.missing(job.units)
+    missing = job.missing(job.units)        # of all shards
     result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
                               "seconds": round(progress.seconds, 3)}
     if not missing:
@@ -234,7 +234,7 @@ def _run(args: argparse.Namespace, job: Job, shard: list[Unit]) -> None:
     else:
         print(f"{place}: all {len(job.units):,} parts are there already, and nothing was computed")
     if missing:
-        why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
+        why = f", of which other processes compute {len(taken):,} now" if taken else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
         rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""

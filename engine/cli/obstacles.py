@@ -91,11 +91,11 @@ def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[
             renamed = {name: part.names.rename(name) for name in names}
             # `rename` leaves an unknown name as it is, and puts " as " behind the name of a copy of another tensor.
             known |= {name for name, new in renamed.items() if new != name or name in shapes}
-            whole = {new.partition(" as ")[0] for new in renamed.values() if new is not None}
-            whole |= {each for new in whole for each in part.names.maps_in(new)}        # maps that lie in one tensor
+            there = {new.partition(" as ")[0] for new in renamed.values() if new is not None}
+            there |= {each for new in there for each in part.names.maps_in(new)}        # maps that lie in one tensor
             # `finish` makes tables that files lack, and never a tensor of a layer.
             makes = part.finish is not Part.finish
-            missing += [name for name in shapes if name not in whole and not (makes and not name.startswith("layers."))]
+            missing += [name for name in shapes if name not in there and not (makes and not name.startswith("layers."))]
         yield _Fit(family, fields, len(known), tuple(name for name in names if name not in known), tuple(missing))
 
 

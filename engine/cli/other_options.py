@@ -20,8 +20,6 @@ from ..model.generation_config import GenerationConfig
 
 MODEL_FIRST = "the model is the first argument, without an option"
 _FILE = "the file is the second argument, without an option"
-
-
 _TALK = "engine chat MODEL is a talk, with the template of the model"
 
 

@@ -55,5 +55,5 @@ def clock(seconds: float) -> str:
 
 def stamp(seconds: float, point: str) -> str:
     """Return a time as hours, minutes, seconds and thousandths, such as 00:01:02.500."""
-    whole, thousandths = divmod(round(1000 * seconds), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
+    total, thousandths = divmod(round(1000 * seconds), 1000)        # seconds in all, and the rest
+    return f"{total // 3600:02}:{total // 60 % 60:02}:{total % 60:02}{point}{thousandths:03}"

@@ -20,7 +20,7 @@ from ..base.errors import InputError, shown
 EMPTY_DOCUMENT = np.float32(-1e9)
 """The score of a document without vectors, as in sentence-transformers: less than that of any other."""
 MAXIMA_AT_A_TIME = 2**22
-"""How many maxima are there at a time, of one query and one document at least."""
+"""The most maxima in memory at a time; one query and one document are computed even if they have more."""
 
 
 def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
@@ -32,16 +32,16 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     scores = np.zeros((len(a), len(b)), np.float32)
-    # A group of queries has as many vectors as have maxima in memory for 1024 documents, or for all if there are fewer.
+    # The vectors of a group of queries have room for their maxima with 1024 documents, or with all if there are fewer.
     most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
     for first, last in _groups([len(query) for query in a], most_vectors):
         ends = np.cumsum([0, *(len(query) for query in a[first:last])])
-        columns = ops.columns(np.concatenate(a[first:last]), bias=None)
-        step = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))
-        for start in range(0, len(b), step):
-            maxima = ops.column_maxima(b[start : start + step], columns)        # [documents, vectors of the queries]
+        columns = ops.columns(np.concatenate(a[first:last]), bias=None)     # packed once for all documents
+        most = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))        # documents at a time
+        for start in range(0, len(b), most):
+            maxima = ops.column_maxima(b[start : start + most], columns)        # [documents, vectors of the queries]
             for i in range(first, last):
-                scores[i, start : start + step] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
+                scores[i, start : start + most] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
     scores[:, _empty(b)] = EMPTY_DOCUMENT
     return scores / _counts(a)[:, None] if mean else scores
 
@@ -63,9 +63,9 @@ def vectors_of(name: str, given: Any) -> list[np.ndarray]:
     what = f"{name} must be a list of arrays [T,D], an array [n,T,D] or one array [T,D]"
     if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
         raise InputError(f"{what}, not {shown(given)}")
-    whole = given if hasattr(given, "shape") else None
-    rows = [_floats(what, each) for each in ([whole] if whole is not None and len(whole.shape) == 2 else given)]
-    if whole is not None and len(whole.shape) == 3:
+    axes = len(given.shape) if hasattr(given, "shape") else 0       # 0: a list of arrays
+    rows = [_floats(what, each) for each in ([given] if axes == 2 else given)]
+    if axes == 3:
         rows = [row[row.any(axis=1)] for row in rows]       # vectors of zeros are padding
     return rows
 

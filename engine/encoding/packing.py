@@ -184,7 +184,7 @@ def _refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: I
                  rows: Sequence[np.ndarray] | np.ndarray) -> None:
     """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
 
-    `_positions` finds the other ones, such as those with a list as their mask.
+    `_positions` finds the other sequences that are too long, such as those of a list with a mask.
     """
     most = config.max_positions - config.position_offset
     counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
@@ -238,8 +238,8 @@ def _found(name: str, value: Any, array: np.ndarray) -> str:
     if array.dtype.kind in "US":
         return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
     if array.ndim == 0 and name.endswith("]"):
-        whole = name.partition("[")[0]
-        return f"the number {shown(value, 60)}; {whole} of one sequence goes into a list of its own: {whole}=[[...]]"
+        outer = name.partition("[")[0]      # such as "input_ids" of "input_ids[0]"
+        return f"the number {shown(value, 60)}; {outer} of one sequence goes into a list of its own: {outer}=[[...]]"
     return f"{array.dtype} {list(array.shape)}"
 
 
@@ -280,7 +280,7 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
-    # An empty list is a float array to NumPy.
+    # Empty rows are left out, because an empty list is a float array to NumPy.
     return np.concatenate([np.zeros(0, bool), *(row for row in rows if row.size)])
 
 
@@ -317,7 +317,7 @@ def _positions(config: ModelConfig, form: InputShape, ids: np.ndarray | None, po
     if config.max_positions == 0:
         return np.zeros(form.starts[-1], np.int64)
     if config.position_offset and ids is not None:
-        # RoBERTa numbers the tokens that are not padding from `position_offset`; a padding token has the row before it.
+        # RoBERTa numbers the tokens that are no padding from `position_offset`; padding has the row before that.
         counted = ids != config.pad_token_id
         before = _before(counted)
         positions = counted * (before[1:] - _spread(before[form.starts[:-1]], form)) + config.position_offset - 1
@@ -339,7 +339,7 @@ def _real_bounds(form: InputShape) -> tuple[np.ndarray, np.ndarray]:
     if form.real is None:
         return form.starts[:-1], form.starts[1:]
     before = _before(form.real)[form.starts]        # [B+1]: the real tokens before each sequence, then all of them
-    places = np.append(np.flatnonzero(form.real), 0)        # of real tokens; the 0 stands behind them for an empty end
+    places = np.append(np.flatnonzero(form.real), 0)        # of real tokens, and a 0 for indices that nothing reads
     has_real = before[1:] > before[:-1]
     return (np.where(has_real, places[before[:-1]], form.starts[:-1]),
             np.where(has_real, places[before[1:] - 1] + 1, form.starts[:-1]))

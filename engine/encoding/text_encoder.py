@@ -244,6 +244,6 @@ def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
 
 def _padded(rows: list[np.ndarray], value: int) -> np.ndarray:
     padded = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
-    for line, row in zip(padded, rows, strict=True):
-        line[: len(row)] = row
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
     return padded

@@ -44,11 +44,11 @@ class BeamGroup(PathGroup):
         live: list[Path] = []
         for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
             parents = paths[begin : begin + count]
-            new = parents[0].length + 1 - len(work.prompt)      # of each beam, with the token of this step
+            new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
             full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals = columns
-            first_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if first_go_on and not full and len(work.finished) < W:      # nothing ends in this step, as in most
+            best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
+            if best_go_on and not full and len(work.finished) < W:      # nothing ends in this step, as in most
                 live += _continued(paths, begin, parents, [*zip(*columns, strict=True)][:W], outcome)
                 continue
             candidates = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]     # (row, token, sum)
@@ -77,13 +77,13 @@ class BeamGroup(PathGroup):
         R, k = sums.shape
         beams = int(counts.max())
         if len(first) * beams > R:  # some requests have fewer beams
-            slot = np.arange(R) - np.repeat(first, counts)
+            beam = np.arange(R) - np.repeat(first, counts)      # the number of each row in its request
             padded = np.full((len(first), beams, k), -np.inf)
-            padded[np.repeat(np.arange(len(first)), counts), slot] = sums
+            padded[np.repeat(np.arange(len(first)), counts), beam] = sums
             sums = padded
         sums = sums.reshape(len(first), beams * k)
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
-        # A padded slot, whose sum is -inf, may lie behind the last row.
+        # A padded beam, whose sum is -inf, may lie behind the last row.
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 
@@ -91,8 +91,8 @@ class BeamGroup(PathGroup):
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
             changed = self.changed(scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
-            # A request is renormalized whether or not its own scores changed: all of them are in `changed`, because
-            # one request of the batch needs its logits.
+            # As in transformers, these requests are renormalized in every step, even if no rule changed their scores:
+            # another log-sum-exp of log probabilities can change their last bits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
             if rows:
                 logits = changed[rows]

@@ -190,8 +190,8 @@ def _in_order(events: Events) -> Ends:
 class Events(Iterator[Event]):
     """The events of `stream`; without `tokens`, only the ends of requests.
 
-    It is no generator function, because Python runs the end of one in the middle of anything when it collects it. This
-    iterator has nothing to run then: the stepper, which dies with it, ends its requests.
+    This is no generator function: when Python collects a generator, it runs its `finally` in the middle of other code.
+    This iterator has nothing to run then: the stepper dies with it, and that ends its requests.
     """
 
     def __init__(self, stepper: SourceStepper, requests: Iterable[Request | Work], budget: Budget | None, stop: Stop,
@@ -233,14 +233,14 @@ class Events(Iterator[Event]):
 
     def _collect(self) -> None:
         """Take what the last step brought."""
-        over = False
+        any_ended = False
         for handle, tokens in self._open:
             if self._tokens:
                 self._ready.extend(tokens.ready())
             if handle.end is not None:
                 self._ready.append(handle.end)
-                over = True
-        if over:
+                any_ended = True
+        if any_ended:
             self._open = [pair for pair in self._open if pair[0].end is None]
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class SourceStepper:
 
         source: what `packed` returned. tokens: the most tokens of its hypotheses together. stop: wait until there is
         room for them; without it, the result is None while there is none. A caller that has requests open must not
-        wait, because other callers may wait for these.
+        wait: another caller with open requests may wait for the room of these.
         """
         request = self._decoder.open(self, tokens, stop)
         if request is not None and source is not None:

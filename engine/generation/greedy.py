@@ -103,11 +103,11 @@ class SingleGroup(PathGroup):
             elif values.shape[1] > self.width:
                 values, ids = values[:, : self.width], ids[:, : self.width]
         dead = values.max(axis=1) == -np.inf
-        if dead.any():      # any token, which `choose` does not keep: nothing can be drawn from a row of -inf
+        if dead.any():      # draw any token, which `choose` does not keep: a row of -inf has no probabilities
             values = np.where(dead[:, None], np.float32(0), values)
         tokens = (ids[rows, 0] if ids is not None and not self.draws
                   else self._drawn(values, ids, works, children, rows, outcome))
-        # The logits without the changes, and without the filters of a sampling.
+        # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
         if self.needs_logits:
             chosen = scores.logits[rows, tokens]
         elif not self.draws:

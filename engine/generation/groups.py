@@ -80,18 +80,18 @@ class Generation(Work):
         self.ends_at = frozenset(config.eos_token_id)
         self.forced_ends = sorted(set(config.forced_eos_token_id))
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
-        """Ids before the first one that a result shows."""
+        """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
         self.rules = _rules(config, vocab_size, exp)
-        n = config.encoder_no_repeat_ngram_size
+        n = config.encoder_no_repeat_ngram_size     # a result may not have n ids in a row that the source has
         self.followers = followers_of(prompt if source is None else source, n) if n else {}
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
         wanted = self.candidates if self.beams > 1 else config.top_k if self.draws else 1
         self.width = min(wanted, vocab_size)
         """The number of best tokens of a row that the search looks at; 0 is all of them."""
-        always = sum(getattr(rule, "most", 0) for rule in self.rules)       # tokens that are removed in every step
+        always = sum(getattr(rule, "most", 0) for rule in self.rules)       # by rules with a fixed set of tokens
         only_removals = all(rule.removes_only for rule in self.rules)
         self.needs_logits = (self.renormalizes or not only_removals or not self.width or self.width + always > MOST_TOP)
-        """True if a step must give all logits; it does not change, whatever else is in the batch."""
+        """True if a step must give all logits, to change scores or for many best tokens: by this request alone."""
         self.finished: list[Generated | None] = [None] * self.samples if self.beams == 1 else []
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
@@ -131,7 +131,7 @@ class Generation(Work):
             return results
         before = [*self.prompt.tolist(), *forced_first(self.config, len(self.prompt))]
         for result in results:
-            # The model does not read the last token: its own row would have the weights of a token after it.
+            # The row of a token has the weights of the step that read it and chose the next one: none for the last id.
             tokens = np.array([*before, *result.ids[:-1]], np.int64)
             weights = stepper.attention_weights(self.number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
             completed.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
@@ -146,7 +146,7 @@ class Generation(Work):
         return sum(len(result.ids) for result in results or ())
 
     def result(self, path: Path, last: int | None = None, score: float | None = None) -> Generated:
-        """Return a hypothesis as a result. last: its last token, if it is new; score: of both, with a new token."""
+        """Return a hypothesis as a result. last: one more token at its end; then `score` is that of all its tokens."""
         if score is None:
             score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
         ids = path.ids[self.first : path.length].tolist()
@@ -193,7 +193,7 @@ class PathGroup(Group):
         super().__init__()
         self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
         self._ruled = self._forced = 0
-        """The number of requests with rules, and of those with a forced end token."""
+        """The number of requests with rules, and the number of requests with a forced end token."""
         self._changes: list[tuple[list[int], list[Change]]] = []
         """The changes of the scores of this step, and the rows that have them."""
         self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
@@ -207,11 +207,11 @@ class PathGroup(Group):
             self._count(work, -1)
         super().leave(work)
 
-    def _count(self, work: Work, change: int) -> None:
-        """Add a change, 1 or -1, to the counts of the kinds of requests that this one belongs to."""
+    def _count(self, work: Work, sign: int) -> None:
+        """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
         generation = cast(Generation, work)
-        self._ruled += change * bool(generation.rules)
-        self._forced += change * bool(generation.forced_ends)
+        self._ruled += sign * bool(generation.rules)
+        self._forced += sign * bool(generation.forced_ends)
 
     def must_end(self, paths: List[Path]) -> list[int]:
         """Return the places of the hypotheses whose next token is a forced end token."""
@@ -220,14 +220,14 @@ class PathGroup(Group):
         return [i for i, path in enumerate(paths) if cast(Generation, path.work).must_end(path)]
 
     def prepare(self, sequences: list[Sequence]) -> None:
-        """Find the changes of the scores, and ask for as many best tokens as can be removed beside those wanted."""
+        """Find the changes of the scores, and ask for one more best token for each that the changes can remove."""
         paths = cast(list[Path], sequences)
         self._prepared, self._changes = paths, self._changes_of(paths) if self._ruled else []
         if self._ruled and not self.needs_logits:
             for path in paths:
                 path.best = self.width
             for rows, changes in self._changes:
-                # A group that does without all logits has no changes but removals.
+                # A group does without all logits only if no rule makes other changes than removals.
                 most = min(self.width + sum(cast(Removal, change).most for change in changes), self.vocab_size)
                 for row in rows:
                     paths[row].best = most
@@ -235,7 +235,7 @@ class PathGroup(Group):
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Continue hypotheses with the scores of their last tokens."""
         paths = cast(list[Path], sequences)
-        if paths is not self._prepared:     # hypotheses with NaN have left
+        if paths is not self._prepared:     # a shorter list, because hypotheses with NaN have left
             self._changes = self._changes_of(paths) if self._ruled else []
         self.live = cast(list[Sequence], self.choose(paths, scores, outcome))
 
@@ -256,7 +256,7 @@ class PathGroup(Group):
         return scores
 
     def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """Return which of these tokens [R,k] are removed; None if there is no removal."""
+        """Return which tokens [R,k] are removed, or None. A group that does without all logits has only removals."""
         if not self._changes:
             return None
         removed = np.zeros(ids.shape, bool)
@@ -283,18 +283,18 @@ class PathGroup(Group):
 
 
 def _rules(config: GenerationConfig, vocab_size: int, exp: Exp) -> tuple[Processor, ...]:
-    """Return the processors of the settings; equal rules have the same ones. A penalty belongs to a row."""
+    """Return the processors of the settings. Requests with equal rules (of any penalty) share them."""
     rules = {name: getattr(config, name) for name in _RULES}
     if not (rules["min_new_tokens"] or rules["min_length"] or rules["bad_words_ids"] or rules["return_timestamps"]):
         rules["eos_token_id"] = ()        # only these rules look at it
-    forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None
+    forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None    # only that rule looks at it
     return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(rules.items()), exp)
 
 
 @lru_cache(64)
 def _shared_rules(penalty: bool, forced: bool, vocab_size: int, rules: tuple[tuple[str, Any], ...], exp: Exp
                   ) -> tuple[Processor, ...]:
-    """Return the processors of settings that share them: they ask whether there is a penalty, and not how large."""
+    """Return the processors of these rules. penalty, forced: whether there is one; they do not look at its value."""
     config = GenerationConfig(**dict(rules), repetition_penalty=2.0 if penalty else 1.0,
                               forced_bos_token_id=0 if forced else None)
     return tuple(processors_of(config, vocab_size, exp=exp))

@@ -87,7 +87,7 @@ class Handle:
         closed = False
         self._waiters.append(wake)
         try:
-            # The session sees from here on who waits, and something may have come before.
+            # The session wakes this thread only from here on, so look first at what has come before.
             while self.end is None and len(self._ids) <= tokens:
                 self._session.check_waits()
                 until.check()
@@ -95,7 +95,7 @@ class Handle:
                 with suppress(Empty):
                     wake.get(timeout=max(0.0, min(seconds, LOOK)))
                     return
-                if closed and self.end is None:     # a close gives it an end at once, unless an interrupt came
+                if closed and self.end is None:     # a close ends every request at once, unless an interrupt came
                     raise self._session.refusal()
                 closed = self._session.closed
         finally:

@@ -96,7 +96,7 @@ class Lengths:
     def _check_pads(self, what: str, ids: NDArray[np.int64]) -> None:
         """Raise `InputError` for the pad token in a text of a family that gives it no position of its own.
 
-        Whether the positions after it count it depends in transformers on how much it reads at a time.
+        In transformers, whether the positions after a pad token count it depends on how many tokens one call reads.
         """
         if self._pad is not None and (ids == self._pad).any():
             raise InputError(f"{what} has the id {self._pad} of the pad token, to which this family of models gives no "

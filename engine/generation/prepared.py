@@ -56,8 +56,8 @@ class PreparedModel:
         for part in model.parts.values():
             check_layout(chosen, part.layout, part.config.decodes, portable)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
-        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache),
-                                bits)
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens=cache_tokens,
+                                cache=cache_name(cache), bits=bits)
                 for name, part in model.parts.items()}
         self.config: ModelConfig = model.decoder.config
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
@@ -74,7 +74,7 @@ class PreparedModel:
         if model.encoder is not None:
             self.encoder = chosen.prepare(model.encoder.config, model.encoder.weights, runs["encoder"])
         self.decoder = chosen.prepare_decoder(self.config, model.decoder.weights, runs["decoder"])
-        self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
+        self.cache = runs["decoder"].cache_precision        # here, after the backend has checked the precision
         for part in model.parts.values():
             release_pages(part.weights.values())
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)

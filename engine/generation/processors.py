@@ -43,8 +43,9 @@ class PairRemoval(Removal):
 
     def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         keys = np.arange(len(ids))[:, None] * self.vocab_size + ids
-        # Not an array [R, k, most]: a long prompt in which nothing may be repeated would make it gigabytes.
-        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys     # without the last key, no place is beyond
+        # A search, and no comparison [R, k, most]: that has gigabytes if a long prompt may not be repeated. It leaves
+        # out the last key, so that each place that it finds has a key.
+        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys
 
     def apply(self, scores: NDArray[np.float32]) -> None:
         scores[np.divmod(self.keys, self.vocab_size)] = -np.inf
@@ -105,7 +106,7 @@ class NoRepeatNGram:
         match = np.arange(windows) + n <= lengths[:, None]      # [R, windows]
         rows = np.arange(len(lengths))
         for i in range(n - 1):
-            suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
+            suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]     # any token, where a row is too short
             match &= texts.tokens[:, i : i + windows] == suffix[:, None]
         repeating, window = np.nonzero(match)
         return pair_removal(repeating, texts.tokens[repeating, window + n - 1], self.vocab_size)
@@ -158,8 +159,8 @@ class BadWords:
             for i, token in enumerate(word[:-1]):
                 match &= texts.tokens[rows, np.maximum(texts.lengths + 1 - len(word) + i, 0)] == token
             removed[:, w] = match
-        where, which = np.nonzero(removed)
-        return pair_removal(where, np.array([word[-1] for word in self.words], np.int64)[which], self.vocab_size)
+        rows, words = np.nonzero(removed)
+        return pair_removal(rows, np.array([word[-1] for word in self.words], np.int64)[words], self.vocab_size)
 
 
 class Suppressed:
@@ -182,15 +183,15 @@ class Suppressed:
 
 
 class MinimumLength(Suppressed):
-    """Remove the end tokens while a row has fewer than `new` new tokens, or fewer than `whole` tokens in all."""
+    """Remove the end tokens while a row has fewer than `new` new tokens, or fewer than `total` tokens in all."""
 
-    def __init__(self, new: int, whole: int, eos: tuple[int, ...], vocab_size: int) -> None:
+    def __init__(self, new: int, total: int, eos: tuple[int, ...], vocab_size: int) -> None:
         super().__init__(eos, vocab_size)
-        self.new, self.whole = new, whole
+        self.new, self.total = new, total
 
     def rows(self, texts: Texts) -> NDArray[np.bool_]:
         """Return the rows that are too short to end."""
-        return (texts.lengths < self.whole) | (texts.lengths - texts.prompts < self.new)
+        return (texts.lengths < self.total) | (texts.lengths - texts.prompts < self.new)
 
 
 class SuppressedAtBegin(Suppressed):
@@ -224,9 +225,9 @@ def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) 
     if longer:
         processors.append(BadWords(longer, vocab_size))
     new = config.min_new_tokens
-    whole = 0 if new else config.min_length     # min_new_tokens wins, as in transformers
-    if (new or whole) and config.eos_token_id:
-        processors.append(MinimumLength(new, whole, config.eos_token_id, vocab_size))
+    total = 0 if new else config.min_length     # min_new_tokens wins, as in transformers
+    if (new or total) and config.eos_token_id:
+        processors.append(MinimumLength(new, total, config.eos_token_id, vocab_size))
     if config.suppress_tokens:
         processors.append(Suppressed(config.suppress_tokens, vocab_size))
     if config.begin_suppress_tokens:

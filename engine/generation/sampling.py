@@ -29,9 +29,9 @@ from .top_k import Exp, parts
 def stream_of_numbers(seed: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], sample: int
                       ) -> np.random.Generator:
     """Return the generator of the uniform numbers of one sample of a request."""
-    parts = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
-    parts += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
-    key = int.from_bytes(hashlib.blake2b(b" ".join(parts), digest_size=16).digest(), "little")
+    hashed = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
+    hashed += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
+    key = int.from_bytes(hashlib.blake2b(b" ".join(hashed), digest_size=16).digest(), "little")
     # A counter has 256 bits in four words; NumPy adds 1 to the lowest one before each block of four numbers.
     return np.random.Generator(np.random.Philox(key=key, counter=sample << 192))
 
@@ -79,7 +79,7 @@ def kept(scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] |
             x[part][chosen] = copied
         if by_min_p[part].any():
             top = x[part].max(axis=1, keepdims=True)
-            x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf
+            x[part][x[part] < top + filters.log_min_p[part, None]] = -np.inf        # p < min_p * best p, in logarithms
     if ids is not None:
         order = np.argsort(ids, axis=1, kind="stable")
         x, ids = np.take_along_axis(x, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -87,7 +87,7 @@ def kept(scores: NDArray[np.float32], filters: Filters, ids: NDArray[np.int64] |
 
 
 def draw(x: NDArray[np.float32], u: NDArray[np.float64], exp: Exp = np.exp) -> NDArray[np.int64]:
-    """Return the column that each row's number u in [0, 1) chooses with the probabilities softmax(x): [R].
+    """Return the first column of each row at which the probabilities softmax(x) add up to more than u in [0, 1): [R].
 
     x: [R, n], with at least one value above -inf in each row.
     """
@@ -103,7 +103,8 @@ def _filter_top_p(x: NDArray[np.float32], top_p: NDArray[np.float64], exp: Exp) 
     values = -np.sort(-x, axis=1)
     with np.errstate(invalid="ignore"):     # a row of -inf gives NaN, and keeps its first token
         cumulative = np.cumsum(exp(values - values[:, :1]), axis=1, dtype=np.float64)
-    count = 1 + (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)
+    better = cumulative[:, :-1]     # for each token but the best: the sum over the tokens before it
+    count = 1 + (better < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)       # of tokens that stay
     last = np.take_along_axis(values, count - 1, axis=1)        # the value of the last token that stays
     count -= (x > last).sum(axis=1, keepdims=True)      # how many tokens of this value stay: the first ones
     equal = x == last

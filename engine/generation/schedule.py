@@ -80,7 +80,7 @@ class Schedule:
         """The requests that wait, by priority and owner, each in the order in which they came."""
         self._entered: set[Work] = set()
         self._read_for: set[str] = set()
-        """The owners of the prompts of which the last plan left something."""
+        """The owners of prompts that the last plan did not read to their ends."""
         self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
         self._cost: float | None = None
         """Seconds for a token of a prompt."""
@@ -91,8 +91,8 @@ class Schedule:
     def wait(self, work: Work) -> None:
         """Let a request wait.
 
-        An owner for whom nothing waits begins at the fewest tokens that were read for one for whom something does, so
-        that nobody makes up for a time in which he asked for nothing.
+        An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
+        highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
         """
         name = work.entry.owner
         asking = self._read_for.union(other for _, other in self._queues) & self._owners.keys()
@@ -200,5 +200,5 @@ class Schedule:
 
 
 def _kind(decoding: int) -> int:
-    """Return one number for numbers of rows that differ by less than a fifth."""
+    """Return one number for all counts of rows that lie within a fifth of each other: 2^(1/4) = 1.19."""
     return round(4 * math.log2(decoding))

@@ -75,10 +75,10 @@ class _Scorings(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Add the log probabilities of the tokens after those that were read."""
-        line = 0        # the row of scores.logits [lines, V] at which those of the next sequence begin
+        begin = 0       # the row of scores.logits at which the logits of the next sequence begin
         for sequence, row in zip(sequences, rows, strict=True):
             work = cast(Scoring, sequence.work)
-            logits, line = scores.logits[line : line + row.scored], line + row.scored
+            logits, begin = scores.logits[begin : begin + row.scored], begin + row.scored
             # The logits are those after the last `scored` ids that were read, and each belongs to the id that follows.
             targets = work.tokens[sequence.read + 1 - row.scored : sequence.read + 1]
             scaled = logits if work.temperature == 1 else logits / np.float32(work.temperature)
@@ -92,9 +92,9 @@ class _Scorings(Group):
 
 @dataclass(eq=False, slots=True)
 class _Prompt(Sequence):
-    """One prompt of a request for last logits."""
+    """One prompt of a request for last logits, and its number in the request."""
 
-    place: int = 0
+    index: int = 0
 
 
 class LastLogits(Work):
@@ -138,10 +138,10 @@ class LastLogits(Work):
     def rest(self, prefix: int | None) -> list[Sequence]:
         """Return what each prompt has after the prefix, of which the model has this hypothesis."""
         prompts: list[Sequence] = []
-        for place, ids in enumerate(self.prompts):
+        for i, ids in enumerate(self.prompts):
             self.use(prefix)
             prompts.append(_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, read=self._shared,
-                                   hypothesis=prefix, place=place))
+                                   hypothesis=prefix, index=i))
         return prompts
 
     def failure(self, sequence: Sequence) -> EngineError:
@@ -149,7 +149,7 @@ class LastLogits(Work):
         if self.place is None:
             return logits_error()
         try:
-            with located(self.place(cast(_Prompt, sequence).place)):
+            with located(self.place(cast(_Prompt, sequence).index)):
                 raise logits_error()
         except EngineError as error:
             return error
@@ -160,12 +160,12 @@ class _LastLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
-        line, done = 0, dict[LastLogits, int]()     # the row of scores.logits [lines, V]; prompts that are read now
+        at, done = 0, dict[LastLogits, int]()       # the next row of scores.logits; prompts that are read now
         for sequence in sequences:
             work = cast(LastLogits, sequence.work)
             if isinstance(sequence, _Prompt):
-                work.scores[sequence.place] = scores.logits[line, work.ids].copy()
-                work.left, line = work.left - 1, line + 1
+                work.scores[sequence.index] = scores.logits[at, work.ids].copy()
+                work.left, at = work.left - 1, at + 1
                 done[work] = done.get(work, 0) + 1
             else:
                 outcome.begun += work.rest(sequence.hypothesis)
@@ -214,9 +214,9 @@ class _AllLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of the tokens that were read."""
-        line = 0        # the row of scores.logits [lines, V] at which those of the next sequence begin
+        begin = 0       # the row of scores.logits at which the logits of the next sequence begin
         for sequence, row in zip(sequences, rows, strict=True):
             work, n = cast(AllLogits, sequence.work), row.scored
-            work.scores[sequence.read - n : sequence.read], line = scores.logits[line : line + n], line + n
+            work.scores[sequence.read - n : sequence.read], begin = scores.logits[begin : begin + n], begin + n
             if not sequence.unread:
                 outcome.done[work] = work.scores

@@ -61,7 +61,7 @@ class Sequence:
 
 
 Followers: TypeAlias = Mapping[tuple[int, ...], list[int]]
-"""The ids that may not follow some ids."""
+"""By a run of ids, the ids that may not follow it."""
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ class Session:
         """Take the steps of the model.
 
         stop: when all requests have to stop, with `TimedOut` or `Cancelled` out of `step`. traffic: counts the tokens.
-        pace: for a session that several threads use: how long its steps may take. Its `step` and `close` are for the
-        thread that makes it, or that calls `adopt`. Without a pace, it is the session of one call, which looks at
-        neither time nor threads. schedule: in place of one with these budget and pace.
+        pace: how long steps may take in a session that several threads use; only the thread that makes the session, or
+        calls `adopt`, may call `step` and `close`. Without a pace, this is the session of one call, which looks at
+        neither time nor threads. schedule: None for one with this budget and this pace.
         """
         self.budget = budget or Budget()
         self._stepper, self._stop, self._traffic = stepper, stop, traffic or Traffic()
@@ -109,7 +109,7 @@ class Session:
                ) -> Handle:
         """Let a request wait until it enters, and return its handle at once.
 
-        request: it is checked here, unless it is checked already; then `check_place` has checked the others, too.
+        request: a `Request` is checked here; for a `Work`, the caller has checked all arguments (`check_place`).
         priority: a request of a higher one enters and is read first. owner: whose request it is; owners have equal
         shares of the tokens that are read. deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
         Raises `InputError` for wrong arguments, for a session that is closed, and in a forked child, and whatever
@@ -143,7 +143,7 @@ class Session:
 
     @property
     def room(self) -> int:
-        """Return how many more hypotheses may enter; 0 or less if requests should wait."""
+        """Return how many more hypotheses may enter, or 0 or less; 1 for an empty session, which takes any request."""
         works = list(self._works.values())
         return min(self.budget.rows, self.budget.tokens) - sum(work.rows for work in works) if works else 1
 
@@ -311,7 +311,7 @@ class Session:
         of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
         silent = _Part(group=None, sequences=[], rows=[])
         for sequence, n in chosen:
-            # A group gets parts with scores, and the end of a sequence without scores, such as a common prefix.
+            # A group gets a part with scores, and the last part of a sequence without any, such as a common prefix.
             if sequence.read + n > sequence.first_scored or n == sequence.unread:
                 of_groups.setdefault(sequence.work.key, []).append((sequence, n))
             else:

@@ -38,7 +38,8 @@ class Timestamps:
         count = texts.lengths - texts.prompts       # new tokens of each row
         times = new & (texts.tokens >= begin)
         last = times[rows, texts.lengths - 1]       # whether the last token is a time
-        after_time = (count < 2) | times[rows, np.maximum(texts.lengths - 2, 0)]        # and the one before it, or none
+        before_last = times[rows, np.maximum(texts.lengths - 2, 0)]     # whether the one before it is
+        after_time = (count < 2) | before_last      # or whether there is none
         closes = last & ~after_time     # the last token ends a segment, so its pair or the end comes
         latest = np.where(times, texts.tokens, begin - 1).max(axis=1)  # times do not fall: the last one is the largest
         first = np.where(closes, latest, latest + 1)        # a pair may repeat its first time

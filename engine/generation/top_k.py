@@ -16,7 +16,6 @@ from ..base.functions import log
 Exp: TypeAlias = Callable[[Any], Any]
 """e^x of a float32 array: NumPy's, which takes a quarter of the time, or that of `engine.base.functions`, which has the
 same bits on every CPU and in every version of NumPy."""
-
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
 PART = 65536
@@ -25,8 +24,8 @@ PART = 65536
 
 def parts(R: int, n: int) -> Iterator[slice]:
     """Yield slices of the rows of [R, n], each of about PART values."""
-    step = max(1, PART // max(1, n))
-    return (slice(start, start + step) for start in range(0, R, step))
+    rows = max(1, PART // max(1, n))
+    return (slice(start, start + rows) for start in range(0, R, rows))
 
 
 def log_sum_exp(scores: NDArray[np.float32], exp: Exp = np.exp) -> NDArray[np.float32]:

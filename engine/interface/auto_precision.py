@@ -16,7 +16,6 @@ from ..weights.modules import normalize
 
 FASTER = ("int8", "bfloat16")
 """The precisions that are faster than float32 on every CPU, the fastest first."""
-
 LEAST_COSINE = 0.999
 """The bound on the cosine to float32 unless the caller states another."""
 

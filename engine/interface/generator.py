@@ -204,8 +204,8 @@ class Generator(ChatMethods, Loaded):
         inputs, language_settings = choose_languages(family, languages, sources, source_language, target_language)
         config = self.generation.changed(**language_settings | settings)
         # All families but Marian name the language of a result by its first token, which these two settings choose.
-        first = {config.decoder_start_token_id, config.forced_bos_token_id}
-        if languages and family != "marian" and not first & {*languages.values()}:
+        first_tokens = {config.decoder_start_token_id, config.forced_bos_token_id}
+        if languages and family != "marian" and not first_tokens & {*languages.values()}:
             raise InputError("this model needs a target_language for its results; it knows "
                              f"{', '.join(languages)}")
         return inputs, language_settings | settings
@@ -310,9 +310,9 @@ class Generator(ChatMethods, Loaded):
         special: whether texts get the special tokens that the tokenizer adds.
         """
         bound = self._model.lengths.scored
-        whole = self._requests(inputs, prompts=None, config=self.generation, stop=stop, special=special, bound=bound)
-        tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
-        requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
+        prompted = self._requests(inputs, prompts=None, config=self.generation, stop=stop, special=special, bound=bound)
+        tokens = [ids_array("an input", request.prompt).tolist() for request in prompted]
+        requests = [replace(request, prompt=ids[:1]) for request, ids in zip(prompted, tokens, strict=True)]
         return requests, [ids[1:] for ids in tokens]
 
     def score_tokens(self, request: Request, tokens: list[int], stop: Stop, seen: Any, place: int) -> None:
@@ -391,7 +391,7 @@ class Generator(ChatMethods, Loaded):
                 raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
             return ids_array(what, item, bound.check)
         tokenizer, checked = self._model.tokenizer(text), check_sentences([item])
-        bound.check(tokenizer.least_tokens(item, bound.most, stop), at_least=True)
+        bound.check(tokenizer.least_tokens(item, bound.most, stop), at_least=True)      # before all of it is tokenized
         if special:
             [ids] = tokenizer(checked, stop).input_ids
         else:

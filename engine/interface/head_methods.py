@@ -188,11 +188,11 @@ class HeadMethods(EngineBase):
         and `UnsupportedError` for a model without answers, or a coverage without calibration.
         """
         runner = self.runner_of("answer")
-        answering = Answering(positive_int("top_k", top_k), positive_int("max_seq_len", max_seq_len),
-                              count_or_none("doc_stride", doc_stride),
-                              positive_int("max_answer_len", max_answer_len),
-                              flag("handle_impossible_answer", handle_impossible_answer),
-                              flag("align_to_words", align_to_words))
+        answering = Answering(top_k=positive_int("top_k", top_k), window=positive_int("max_seq_len", max_seq_len),
+                              stride=count_or_none("doc_stride", doc_stride),
+                              longest=positive_int("max_answer_len", max_answer_len),
+                              impossible=flag("handle_impossible_answer", handle_impossible_answer),
+                              whole_words=flag("align_to_words", align_to_words))
         inputs, single = read_questions(question, context)
         limit = None
         if coverage is not None:

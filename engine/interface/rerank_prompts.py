@@ -29,7 +29,7 @@ class RerankPrompt:
     answers: tuple[str, ...] = ("yes", "no")
     """The token that means "relevant", and perhaps the one that means the contrary."""
     is_known: bool = False
-    """Whether it is one of `KNOWN`, which has the special tokens itself."""
+    """Whether it is one of `KNOWN`, whose pieces contain all special tokens, so that the tokenizer adds none."""
 
     @property
     def place(self) -> int:

@@ -269,12 +269,12 @@ class Reranker(Loaded):
         queries: that of each prompt; what the prompts of a query begin with is computed once. advance: called with the
         number of prompts that are done.
         """
-        groups = [*_places(queries).values()]       # the places of the prompts of each query
-        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in groups],
+        by_query = [*_places(queries).values()]     # the places of the prompts of each query
+        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in by_query],
                             self.answers, budget=self._model.budget, stop=stop, advance=advance,
-                            place=lambda group, i: f"pair {groups[group][i]}")
+                            place=lambda query, i: f"pair {by_query[query][i]}")
         scores = np.empty(len(prompts), np.float32)
-        for members, rows in zip(groups, logits, strict=True):      # rows: [prompts of a query, answers]
+        for members, rows in zip(by_query, logits, strict=True):        # rows: [prompts of a query, answers]
             scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
@@ -316,11 +316,11 @@ class Reranker(Loaded):
         *before, start = filled(self.template.pieces[: self.template.place + 1], instruction, query)
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
-        # With a prefix, what was cut is known and reported below, where `limit` is; so it is not reported here.
+        # With a prefix, a document keeps fewer tokens than this tokenizer cuts it to, so cuts are reported below.
         with marking(truncation=True) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
-        # The query alone can fill max_length only then; where all documents are empty, it leaves out nothing of them.
+        # A query can fill max_length alone only if some prompt reaches the limit; empty documents lose nothing by that.
         if max(map(len, starts)) >= limit and any(documents):
             length = len(self._ids_of([start], stop))
             if length >= limit:
@@ -333,7 +333,7 @@ class Reranker(Loaded):
         return [np.concatenate([prefix, ids[:limit].astype(np.int64), self._end]) for ids in starts]
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
-        """Return the ids of pieces that are tokenized apart, one after the other; none is a text of the caller."""
+        """Return the joined ids of pieces, each tokenized apart. No cut is reported: none is a text of the caller."""
         with marking(truncation=True):
             parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)

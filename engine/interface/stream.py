@@ -33,7 +33,7 @@ class Pieces(Iterator[Piece]):
     def __init__(self, model: PreparedModel, event: Callable[[], Event | EngineError | None], stop: Stop = NEVER):
         """event: returns the next token, or what follows the last one: the result, an error, or None.
 
-        stop: after its cancellation, no event counts that came before.
+        stop: once it is cancelled, an event that was looked at ahead is dropped.
         """
         self._event, self._stop, self._turn = event, stop, new_turn()
         self._text = None if model.text is None else model.tokenizer(model.text).incremental()

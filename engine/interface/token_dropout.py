@@ -42,7 +42,7 @@ class _DroppingPlan:
             return batch
         rows = self._rows[batch.input_ids]
         lengths = np.diff(batch.cu_seqlens)
-        before = np.append(0, np.cumsum(batch.input_ids == self._dropped))
+        before = np.append(0, np.cumsum(batch.input_ids == self._dropped))      # dropped tokens in front of each
         kept = lengths - np.diff(before[batch.cu_seqlens])
         if not np.array_equal(kept, lengths):
             shares = np.where(kept, kept / np.maximum(lengths, 1), 1.0).astype(np.float32)

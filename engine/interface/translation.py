@@ -54,7 +54,7 @@ def choose_languages(family: str, languages: dict[str, int], sources: Sequence[N
     if source is not None:
         sources = [_replaced(one, known, at_end, ids["source_language"])
                    for one, at_end in zip(sources, ends, strict=True)]
-    # The first mBART begins its results with the language; the others begin with another token, and force this one.
+    # The first mBART, with the language at a source's end, starts results with it; other models force it after a start.
     name = "decoder_start_token_id" if family == "mbart" and any(ends) else "forced_bos_token_id"
     return list(sources), {} if target is None else {name: ids["target_language"]}
 

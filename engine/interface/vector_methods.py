@@ -241,6 +241,6 @@ class VectorMethods(HeadMethods):
         that you can count their tokens. Raises the errors of `encode`.
         """
         inputs, _ = read_sentences(sentences)
-        whole = truncation is not None and not flag("truncation", truncation)
+        whole = truncation is not None and not flag("truncation", truncation)       # False: cut nothing
         with truncating(True if whole else truncation):
             return self._encoder.tokenize(inputs, whole=whole)

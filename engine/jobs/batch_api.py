@@ -75,7 +75,7 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
 
 
 def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
-    """Return the line of the output for a request: float32 [n, D], of texts with so many tokens together."""
+    """Return the line of the output for a request. vectors: float32 [n, D]; tokens: their number in all its texts."""
     if request.dimensions is not None:
         vectors = normalize(vectors[:, : request.dimensions])
     data = [{"object": "embedding", "index": i, "embedding": _encoded(vector, request.encoding_format)}
@@ -92,7 +92,7 @@ def refusal(request: BatchRequest, reason: str) -> dict[str, Any]:
 
 
 def is_answers(data: bytes) -> bool:
-    """Return whether a file is one of the lines that `answer` and `refusal` return; it may have none."""
+    """Return whether a job wrote a file of answers or refusals, by the id on its first line; it may have no line."""
     try:
         return all(json.loads(line)["id"].startswith(_ID) for line in data.splitlines()[:1])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):

@@ -120,7 +120,7 @@ def is_own_name(name: str) -> bool:
 
 
 def _part_name(place: str, number: int, digest: str) -> str:
-    """Return the name of a part without its suffix. place: of its input, as 8 digits; digest: of its state, as 16."""
+    """Return the name of a part without its suffix. place: of its input's name, 8 digits; digest: of its state, 16."""
     return f"part-{place}-{number:06}-{digest}"
 
 
@@ -146,15 +146,15 @@ def find_units(files: Sequence[InputFile], settings: JobSettings) -> list[Unit]:
     columns = replace(settings.columns, types=common)
     if not any(ranges) and files:       # so that the folder of no rows has a part, with all columns
         ranges[0] = [Range(0, 0)]
-    for file, name, file_types, parts in zip(files, formats, types, ranges, strict=True):
+    for file, name, file_types, file_ranges in zip(files, formats, types, ranges, strict=True):
         # The types of columns that the other files change here: they change the part, so they belong to its name.
         widened = [str(common[column]) for column in file_types if file_types[column] != common[column]]
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
-        for i, part in enumerate(parts):
-            key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
+        for i, rows in enumerate(file_ranges):
+            key = json.dumps([file.name, file.size, file.modified, name, rows.first, rows.last, rows.group,
                               settings.description, *widened], sort_keys=True)
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            units.append(Unit(file, name, part, f"{_part_name(place, i, digest)}.{_suffix(name)}", columns))
+            units.append(Unit(file, name, rows, f"{_part_name(place, i, digest)}.{_suffix(name)}", columns))
     return units
 
 
@@ -187,12 +187,12 @@ class Job:
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
     def run(self, chosen: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> list[Unit]:
-        """Compute those of some units that have no part, and return those that other processes are computing.
+        """Compute the chosen units that have no part, and return those that other processes are computing.
 
         report: called after each part. Raises `OSError` where a part cannot be written, such as on a full disk; the
         parts before it stay.
         """
-        while True:
+        while True:     # again after each pass that computed something: another process may have given up a claim
             missing = self.missing(chosen)
             if not missing or not self._pass(missing, report):
                 return self.missing(chosen)
@@ -214,7 +214,7 @@ class Job:
             reader, computer = stack.enter_context(_Pool(1)), stack.enter_context(_Pool(2))
             read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
             chunks = ((unit, rows, texts, last) for unit, rows in read for texts, last in _chunks(rows))
-            for unit, rows, computed in _whole(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
+            for unit, rows, computed in _complete_units(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
                 part = self.make(unit, rows, computed)
                 self._write(unit, part)
                 claims.pop(unit.name)()
@@ -314,7 +314,7 @@ def _chunks(rows: Rows) -> Iterator[tuple[list[str], bool]]:
         yield texts[first : first + TEXTS_AT_ONCE], first + TEXTS_AT_ONCE >= len(texts)
 
 
-def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tuple[Unit, Rows, Computed]]:
+def _complete_units(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tuple[Unit, Rows, Computed]]:
     """Yield each unit with the results of all its chunks."""
     parts: list[Computed] = []
     for unit, rows, computed, last in chunks:

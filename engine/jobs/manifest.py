@@ -61,7 +61,7 @@ def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
 
     They would stand beside the parts of the same rows. prune: delete them, but never a file that may be another
     program's: the manifest or the metadata of a part says that a job wrote it. Rejected rows are written before their
-    part, so that a stop may leave them alone.
+    part, so that a stop may leave a file of them without its part.
     """
     names = {unit.name for unit in units}
     parts = sorted(part_names(folder) - names)
@@ -109,7 +109,7 @@ def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
     """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
     data = read_rejected(unit, folder)
     stored = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
-    as_it_is = {name: entry.get(name) for name in ("sha256", "rejected")} | stored      # the part counts as right
+    as_it_is = {name: entry.get(name) for name in ("sha256", "rejected")} | stored      # as if the part were right
     return _fault(unit, as_it_is, entry)
 
 

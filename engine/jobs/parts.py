@@ -70,9 +70,10 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
     reasons |= {i: computed.reasons[text] for i, text in zip(used, owners.tolist(), strict=True)
                 if text in computed.reasons}
     good = [i for i in used if i not in reasons]
-    has_result = np.ones(len(texts), bool)      # of each text: the results leave out the refused ones
+    has_result = np.ones(len(texts), bool)
     has_result[list(computed.reasons)] = False
-    places = dict(zip(used, (np.cumsum(has_result) - 1)[owners].tolist(), strict=True))     # of the rows' results
+    result_of_text = np.cumsum(has_result) - 1      # the results leave out refused texts
+    places = dict(zip(used, result_of_text[owners].tolist(), strict=True))      # by row, the place of its result
     if "request" in rows.columns:
         return _answers(rows, reasons, places, computed)
     indices = np.array([places[i] for i in good], np.int64)
@@ -105,9 +106,9 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
             refusals.append(refusal(request, reason))
             continue
         indices = [places[i] for i in members]
-        used = sum(computed.tokens[i] for i in indices)
-        tokens += used
-        answers.append(answer(request, vectors[indices], used))
+        request_tokens = sum(computed.tokens[i] for i in indices)
+        tokens += request_tokens
+        answers.append(answer(request, vectors[indices], request_tokens))
     counts = {"rows": len(answers), "rejected": len(refusals), "tokens": tokens}
     return JobPart(_json_lines(answers), _json_lines(refusals), counts)
 
@@ -121,7 +122,7 @@ def _taken(column: Any, rows: list[int], kind: Any) -> Any:
 
 
 def _ids(rows: Rows, i: int) -> dict[str, Any]:
-    """Return the copied values of a row as JSON can hold them; columns with the name of another field of it apart."""
+    """Return the copied values of a row for JSON. "columns" has those whose names are those of fields of its line."""
     plain = {name: _plain(column[i]) for name, column in rows.columns.items()}
     hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}
     return plain | ({"columns": hidden} if hidden else {})

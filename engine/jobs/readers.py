@@ -26,7 +26,7 @@ from .storage import InputFile
 MOST_LINE = 2**24
 """Limit on the bytes of a line, and of a row of CSV, so that a file without line ends does not fill the memory."""
 MORE_LINES = 4
-"""A range of lines may have this many times the rows of other ranges, so that a megabyte of lines is mostly one."""
+"""A range of lines may have this many times the rows of other ranges, so a megabyte of lines is mostly one range."""
 MOST_UNPACKED = 2**28
 """Limit on the bytes that a range of Parquet needs in memory, by the sizes that the file states."""
 MOST_RATIO = 100
@@ -60,7 +60,7 @@ class Range:
     last: int
     group: int = 0
     row: int = 0
-    """The number in the file of row `first` of the row group."""
+    """The number that row `first` of the row group has in the file."""
 
 
 @dataclass
@@ -181,16 +181,16 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
             if position % size == 0:
                 yield position
                 count = 0
-            block = before + stream.read(min(2**20, size - position % size))
+            block = before + stream.read(min(2**20, size - position % size))        # the byte before, and new bytes
             if len(block) == 1:
                 return                  # the file has become shorter, which `InputFile.check` reports
-            lines = block.count(b"\n", 0, len(block) - 1)
-            if count + lines > most:
+            begun = block.count(b"\n", 0, len(block) - 1)       # lines that begin in the new bytes
+            if count + begun > most:
                 begins = np.flatnonzero(np.frombuffer(block, np.uint8)[:-1] == ord("\n"))
                 yield from (position + begins[most - count :: most]).tolist()
-                count = (count + lines - 1) % most + 1      # lines after the newest border, from 1 to `most`
+                count = (count + begun - 1) % most + 1      # lines after the newest border, from 1 to `most`
             else:
-                count += lines
+                count += begun
             position, before = position + len(block) - 1, block[-1:]
 
 
@@ -265,9 +265,9 @@ def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
     if any(file.size for file in files):
         which = files[0].label if len(files) == 1 else f"{len(files):,} files"
         name = next(name for name in (columns.text, *columns.kept) if name in missing)
-        field = (f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}"
+        lacks = (f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}"
                  f"{_hint(name, columns)}" if names else "")
-        raise InputError(f"no line of {which} is a JSON object{field}")
+        raise InputError(f"no line of {which} is a JSON object{lacks}")
 
 
 def _objects(files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
@@ -376,11 +376,11 @@ class Parquet:
             if text_type(kind) is None:
                 raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(kind)}, and not strings")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
-            steps = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
+            limits = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
         sizes = [group.num_rows for group in groups]
         starts = [0, *accumulate(sizes)]
-        return [Range(first, min(first + step, size), group, starts[group] + first)
-                for group, (size, step) in enumerate(zip(sizes, steps, strict=True)) for first in range(0, size, step)]
+        return [Range(first, min(first + most, size), group, row=starts[group] + first)
+                for group, (size, most) in enumerate(zip(sizes, limits, strict=True)) for first in range(0, size, most)]
 
     def _rows_of(self, file: InputFile, group: Any, number: int, columns: Columns) -> int:
         """Return the most rows of a range of a row group; raises `InputError` for one that unpacks to far more bytes.

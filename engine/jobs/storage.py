@@ -250,7 +250,8 @@ def _resolved(place: str) -> str:
 def _starts(pattern: str) -> Iterator[tuple[str, str]]:
     """Yield each folder that the first names of a pattern lead to, as `_resolved` names it, and the names that follow.
 
-    On this machine they are also the folders that wildcards match, of which some may be links to other places.
+    On this machine they are also the folders that wildcards match, of which some may be links to other places; a path
+    without wildcards, which names a file, has none.
     """
     if _is_remote(pattern):
         place = pattern.partition("?")[0]
@@ -270,7 +271,7 @@ def _starts(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_wild(pattern: str) -> bool:
-    """Return whether a path has wildcards; that of a file may have brackets."""
+    """Return whether a path has wildcards; brackets in the name of a file that exists are none."""
     return _WILD.search(pattern) is not None and not os.path.lexists(pattern)
 
 
@@ -303,7 +304,7 @@ def _local_state(path: str) -> tuple[int, int]:
 def _refuse_no_file(path: str, pattern: str) -> None:
     """Raise `InputError` for what a pattern matches and is no file, since to leave it out would lose its rows.
 
-    A folder is left out where the pattern is for all names, or for the files in such folders too.
+    A folder that matches is no error, and is left out, where the pattern ends with a bare `*` or has a `**`.
     """
     if not os.path.exists(path):
         raise InputError(f"{shown(path)} is a link to a file that is not there; mend or delete the link")
@@ -325,11 +326,11 @@ def _find_remote(pattern: str) -> list[InputFile]:
     with _explain_errors(start):
         entries = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [(os.path.relpath(info.path, root), info) for info in entries if info.type == fs.FileType.File]
-    entries = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
-               if _matches(name, below)]
+    matching = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
+                if _matches(name, below)]
     return [InputFile(name, info.size, info.mtime_ns or 0, open=partial(_open_remote, files, info.path),
                       state=partial(_remote_state, files, info.path), place=uri, path=uri)
-            for name, info, uri in entries]
+            for name, info, uri in matching]
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:

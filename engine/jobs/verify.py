@@ -71,8 +71,8 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return _elsewhere(metadata["isa"], job)
-    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of rows that have a text
-    if metadata["rejected"] != rejected:        # the model refused others, too, so that places are unknown
+    computed_data, kept, rejected = job.compute_sample(unit, sample)     # kept: places of its rows in the part
+    if metadata["rejected"] != rejected:        # the model refused rows with a text, too, so that places are unknown
         return _compare_whole(job, unit, data)
     if metadata["rows"] != len(stored) or (kept and kept[-1] >= len(stored)):
         return f"it has {len(stored)} rows, and its input has others"
@@ -108,7 +108,7 @@ def different_rows(one: Any, other: Any) -> Iterator[str]:
 
 def _different(one: Any, other: Any) -> np.ndarray:
     """Return which rows of two columns differ: bool [n]."""
-    if one.type == other.type and hasattr(one.type, "list_size"):
+    if one.type == other.type and hasattr(one.type, "list_size"):       # vectors: compare their bytes
         a, b = (np.ascontiguousarray(x.flatten().to_numpy(zero_copy_only=False)) for x in (one, other))
         width = one.type.list_size * a.itemsize
         if a.nbytes == b.nbytes == width * len(one):

@@ -61,19 +61,19 @@ class Admission:
         if (late := (beside() + size) / self.rate - left) > 0:
             raise Overloaded(f"the answer would come {late:.1f} s after the deadline, because of other requests", late)
 
-    def reserve(self, size: int, others: int = 0) -> None:
+    def reserve(self, size: int, counted: int = 0) -> None:
         """Count the memory of a request; raises `Overloaded` if there is too little, and `InputError` if it never fits.
 
         Requests that need much leave a part of the memory to the others, so that long lists refuse no short text.
-        others: what is counted of the same request already, and is given back here.
+        counted: the bytes of the same request that are counted already, in whose place `size` comes.
         """
         most = self.max_bytes if size <= self.max_bytes * SMALL else self.most_of_one
         if size > most:
             raise InputError(f"the tokens and the results of this request need about {size:,} bytes, and {most:,} are "
                              "allowed for all that wait together; send fewer texts in one request")
-        if self.bytes - others + size > most:
+        if self.bytes - counted + size > most:
             raise Overloaded(f"the requests that wait have {self.bytes:,} of {self.max_bytes:,} bytes", 1.0)
-        self.bytes += size - others
+        self.bytes += size - counted
 
     def release(self, size: int) -> None:
         """Give the memory of a request back."""

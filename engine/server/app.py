@@ -48,7 +48,8 @@ _CHUNK = 2**18
 _SHORT_BODY = 2**16
 """The most bytes of a body that is read on the event loop, in about a millisecond."""
 REST, SHORTEST_REST, LONGEST_REST = 1 / 16, 0.005, 0.05
-"""How long the event loop leaves the cores to the model: a share of what waiting work takes, from 5 to 50 ms."""
+"""How long the event loop leaves the cores to the model: a share of the time of waiting work, up to 50 ms, or not at
+all for 5 ms or less."""
 _JSON = (b"content-type", b"application/json")
 
 
@@ -95,7 +96,7 @@ class Answers:
         self._woken = False
 
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
-        """Return what the event loop waits for in place of a future."""
+        """Return a future of the event loop that gets the result of a future of another thread."""
         waiter = self._loop.create_future()
         future.add_done_callback(lambda future: self._add(waiter, future))
         return waiter
@@ -160,7 +161,7 @@ class Served:
 
     @lazy
     def answers(self) -> Answers:
-        """Those of the event loop of the server."""
+        """The results for the event loop of the server, which runs at the first use."""
         return Answers()
 
     def __post_init__(self) -> None:

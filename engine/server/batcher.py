@@ -39,12 +39,12 @@ class Pending:
     """How many of its sequences were computed."""
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
-    tokenize: float = 0.0
-    """Seconds, as those of `queue` and `compute`: what `Times` of its answer say."""
-    waited: float = 0.0
+    waiting_since: float = 0.0
     """The time.monotonic() at which it began to wait for a batch."""
+    tokenize: float = 0.0
     queue: float = 0.0
     compute: float = 0.0
+    """tokenize, queue, compute: the seconds that `Times` of its answer give."""
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Counters:
     sequences: int = 0
     tokens: int = 0
     mixed_batches: int = 0
-    """Those with sequences of several requests."""
+    """Batches with sequences of several requests."""
     unlike_batches: int = 0
-    """Those with requests of other options, prompts or tasks."""
+    """Batches whose requests differ in their task, prompt or other options."""
     busy_seconds: float = 0.0
     by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
     """How many batches had up to 2^i sequences, for each i; the last one counts all larger batches."""
@@ -68,14 +68,14 @@ class Counters:
 class Batcher:
     """The thread of a model, and the requests that wait for it.
 
-    `lock` guards `turns`, `admission` and what its users keep with them. The thread sleeps until `added` is called.
+    `lock` guards `turns`, `admission` and what callers keep beside them. The thread sleeps until `added` is called.
     """
 
     def __init__(self, turns: Turns, admission: Admission, done: Callable[[list[Pending]], object],
                  failed: Callable[[Pending, BaseException], object], expired: Callable[[Pending], object]):
         """done: gets the requests of which all sequences were computed. failed: gets one that raised an error.
 
-        expired: gets one whose deadline came while it waited. The thread of the model calls all, without the lock.
+        expired: gets one whose deadline came while it waited. The model's thread calls all three, without the lock.
         """
         self.lock = threading.Lock()
         self.turns, self.admission, self.counters = turns, admission, Counters()
@@ -131,11 +131,11 @@ class Batcher:
     def _compute(self, batch: list[tuple[Pending, list[int]]]) -> None:
         """Compute a batch, hand over the requests of which every sequence is computed now, and count the batch."""
         job, tokens = batch[0][0].work.job, self.in_flight
-        begun, whole = time.monotonic(), True
+        begun, succeeded = time.monotonic(), True
         try:
             _run_job(job, batch)
         except BaseException as error:
-            whole = False
+            succeeded = False
             if len(batch) == 1:
                 self._failed(batch[0][0], error)
             else:
@@ -146,13 +146,13 @@ class Batcher:
                         self._failed(request, alone)
         ended = time.monotonic()
         for request, places in batch:
-            request.queue += begun - request.waited
+            request.queue += begun - request.waiting_since
             request.compute += ended - begun
-            request.waited = ended
+            request.waiting_since = ended
             request.computed += len(places)
         self._done([request for request, _ in batch if request.computed == len(request.rows) and not request.settled])
         with self.lock:
-            if whole:       # what failed says nothing about the rate
+            if succeeded:       # the time of a batch that failed says nothing about the rate
                 self.admission.measure(tokens, ended - begun)
             counters = self.counters
             counters.batches += 1
@@ -172,9 +172,9 @@ LOOK = 0.05
 
 def _run_job(job: Job, batch: Sequence[tuple[Pending, list[int]]]) -> None:
     """Compute the sequences of a batch, and keep the result of each with its request."""
-    owners = [(request.rows, i) for request, places in batch for i in places]
+    targets = [(request.rows, i) for request, places in batch for i in places]      # where each result goes
     shared = len(batch) > 1
     for n, row in job.compute([(request.work, places) for request, places in batch], NEVER):
-        rows, i = owners[n]
+        rows, i = targets[n]
         # A view of an array of the whole batch would keep that alive until the last of its requests is answered.
         rows[i] = row.copy() if shared and isinstance(row, np.ndarray) else row

@@ -56,7 +56,7 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
         return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
-    return Wanted("embed", form.texts, body, dimensions_of(form, model))
+    return Wanted("embed", form.texts, body, options=dimensions_of(form, model))
 
 
 def rerank(form: RerankForm, model: AnyModel) -> Wanted:
@@ -74,7 +74,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
         return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
                 "usage": usage(answer), "meta": _meta(answer)}
 
-    return Wanted("rank", (form.query, texts), body, options)
+    return Wanted("rank", (form.query, texts), body, options=options)
 
 
 def _text(i: int, document: str | dict[str, str]) -> str:

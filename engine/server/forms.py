@@ -30,7 +30,7 @@ ROLES = {"search_query": "query", "query": "query", "search_document": "document
 PURPOSES = ("classification", "clustering")
 """The other values of `input_type`: prompts of the same names, where the model has them."""
 _CUTS = {"none": False, "end": "right", "start": "left", "right": "right", "left": "left"}
-"""What the words of Cohere and TEI for `truncate` and `truncation_direction` mean."""
+"""The words of Cohere and TEI for `truncate` and `truncation_direction`: the side that is cut, or False for none."""
 
 
 class Form(msgspec.Struct, kw_only=True):
@@ -95,7 +95,7 @@ class Route:
     path: str
     kind: Kind
     other: tuple[str, Kind] | None = None
-    """A field that makes a request one of another form."""
+    """A field, and the form of the requests that have this field."""
 
     def kind_of(self, fields: dict[str, Any]) -> Kind:
         """Return the form of a request with these fields."""
@@ -237,7 +237,7 @@ def prompt_of(form: Form, model: AnyModel) -> str:
 
 
 def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
-    """Return whether long texts are cut; raises `Refusal` for words that nobody has, and for the other end."""
+    """Return whether long texts are cut; raises `Refusal` for an unknown word, and for a side that cannot be cut."""
     cut, end = form.truncate, form.truncation_direction
     asked: Any = family.cuts if cut is None else cut        # a flag, or the side on which a text is cut
     if isinstance(cut, str):

@@ -80,12 +80,12 @@ def usage(answer: Answer) -> dict[str, int]:
 
 def score(form: ScoreForm, model: AnyModel) -> Wanted:
     """Return the work for the scores of pairs in vLLM's form."""
-    first, second = (_one_of(form, *names) for names in (("text_1", "queries"), ("text_2", "documents")))
+    first, second = _one_of(form, "text_1", "queries"), _one_of(form, "text_2", "documents")
     single = isinstance(first, str) and isinstance(second, str)
     firsts, seconds = ([one] if isinstance(one, str) else one for one in (first, second))
     check_items("text_1", firsts)
     check_items("text_2", seconds)
-    if isinstance(first, str) or len(firsts) == 1:
+    if isinstance(first, str) or len(firsts) == 1:      # one text is compared with each of the others
         firsts = firsts * len(seconds)
     if len(firsts) != len(seconds):
         raise Refusal("wrong", f"text_1 has {len(firsts):,} texts and text_2 has {len(seconds):,}; give as many of "

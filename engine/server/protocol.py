@@ -18,8 +18,6 @@ from .settings import MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
 
 ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
-
-
 _LONG = 2**15
 """Bytes of a part of an answer that is written at once."""
 
@@ -75,7 +73,7 @@ class Protocol(HttpToolsProtocol):
         self._offers = False        # whether they offer another protocol, such as HTTP/2
         self._ends = False      # whether nothing more is read, because the connection ends
         self._read = self._skipped = self._unsent = 0
-        """Bytes: read since a body or a request ended, thrown away behind an answer, of an answer not read yet."""
+        """Bytes: read since a request or part of a body ended, skipped behind an answer, unsent at the last look."""
         self._late: asyncio.TimerHandle | None = None       # ends a connection whose headers take too long
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
@@ -89,7 +87,7 @@ class Protocol(HttpToolsProtocol):
         self._set_late(None)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
+        """Read a part of a request. A part of a body sets `_read` to 0, which counts headers, extensions, trailers."""
         if self._ends:
             return
         self._unset_keepalive_if_required()
@@ -104,7 +102,7 @@ class Protocol(HttpToolsProtocol):
                 self._refuse("wrong", "this is no HTTP request that can be read")
             elif self._in_headers:
                 self._refuse("header", str(error.__context__))
-            else:
+            else:       # too many bytes of a body behind its answer (`_skip`): there is nothing more to say
                 self._ends = True
                 self.transport.abort()
         if self._ends:
@@ -160,8 +158,8 @@ class Protocol(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Let the parser read.
 
-        It reads no body behind headers that offer another protocol, as Java's client offers HTTP/2 in each request. So
-        such a request is read again without the offer.
+        The parser reads no body behind headers that offer another protocol, as Java's client offers HTTP/2 in each
+        request. So such a request is read again without the offer.
         """
         while data:
             try:
@@ -212,7 +210,7 @@ class Protocol(HttpToolsProtocol):
         logs.write("request", status=STATUSES[reason], reason=reason)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            if not cycle.more_body:
+            if not cycle.more_body:     # the application has the request, and its answer ends the connection
                 cycle.keep_alive = False
                 return
             cycle.disconnected = True       # the rest of its body cannot be read

@@ -154,7 +154,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, 1))
+                    self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, first=1))
                     self._admission.reserve(size)
                 except (InputError, Overloaded) as refusal:
                     error = refusal
@@ -184,8 +184,8 @@ class Service:
             stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
             work = self._tasks[request.task](request.inputs, request.options, stop)
             request.inputs = None
-            request.waited = time.monotonic()
-            request.tokenize = request.waited - begun
+            request.waiting_since = time.monotonic()
+            request.tokenize = request.waiting_since - begun
         except TimedOut:
             self._expire(request)
         except BaseException as error:
@@ -200,7 +200,7 @@ class Service:
             with self._lock:
                 if request.settled:
                     return
-                self._admission.reserve(work.bytes, request.bytes)
+                self._admission.reserve(work.bytes, counted=request.bytes)
                 request.bytes = work.bytes
                 if work.lengths:
                     turns, key, total = self._turns, request.key, sum(work.lengths)
@@ -316,7 +316,7 @@ class Service:
 LONG = 64
 """A request of more inputs is tokenized and finished by a thread for long requests."""
 LONG_CHARACTERS = 2**14
-"""A request whose first inputs have more characters, too."""
+"""So is a request whose inputs have more characters, or take more bytes."""
 
 
 def _is_long(task: str, inputs: Any, size: int) -> bool:
@@ -334,7 +334,7 @@ class Statistics(Counters):
     waiting_requests: int = 0
     """Gauge: requests that were accepted and are not answered."""
     queued_requests: int = 0
-    """Gauge: those of which some sequences wait for a batch."""
+    """Gauge: requests of which some sequences wait for a batch."""
     waiting_tokens: int = 0
     """Gauge: tokens that are not computed."""
     waiting_bytes: int = 0

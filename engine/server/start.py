@@ -101,7 +101,7 @@ def listen(listener: socket.socket, settings: Settings) -> None:
 
 
 def _remove_old(path: str) -> None:
-    """Remove a Unix socket at which no server listens; raises `InputError` for anything else at its path."""
+    """Remove a Unix socket that refuses connections, as its server is dead; raises `InputError` for anything else."""
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):

@@ -51,7 +51,7 @@ class Work:
     """A request that has been tokenized: the first of the three steps of a task."""
 
     kind: Hashable
-    """What the request asks for beside its inputs."""
+    """What the request asks for beside its inputs: its task and its options."""
     job: Job
     tokens: Tokens
     finish: Callable[[list[Any]], Any]
@@ -72,15 +72,16 @@ class Work:
     @property
     def bytes(self) -> int:
         """About how much memory the tokens and the results take."""
-        return _SEQUENCE * len(self.lengths) + 8 * sum(self.lengths) + self.result_bytes
+        ids_and_types = (4 + 4) * sum(self.lengths)     # int32
+        return _SEQUENCE * len(self.lengths) + ids_and_types + self.result_bytes
 
 
 _SEQUENCE = 800
 """About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
 _WORDS = 1024
-"""How many words of a sparse vector are counted; few texts have more."""
+"""How many words of a sparse vector its memory is counted for; few texts have more."""
 Task: TypeAlias = Callable[[Any, Mapping[str, Any], Stop], Work]
-"""Returns the tokens of a request. Raises `InputError` for wrong inputs and options, and what the `Stop` says."""
+"""Tokenizes a request. Raises `InputError` for wrong inputs and options, and what the `Stop` says."""
 
 
 def tasks_of(model: Engine | Reranker) -> dict[str, Task]:
@@ -145,7 +146,7 @@ class _Jobs:
 
     def _one(self, name: str, owner: object, compute: Callable[[Sequence[Piece], Stop], Iterator[tuple[int, Any]]]
              ) -> Job:
-        """Return the job of an encoder or a head, which lives as long as the model; always the same one."""
+        """Return the job of an encoder or a head, always the same one. The model keeps both, so an id is unique."""
         return self._made.setdefault((name, id(owner)), Job(name, compute))
 
 
@@ -327,7 +328,7 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
         job, width = jobs.vectors(encoder), reader.config.hidden_size
 
     def tokenize(texts: Sequence[Any]) -> Tokens:
-        prompted = add_prompt(prompt, texts)[:]
+        prompted = add_prompt(prompt, texts)[:]     # a list
         return encoder.tokens(prompted, stop=stop) if late is None else late_tokens(encoder, late, prompted, role, stop)
 
     tokens, marks = _cut_tokens(_texts(inputs), tokenize, options["truncation"], prompt)
@@ -460,13 +461,13 @@ def _rank_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any,
 
 
 def _scores(model: Reranker, options: Mapping[str, Any]) -> Callable[[np.ndarray], Any]:
-    """Return what makes the scores of pairs of logits [n]."""
+    """Return the function from logits [n] to the scores of pairs."""
     as_logits = flag("logits", options["logits"])
     return lambda logits: logits if as_logits else model.scores_of(logits)
 
 
 def _ranks(model: Reranker, texts: list[str], options: Mapping[str, Any]) -> Callable[[np.ndarray], Any]:
-    """Return what makes the list of documents of logits [n]."""
+    """Return the function from logits [n] to the ranked list of documents."""
     top_k, as_logits = positive_int_or_none("top_k", options["top_k"]), flag("logits", options["logits"])
     shown_texts = texts if flag("return_documents", options["return_documents"]) else None
     return lambda logits: model.ranks_of(logits, shown_texts, top_k, as_logits=as_logits)

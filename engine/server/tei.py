@@ -185,17 +185,17 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
         raise Refusal("too_large", f"inputs has {characters:,} characters, and at most {MAX_TOKENIZED:,} are made "
                       "tokens in one request; send several", "inputs")
     prompt = prompt_of(form, model)
-    whole = [prompt + text for text in check_texts(texts, "inputs")]
+    prompted = [prompt + text for text in check_texts(texts, "inputs")]
 
     def body(answer: Answer, asked: Asked) -> Any:
         return [_tokens(text, places, form.add_special_tokens)
-                for text, places in zip(whole, _whole_tokenizer(model).places(whole), strict=True)]
+                for text, places in zip(prompted, _uncut_tokenizer(model).places(prompted), strict=True)]
 
     return Wanted("", texts, body, single=isinstance(form.inputs, str))        # "": no task of the model
 
 
 @lru_cache(maxsize=1)
-def _whole_tokenizer(model: AnyModel) -> Tokenizer:
+def _uncut_tokenizer(model: AnyModel) -> Tokenizer:
     """Return the tokenizer of a model that gives all tokens of a text."""
     assert model.text is not None
     return Tokenizer(model.text, max_tokens=None, threads=1, truncates=False)

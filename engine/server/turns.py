@@ -30,7 +30,7 @@ class Waiting(Protocol):
 class _Entry:
     request: Any
     time: float
-    """The time of its key when it came, plus the tokens that were taken of it since."""
+    """`_Key.start` when the request came, plus the tokens that were taken of it since."""
     left: int
     """The tokens of its sequences that were not taken."""
     gone: bool = False
@@ -46,9 +46,9 @@ class _Key:
     tokens: int = 0
     """The tokens of its requests that were not taken."""
     firsts: int = 0
-    """The tokens of the first sequences of the requests of which nothing was taken: a new one waits for these."""
+    """The tokens of the first sequences of all requests of which nothing was taken: they come before a new request."""
     waiting: int = 0
-    """The number of requests that are not taken whole."""
+    """The number of requests that have sequences left."""
     heaps: dict[Job, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
     """By job, (time, number of arrival, entry) of its requests: the least is next, and equal times go by arrival."""
 
@@ -114,11 +114,11 @@ class Turns:
     def before(self, name: str, first: int) -> int:
         """Return how many tokens that wait would come before the first sequence, of `first` tokens, of a new request.
 
-        name: its key.
+        name: its key. Until its first sequence is taken, each other key gets as many tokens as this one, if it can.
         """
-        itself = self._keys.get(name)
-        mine = 0 if itself is None else itself.firsts
-        return mine + sum(min(key.tokens, mine + first) for key in self._keys.values() if key is not itself)
+        own = self._keys.get(name)
+        mine = 0 if own is None else own.firsts
+        return mine + sum(min(key.tokens, mine + first) for key in self._keys.values() if key is not own)
 
     def beside(self, name: str, size: int) -> int:
         """Return how many tokens that wait would come before the last sequence of a new request of `size` tokens.
@@ -143,23 +143,23 @@ class Turns:
             if key is None or entry is None:
                 break
             request, lengths = entry.request, entry.request.work.lengths
-            first, size = request.taken, 0
+            begin, size = request.taken, 0
             # The first sequence of a batch is taken in any case: it may alone be longer than a batch.
             while request.taken < len(lengths) and size < self._grain and (
-                    size + lengths[request.taken] <= room or (not taken and request.taken == first)):
+                    size + lengths[request.taken] <= room or (not taken and request.taken == begin)):
                 size += lengths[request.taken]
                 request.taken += 1
-            if request.taken == first:
+            if request.taken == begin:
                 break
-            taken.setdefault(request, []).extend(range(first, request.taken))
+            taken.setdefault(request, []).extend(range(begin, request.taken))
             room -= size
-            self._charge(name, key, job, entry, size, lengths[0] if first == 0 else 0)
+            self._charge(name, key, job, entry, size, first=lengths[0] if begin == 0 else 0)
             if room <= 0:
                 break
         return list(taken.items())
 
     def _charge(self, name: str, key: _Key, job: Job, entry: _Entry, size: int, first: int) -> None:
-        """Add `size` taken tokens to the times of a request and of its key. first: those of its first one, or 0."""
+        """Add `size` taken tokens to the times of a request and its key. first: how many are of its first sequence."""
         self._start += size / len(self._keys)
         key.start += size / key.waiting
         key.time += size
@@ -184,7 +184,8 @@ class Turns:
         if not self._keys:
             return None
         key = min(self._keys.values(), key=lambda key: key.time)
-        tops = [(heap[0][:2], job) for job, heap in [*key.heaps.items()] if self._top(key, job) is not None]
+        heaps = [*key.heaps.items()]        # a copy, because `_top` deletes heaps
+        tops = [(heap[0][:2], job) for job, heap in heaps if self._top(key, job) is not None]
         return min(tops, key=lambda one: one[0])[1]
 
     def _top(self, key: _Key, job: Job) -> _Entry | None:

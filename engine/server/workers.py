@@ -27,7 +27,7 @@ class Workers:
 
     def call(self, function: Callable[..., object], *args: Any, long: bool = False) -> None:
         """Let a thread call a function; returns at once."""
-        self._lanes[long][0].put(partial(function, *args))
+        self._lanes[long][0].put(partial(function, *args))      # lane 0 is for short calls
 
     def end(self) -> None:
         """End the threads after the calls that wait, and wait for their ends."""

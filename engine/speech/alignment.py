@@ -54,16 +54,16 @@ def shortest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     n, m = costs.shape
     # Diagonal d holds [i, d - i] at place i + 1; the sums of two diagonals are enough for the next one.
-    steps = np.full((n + m - 1, n), 2, np.int8)     # how [i, d - i] is reached: 0 from both, 1 from above, 2 in its row
+    steps = np.full((n + m - 1, n), 2, np.int8)     # to [i, d - i]: 0 diagonally, 1 from the row above, 2 in its row
     older = np.full(n + 1, np.inf)
     newer = np.full(n + 1, np.inf)
     newer[1] = costs[0, 0]
     for d in range(1, n + m - 1):
         i = np.arange(max(0, d - m + 1), min(n, d + 1))
-        both, down, along = older[i], newer[i], newer[i + 1]
-        step = np.where((both < down) & (both < along), 0, np.where((down < both) & (down < along), 1, 2))
+        diagonal, down, along = older[i], newer[i], newer[i + 1]
+        step = np.where((diagonal < down) & (diagonal < along), 0, np.where((down < diagonal) & (down < along), 1, 2))
         sums = np.full(n + 1, np.inf)
-        sums[i + 1] = costs[i, d - i] + np.choose(step, (both, down, along))
+        sums[i + 1] = costs[i, d - i] + np.choose(step, (diagonal, down, along))
         steps[d, i] = step
         older, newer = newer, sums
     i, j = n - 1, m - 1

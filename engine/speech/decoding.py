@@ -32,7 +32,7 @@ class AudioStepper(SourceStepper):
         super().__init__(decoder, stop=stop)
         self._vectors, self._positions = vectors, positions
         self._features: list[Callable[[], np.ndarray]] = []
-        """Return the features of each window, which the encoder reads once."""
+        """Functions that return the features of each window, which the encoder reads once."""
         self._numbers: dict[int, int] = {}
         """The window of each open request."""
         self._ready: dict[int, int] = {}
@@ -59,7 +59,7 @@ class AudioStepper(SourceStepper):
         return source
 
     def open(self, source: Any, tokens: int = 0, stop: Stop | None = None) -> int | None:
-        """Begin a request for the window whose number is in `source`."""
+        """Begin a request for the window whose number is in `source`, with its keys and values if they are kept."""
         number = int(source[0])
         request = self._ready.pop(number, None)
         if request is None:

@@ -58,7 +58,7 @@ def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) 
 
 
 def _kill_at(stop: Stop, process: subprocess.Popen[bytes], ended: Event) -> None:
-    """Kill a process when `stop` says so, unless it has ended before; reading what it writes has no timeout."""
+    """Kill a process when `stop` says so, unless it has ended before: the thread that reads from it has no timeout."""
     while not ended.wait(_LOOK):
         if stop.has_come:
             process.kill()

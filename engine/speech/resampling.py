@@ -32,12 +32,12 @@ class Resampler:
             if not LOWEST <= each <= HIGHEST:
                 raise UnsupportedError(f"it has {each:,} samples in a second; rates from {LOWEST:,} to {HIGHEST:,} Hz "
                                        "are converted")
-        steps = _steps(rate, target)
+        rates = _rates(rate, target)
         self._streams: list[Any] = []
-        if len(steps) > 1:
+        if len(rates) > 1:
             soxr = require_speech("soxr", "resampling")
             self._streams = [soxr.ResampleStream(*pair, num_channels=1, dtype="float32", quality=_QUALITY)
-                             for pair in pairwise(steps)]
+                             for pair in pairwise(rates)]
 
     def add(self, block: np.ndarray) -> np.ndarray:
         """Return the samples that are certain after one more block of float32 samples."""
@@ -53,12 +53,12 @@ class Resampler:
         return block
 
 
-def _steps(rate: int, target: int) -> list[int]:
+def _rates(rate: int, target: int) -> list[int]:
     """Return the rates that samples go through, from `rate` to `target`.
 
     For rates that are no multiples of each other, soxr dampens the upper end of the lower band a little: the error of
-    44.1 to 16 kHz is -64 dB at 7 kHz. Three times the target is a multiple, and far above that end from a rate that is
-    doubled first, so there the error is below -105 dB.
+    44.1 to 16 kHz is -64 dB at 7 kHz. So samples go from a rate that is doubled to three times the target, whose upper
+    end is far above that of the target, and from this multiple to the target: the error is below -105 dB.
     """
     if rate == target:
         return [rate]
@@ -67,7 +67,7 @@ def _steps(rate: int, target: int) -> list[int]:
     middle, fast = 3 * target, rate
     while fast < middle:
         fast *= 2
-    return [step for step, _ in groupby([rate, fast, middle, target])]
+    return [each for each, _ in groupby([rate, fast, middle, target])]      # equal neighbours once
 
 
 def resample(samples: Any, rate: int, target: int) -> np.ndarray:

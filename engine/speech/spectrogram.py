@@ -51,10 +51,10 @@ def log_mel(samples: Any, channels: int = 80, portable: bool = False) -> np.ndar
         raise InputError(f"the recording has {len(samples) / RATE:.1f} s; the model reads {SECONDS} s at a time: split "
                          "it where nobody speaks, or let Transcriber cut it")
     filters = mel_filters(positive_int("channels", channels))
-    whole = np.zeros(SECONDS * RATE, samples.dtype)
-    whole[: len(samples)] = samples
-    whole = np.pad(whole, _WINDOW // 2, mode="reflect")     # window i lies around sample i * _STEP
-    parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters, portable)
+    padded = np.zeros(SECONDS * RATE, samples.dtype)
+    padded[: len(samples)] = samples
+    padded = np.pad(padded, _WINDOW // 2, mode="reflect")       # window i lies around sample i * _STEP
+    parts = [_log_power(padded[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters, portable)
              for first in range(0, SECONDS * FRAMES, _PART)]
     mel = np.concatenate(parts, axis=1)
     return _scaled(mel, mel.max())

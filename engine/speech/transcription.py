@@ -63,7 +63,7 @@ class Transcription:
         results: dict[int, Any] = {}
         following = 0
         with growing_progress(bar, "Audio", " s") as (advance, expect):
-            heard, expected = _whole(advance), _whole(expect)
+            heard, expected = _in_whole_seconds(advance), _in_whole_seconds(expect)
             expected(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
             for in_windows, batch in self._batches(items, order, max_seconds, expected):
                 if in_windows:
@@ -247,8 +247,8 @@ class Transcription:
         return self._model.encoder.forward(batch, stop)
 
 
-def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:
-    """Return a function that sums the numbers it is given, and calls `advance` with the growth of the rounded sum."""
+def _in_whole_seconds(advance: Callable[[int], object]) -> Callable[[float], None]:
+    """Return a function that adds up seconds, and calls `advance` with the growth of their rounded sum."""
     total = 0.0
 
     def add(number: float) -> None:

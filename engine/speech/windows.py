@@ -57,11 +57,11 @@ class Recording:
         if silent:
             self.seek += self.left
             return []
-        cuts, step = cut(result.ids, first_time, self.left)
+        cuts, advance = cut(result.ids, first_time, self.left)
         kept = [each for each in cuts if each.end > each.start and decode(each.ids).strip()]
         self.segments += [Segment(seconds(self.seek + each.start), seconds(self.seek + each.end), decode(each.ids))
                           for each in kept]
-        self.seek += step
+        self.seek += advance
         return kept
 
     def add_words(self, cuts: list[Cut], times: np.ndarray, words: Callable[[list[int]], list[TokensOfWord]],

@@ -16,10 +16,8 @@ from ..interface.engine import Engine
 
 SHAPES = ((1, 16), (1, 128), (1, 512), (8, 128), (32, 128))
 """Shapes to measure: (number of sequences, tokens per sequence)."""
-
 SECONDS = 1.0
 """Approximate time spent on each shape, in seconds."""
-
 RATES = 10
 """Approximate number of measurements of the machine's rate between the calls of one shape."""
 
@@ -93,7 +91,7 @@ def timed(work: Callable[[], object], rate: Callable[[], float]) -> tuple[float,
     rates: list[float] = []
     while len(times) < 3 or sum(times) < SECONDS:
         if sum(times) >= len(rates) * SECONDS / RATES:
-            rates.append(rate())
+            rates.append(rate())        # about RATES times
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)

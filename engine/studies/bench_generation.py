@@ -61,7 +61,7 @@ def measure(generator: Generator) -> Iterator[Measurement]:
                 times = timed(partial(open_ones.read, tokens, keep=False),
                               partial(measure_dram, generator.threads, repeats=1))
             keys = sequences * (context + bool(config.memory_size) * SOURCE)
-            vectors = 2 * config.num_layers * config.kv_heads * keys
+            vectors = 2 * config.num_layers * config.kv_heads * keys        # a key vector and a value vector for each
             read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
             yield Measurement(f"step after {context}", sequences, 1, read / 1e9, "GB", *times)
     for length in PROMPTS:

@@ -164,14 +164,14 @@ class _Run:
         check_several(numbers, names)
         with self._showing(checked) as call:
             logits = _finite(text_logits(runner, checked, call))
-        first, rest = halves(len(checked), self.seed)
-        fitted = self._fit(logits[first], numbers[first], names)
+        half, rest = halves(len(checked), self.seed)
+        fitted = self._fit(logits[half], numbers[half], names)
         before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
         right = np.arange(len(rest)), numbers[rest]
         arrays = _fitted_arrays(fitted) | {
             "lac": lac_scores(after)[right], "aps": aps_scores(after)[right],
             "classes": numbers[rest].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
-        return CalibrationReport(Calibration("classify", arrays), len(first), measure(before, numbers[rest]),
+        return CalibrationReport(Calibration("classify", arrays), len(half), measure(before, numbers[rest]),
                                  measure(after, numbers[rest]))
 
     def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
@@ -189,14 +189,14 @@ class _Run:
             with self._showing(checked) as call:
                 logits = pair_logits(runner, checked, call)
         logits = _finite(logits)
-        first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
-        fitted = self._fit(logits[first], numbers[first], RELEVANCES)
+        half, rest = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
+        fitted = self._fit(logits[half], numbers[half], RELEVANCES)
         before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
         arrays = _fitted_arrays(fitted)
         gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
         if len(gaps):
             arrays["gaps"] = gaps
-        return CalibrationReport(Calibration("rank", arrays), int(first.sum()), measure(before, numbers[rest]),
+        return CalibrationReport(Calibration("rank", arrays), int(half.sum()), measure(before, numbers[rest]),
                                  measure(after, numbers[rest]))
 
     def tags(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
@@ -218,13 +218,13 @@ class _Run:
             for of_text, (places, logits) in zip(numbers, word_logits(runner, texts, call), strict=True):
                 rows.append(_finite(logits))
                 right.append(of_text[places])
-        first, rest = halves(len(texts), self.seed)
-        logits_first, logits_rest = (np.concatenate([rows[i] for i in half]) for half in (first, rest))
-        right_first, right_rest = (np.concatenate([right[i] for i in half]) for half in (first, rest))
-        fitted = self._fit(logits_first, right_first, names)
+        half, rest = halves(len(texts), self.seed)
+        logits_half, logits_rest = (np.concatenate([rows[i] for i in some]) for some in (half, rest))
+        right_half, right_rest = (np.concatenate([right[i] for i in some]) for some in (half, rest))
+        fitted = self._fit(logits_half, right_half, names)
         before = measure(probabilities(logits_rest), right_rest)
         after = measure(probabilities(logits_rest, *fitted), right_rest)
-        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_first), before, after)
+        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(right_half), before, after)
 
     def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Keep the loss of the right answer to each question, 1 - its score, whose quantile bounds a set of answers."""
@@ -250,7 +250,8 @@ class _Run:
         """Return the temperature, and the bias of each class, or None; both are numbers of float32, as in a file."""
         check_several(labels, names)
         counts = np.bincount(labels, minlength=len(names))
-        if self.bias if self.bias is not None else int(counts.min()) >= ENOUGH_FOR_BIAS:
+        fits_bias = int(counts.min()) >= ENOUGH_FOR_BIAS if self.bias is None else self.bias
+        if fits_bias:
             temperature, bias = fit_scale_and_bias(logits, labels)
             return float(np.float32(temperature)), bias.astype(np.float32)
         return float(np.float32(fit_temperature(logits, labels))), None
@@ -298,7 +299,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
     """Calibrate the probabilities of next tokens."""
     requests, tokens = model.own_tokens(texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]
-    first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
+    half, rest = ([usable[i] for i in some] for some in halves(len(usable), seed))
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     most = max(1, KEPT_LOGITS // model.config.vocab_size)
 
@@ -308,7 +309,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
             kept.append((logits[:room].copy(), ids[:room]))
 
     fitted_tokens = 0
-    for i in first:
+    for i in half:
         model.score_tokens(requests[i], tokens[i], stop, keep, i)
         fitted_tokens = sum(len(ids) for _, ids in kept)
         if fitted_tokens >= most:

@@ -87,8 +87,8 @@ def _sequences(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Itera
 
 def _relative(means: np.ndarray) -> np.ndarray:
     """Return positive numbers whose mean is about 1; an input that is always 0 counts a little."""
-    whole = float(means.mean())
-    return np.maximum(means / whole if whole > 0 else np.ones_like(means), LEAST).astype(np.float32)
+    mean = float(means.mean())
+    return np.maximum(means / mean if mean > 0 else np.ones_like(means), LEAST).astype(np.float32)
 
 
 class _RecordingOps:

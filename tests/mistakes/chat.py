@@ -9,8 +9,8 @@ MISTAKES = (
         name="control-tokens-of-a-message",
         what="A control token inside of a message ends the message.",
         file="engine/chat/template.py",
-        right='whole = self._control.sub(rf"{self.start}\\g<0>{self.end}", text)',
-        wrong="whole = text",
+        right='marked = self._control.sub(rf"{self.start}\\g<0>{self.end}", text)',
+        wrong="marked = text",
         tests="tests/chat/test_template.py",
         caught_by=(
             "tests/chat/test_template.py::test_control_tokens_of_a_message_are_text",

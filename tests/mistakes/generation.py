@@ -129,8 +129,8 @@ MISTAKES = (
         name="top-p-without-the-last",
         what="top_p leaves out the token that passes the limit.",
         file="engine/generation/sampling.py",
-        right="count = 1 + (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)",
-        wrong="count = (cumulative[:, :-1] < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True).clip(1)",
+        right="count = 1 + (better < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True)",
+        wrong="count = (better < top_p[:, None] * cumulative[:, -1:]).sum(axis=1, keepdims=True).clip(1)",
         tests="tests/generation/test_golden_generation.py tests/generation/test_sampling.py",
         caught_by=(
             "tests/generation/test_golden_generation.py::test_tokens_and_scores",

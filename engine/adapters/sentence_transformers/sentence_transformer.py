@@ -14,8 +14,8 @@ from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, like, to_array
 
 
-def _whole_name(name: Any) -> Any:
-    """Return the name on the hub of a short one, such as all-MiniLM-L6-v2; paths and whole names stay as they are."""
+def _full_name(name: Any) -> Any:
+    """Return the name on the hub of a short one, such as all-MiniLM-L6-v2; paths and full names stay as they are."""
     short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
     return f"sentence-transformers/{name}" if short and not os.path.exists(name) else name
 
@@ -26,7 +26,7 @@ class SentenceTransformer(Encoder):
     def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None,
                  truncate_dim: int | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options."""
-        super().__init__(_whole_name(model_name_or_path), **options)
+        super().__init__(_full_name(model_name_or_path), **options)
         stated = self.engine.text.truncate_dim if self.engine.text else None
         self.truncate_dim = positive_int_or_none("truncate_dim", truncate_dim) or stated
         if stated is not None:
@@ -85,7 +85,7 @@ class SentenceTransformer(Encoder):
 
     def _compared(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:
         a, b = to_array(embeddings1), to_array(embeddings2)
-        packed = packed_precision(self.get_embedding_dimension, a, b)     # truncate_dim is not the engine's here
+        packed = packed_precision(self.get_embedding_dimension, a, b)     # here: the engine knows no truncate_dim
         return like(compare(a, b, precision=packed or "float32"), embeddings1, embeddings2)
 
     def get_embedding_dimension(self) -> int:

@@ -32,7 +32,7 @@ def is_tensor(value: Any) -> bool:
 def to_array(value: Any) -> Any:
     """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values as they are.
 
-    A tensor of bytes, as vectors in fewer bits are, stays one of int8 or uint8.
+    A tensor of int8 or uint8, such as vectors in fewer bits, keeps its type.
     """
     if isinstance(value, (list, tuple)):
         return [to_array(one) for one in value]
