@@ -69,13 +69,14 @@ class HeadNames:
     """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
     before the mean of the rows, -1 for no mean. The first value is the default."""
 
-    def needed(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the tensors that the head cannot do without."""
-        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied or f"{layer.file}.weight" in tensors]
+    @property
+    def needed(self) -> list[str]:
+        """The tensors that the head cannot do without; the word table stands in for the weight of a tied layer."""
+        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied]
 
     def count(self, tensors: Mapping[str, np.ndarray]) -> int:
         """Return how many of the tensors are there; 0 unless all that are needed are."""
-        if not all(name in tensors for name in self.needed(tensors)):
+        if not all(name in tensors for name in self.needed):
             return 0
         return sum(name in tensors for layer in self.layers for name in layer.names)
 
@@ -190,7 +191,7 @@ def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np
     for form in forms:
         last = form.layers[-1] if not form.layers[-1].tied else form.layers[0]
         if f"{last.file}.weight" in tensors:
-            missing = [tensor for tensor in form.needed(tensors) if tensor not in tensors]
+            missing = [tensor for tensor in form.needed if tensor not in tensors]
             raise WeightsError(f"architectures names {shown(name)}, whose head also has {listed(missing)}, which the "
                                "weights lack")
 
@@ -241,11 +242,10 @@ def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
 
 def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
-    stated = values.get("id2label")
-    if stated is None:
-        stated = {}
+    stated = {} if values.get("id2label") is None else values["id2label"]
+    most_digits = len(str(LARGEST))     # int() of endless digits is slow
     if not isinstance(stated, Mapping) or not all(isinstance(label, str) for label in stated.values()) or not all(
-            isinstance(number, str) and number.isdecimal() and len(number) <= len(str(LARGEST)) for number in stated):
+            isinstance(number, str) and number.isdecimal() and len(number) <= most_digits for number in stated):
         raise WeightsError(f"id2label must map numbers to names, not {shown(stated)}")
     names = {int(number): label for number, label in stated.items()}
     if names and max(names) >= outputs:

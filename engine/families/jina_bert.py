@@ -21,7 +21,7 @@ NAMES = replace(
         "mlp.layernorm": "ffn.norm",
     },
     joined=JOINED_GATE,
-    # The gate has the activation of feed_forward_type, and the head of words that of hidden_act.
+    # All of BERT's heads but the last, for words: its activation is hidden_act, and not the gate's like the encoder's.
     heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
                                          "cls.predictions.decoder", "cls.predictions.bias",
                                          act=heads.read_activation("hidden_act"))),

@@ -245,9 +245,9 @@ class FolderSource(Source):
                          translates=family.translates, unread=unread, linear=linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
-        """Return a model whose head reads the vectors of its decoder; None for a folder of another one.
+        """Return a model whose head reads its decoder's vectors; None if the head reads the encoder, or there is none.
 
-        The encoder's part keeps such a head, with its names and its settings.
+        The names of the head are listed with the encoder's, and `Model.encoder` holds the head.
         """
         home = self.folder
         family, values = _family(home, "AutoModel")

@@ -96,9 +96,9 @@ class LinearPart:
 
 @dataclass(frozen=True)
 class Linear:
-    """out = x W^T + b for each part, followed by at most one of activation, gate and residual.
+    """out = x W^T + b for each part, followed by an activation, a gate with an activation, a residual, or by nothing.
 
-    activation   applied to the result
+    activation   applied to the result, or with `gate` to the gate
     gate         two parts that write one buffer: out = activation(x Wg^T + bg) * (x Wu^T + bu), the gate first
     residual     a buffer that is added to the result of the only part
     scale        a number by which x is multiplied first

@@ -52,6 +52,10 @@ _BYT5_TOKENS = {name: token | {"lstrip": True, "rstrip": True}
                 for name, token in plain_tokens(pad="<pad>", eos="</s>", unk="<unk>").items()}
 
 
+_BYTES_DECODER: Token = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+"""The decoder as transformers writes it; no decoder reads its flags, which are those of a pre-tokenizer."""
+
+
 @dataclass(frozen=True)
 class TokenizerRecipe:
     """How a class of tokenizer is made."""
@@ -112,7 +116,7 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
         single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
         return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
-                          decoder={**splitter, "add_prefix_space": True})
+                          decoder=_BYTES_DECODER)
 
     return TokenizerRecipe(("vocab.json", "merges.txt"), build)
 
@@ -155,8 +159,7 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings
                              "merges": []}
     splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=_BYT5_TOKENS, single=T5[0],
-                      pair=T5[1], pieces=[added_token(text) for text in sentinels],
-                      decoder={**splitter, "add_prefix_space": True})
+                      pair=T5[1], pieces=[added_token(text) for text in sentinels], decoder=_BYTES_DECODER)
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],

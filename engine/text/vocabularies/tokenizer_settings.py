@@ -56,7 +56,7 @@ class TokenizerSettings:
         self.source = folder.label(settings)
         self.values = folder.read_object_or_empty(settings)
         self.config = folder.read_object_or_empty("config.json")
-        self.stated: dict[str, int] = {}
+        self.stated_ids: dict[str, int] = {}
         """The id of each added token that the files state."""
         self.added: dict[str, Token] = {}
         if "added_tokens_decoder" in self.values:
@@ -93,11 +93,11 @@ class TokenizerSettings:
         if not isinstance(extra, list) or len(extra) > MAX_ADDED:
             raise WeightsError(f"{self.source}: additional_special_tokens must be a list of tokens, {MAX_ADDED:,} at "
                                "most")
-        ordered = sorted(self.added.values(), key=lambda token: self.stated[token["content"]])
+        ordered = sorted(self.added.values(), key=lambda token: self.stated_ids[token["content"]])
         return [*ordered, *known.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
 
     def _added_tokens(self, values: Any) -> dict[str, Token]:
-        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated`."""
+        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated_ids`."""
         if not isinstance(values, dict) or len(values) > MAX_ADDED:
             raise WeightsError(f"{self.source}: added_tokens_decoder must be an object of {MAX_ADDED:,} tokens at most")
         added = {}
@@ -110,9 +110,9 @@ class TokenizerSettings:
 
     def _state(self, content: str, number: Any) -> None:
         """Note the id that a file states for an added token."""
-        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated) >= MAX_ADDED:
+        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated_ids) >= MAX_ADDED:
             raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}")
-        self.stated[content] = number
+        self.stated_ids[content] = number
 
     def _token(self, name: str, value: Any, special: bool = True) -> Token:
         """Return a token that a file states as a text or as an object."""
