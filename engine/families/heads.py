@@ -158,9 +158,9 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
     task = next((task for end, task in TASK_OF_CLASS.items() if name.endswith(end)), None)
     if task is not None:
         asked = [form for form in forms if form.task == task]
-        whole = [form for form in asked if form.count(tensors)]
-        if whole or not asked:
-            return max(whole, key=lambda form: form.count(tensors), default=None)
+        complete = [form for form in asked if form.count(tensors)]
+        if complete or not asked:
+            return max(complete, key=lambda form: form.count(tensors), default=None)
         _refuse_part(asked, name, tensors)
         return _only_tied(asked[0], values)
     if "For" in name:       # such as BertForMultipleChoice
@@ -172,12 +172,12 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
 
 def _only_tied(form: HeadNames, values: Values) -> HeadNames | None:
     """Return the form if the head is nothing but the word table, so that no tensor shows it."""
-    whole = all(layer.tied for layer in form.layers) and values.get("tie_word_embeddings") is True
-    return form if whole else None
+    is_table = all(layer.tied for layer in form.layers) and values.get("tie_word_embeddings") is True
+    return form if is_table else None
 
 
 def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarray]) -> bool:
-    """Return whether a map to words is not the word table, as config.json says, and its own weight is not there."""
+    """Return whether config.json says that the map to words is not the word table, and the map's weight is missing."""
     return values.get("tie_word_embeddings") is False and any(
         layer.tied and f"{layer.file}.weight" not in tensors for layer in form.layers)
 
@@ -185,8 +185,8 @@ def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarr
 def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise `WeightsError` if some tensors of a head are there and others are not.
 
-    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of
-    a head: one was saved where the weight of its last layer is there, or of its first where the last is the word table.
+    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of a
+    head: a head was saved if the weight of its last layer is there, or of its first if the last is the word table.
     """
     for form in forms:
         last = form.layers[-1] if not form.layers[-1].tied else form.layers[0]
