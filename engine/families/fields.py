@@ -306,8 +306,7 @@ def refuse_remote_code(values: dict[str, Any], known: tuple[str, ...]) -> None:
     remote = values.get("auto_map")
     code = remote.get("AutoModel") if isinstance(remote, dict) else None
     if code is not None and str(code).rpartition(".")[2] not in known:
-        raise UnsupportedError(
-            f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from a folder, "
-            f"and this code may compute something else than a plain {shown(values.get('model_type'))} model does. If "
-            "it computes the same, remove auto_map from config.json"
-        )
+        raise UnsupportedError(f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from "
+                               "a folder, and this code may compute something else than a plain "
+                               f"{shown(values.get('model_type'))} model does. If it computes the same, remove "
+                               "auto_map from config.json")

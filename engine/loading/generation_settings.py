@@ -29,9 +29,8 @@ _WITHOUT_EFFECT = frozenset({
 """Keys that say how transformers computes or what else it returns, but change no token."""
 
 
-def settings_of(
-    generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None, handled: Collection[str] = ()
-) -> GenerationConfig:
+def settings_of(generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None,
+                handled: Collection[str] = ()) -> GenerationConfig:
     """Return the settings that a model folder gives.
 
     generation: the parsed generation_config.json; None if there is none. Then model, the parsed config.json, is read,

@@ -11,9 +11,8 @@ A buffer is a matrix with one row for each token. There are seven kinds of opera
     Store    writes x to an array of the caller, or the largest numbers of each row
 
 Every backend runs the same list, and the rest of the engine derives names, shapes, FLOPs and memory from it. `layer`
-is the number of an operation's layer, None outside of layers: by it the layer's cells of a cache are found, and what
-callers observe. Names of parameters are whole without it.
-`engine.programs` turns a `ModelConfig` into a program.
+is the number of an operation's layer, None outside of layers; it finds the layer's part of a cache and what callers
+observe, while names of parameters hold it already. `engine.programs` turns a `ModelConfig` into a program.
 """
 
 from __future__ import annotations

@@ -379,10 +379,8 @@ class Tokenizer:
         special = _count_special(self._tokenizer, is_pair)
         if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"
-            raise WeightsError(
-                f"the model's length limit of {self._limit} tokens is below the {special} special tokens of {what}; "
-                "correct max_seq_length in the model folder"
-            )
+            raise WeightsError(f"the model's length limit of {self._limit} tokens is below the {special} special "
+                               f"tokens of {what}; correct max_seq_length in the model folder")
 
     def count(self, sentence: Sentence) -> str:
         """Return the number of tokens of a whole text or pair, with special tokens, for a message."""

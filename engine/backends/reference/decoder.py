@@ -103,10 +103,10 @@ class ReferenceDecoder(Requests[list[Heads]]):
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
         hypotheses, lines = self.step_unrounded(rows, stop)
-        lines, whole = lines.astype(np.float32), np.repeat([row.best is None for row in rows],
-                                                           [row.scored for row in rows])
-        top = top_of(lines[~whole], max(row.best or 0 for row in rows))
-        return Scores(hypotheses, finite_rows(rows, lines[whole], top), lines[whole], top)
+        lines = lines.astype(np.float32)
+        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # of each line
+        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
+        return Scores(hypotheses, finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
 
     def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
         """Return the new hypotheses, and all logits of each scored token in the decoder's own dtype."""

@@ -114,8 +114,7 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -
     """
     half = cos.shape[-1]
     first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (
-        slice(0, half), slice(half, 2 * half)
-    )  # fmt: skip
+        slice(0, half), slice(half, 2 * half))
     a, b, cos, sin = x[..., first], x[..., second], cos[:, None], sin[:, None]
     out = x.copy()
     out[..., first] = a * cos - b * sin

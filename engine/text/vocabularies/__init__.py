@@ -42,7 +42,6 @@ DEFAULTS = {
 }
 """The class of the tokenizer by model_type, for folders whose settings name none."""
 
-
 _WITHOUT_FILE = frozenset({
     "BartphoTokenizer", "BertJapaneseTokenizer", "BertweetTokenizer", "BioGptTokenizer", "BlenderbotSmallTokenizer",
     "CTRLTokenizer", "CanineTokenizer", "FSMTTokenizer", "FlaubertTokenizer",

@@ -66,8 +66,6 @@ _ALIASES = {
 """Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
 _STARTS = ("llama-bpe",)
 """Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
-
-
 _KEEPS_SPACE_OF_PHI3 = ("<unk>", "<s>", "<|endoftext|>")
 """The added tokens of Phi-3 and Phi-3.5 behind which white space stays. The others remove it, which no setting says."""
 ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")

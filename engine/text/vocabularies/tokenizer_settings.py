@@ -20,7 +20,6 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 Token = dict[str, Any]
 """A token as the list added_tokens of tokenizer.json describes it, without its id."""
 
-
 _NORMALIZES = {"do_lower_case": "lowercase", "strip_accents": "strip_accents",
                "tokenize_chinese_chars": "handle_chinese_chars"}
 """The settings that a class such as BertTokenizer hands to its normalizer, and their names there."""

@@ -109,7 +109,7 @@ INLINE void put_weight(int4_groups *groups, ptrdiff_t i, int k, float x, float i
 static float load_groups(const float *w, ptrdiff_t heads, ptrdiff_t width, const float *importance, int4_groups *groups,
                          ptrdiff_t count) {
     ptrdiff_t padded = (width + BLOCK - 1) / BLOCK * BLOCK, of_row = heads * padded / GROUP, i;
-    float largest = 0, probe = 0, inverse;
+    float largest = 0, probe = 0, inverse; /* probe: stays 0 unless a weight is NaN or infinite */
     for (i = 0; i < heads * width; i++) {
         largest = fabsf(w[i]) > largest ? fabsf(w[i]) : largest;
         probe += w[i] * 0;
