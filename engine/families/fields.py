@@ -151,8 +151,9 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
         raise WeightsError(f"rope_parameters and rope_scaling must be objects, not {shown(new)} and {shown(old)}")
     scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]
     if not scaled:
-        plain = not old or old.keys() <= {"rope_type", "type"}      # it states nothing but the type, "default"
-        return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, key, default, kind)}
+        if not old or old.keys() <= {"rope_type", "type"}:      # it states nothing but the type, "default"
+            values = values | {"rope_scaling": None}
+        return {"rotary_theta": rotary_theta(values, key, default, kind)}
     scaling = {name: value for name, value in scaled[0].items() if value is not None and name not in _UNREAD}
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)

@@ -21,7 +21,7 @@ NAMES = replace(
         "mlp.layernorm": "ffn.norm",
     },
     joined=JOINED_GATE,
-    # All of BERT's heads but the last, for words: its activation is hidden_act, and not the gate's like the encoder's.
+    # BERT's last head, for words, has the encoder's activation, which is the gate's here; this one has hidden_act.
     heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
                                          "cls.predictions.decoder", "cls.predictions.bias",
                                          act=heads.read_activation("hidden_act"))),

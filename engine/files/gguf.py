@@ -228,7 +228,7 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
     if not tensors:  # a tokenizer alone, which some writers do not pad
         return tensors
     start = cursor.position + -cursor.position % alignment
-    if not start + end <= len(cursor.data) <= start + aligned:      # some writers do not pad the last tensor
+    if not start + end <= len(cursor.data) <= start + aligned:      # the last tensor may lack its padding
         raise FormatError(f"its tensors take {end:,} bytes, but {len(cursor.data) - start:,} follow the list of "
                           "tensors")
     return {name: _Tensor(tensor.kind, tensor.shape, start + tensor.begin, start + tensor.end)

@@ -272,7 +272,7 @@ class _Client:
         paths = [self.call(self.library.try_to_load_from_cache, file, revision=revision) for file in files]
         if not all(isinstance(path, str) for path in paths):
             return None
-        return Path(paths[0]).parents[files[0].count("/")]
+        return Path(paths[0]).parents[files[0].count("/")]      # as many folders up as the name of the file has
 
     def _choose(self, folder: _ListedFolder) -> tuple[str, list[str]]:
         """Return the path of the model in a repository, "" for all of it, and the files that loading it reads.

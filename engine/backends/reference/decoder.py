@@ -160,7 +160,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                 operation: Attend) -> np.ndarray:
         q, k, v = heads
         if operation.keys == "cache":
-            layer = len(state.added)
+            layer = len(state.added)        # layers come one after the other
             state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
                     for i in range(2))

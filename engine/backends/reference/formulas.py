@@ -93,9 +93,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     The maximum is subtracted first. This does not change the quotient, and no exponential overflows.
     """
     largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))
+    exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))     # -inf - -inf would be NaN
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials / (total + (total == 0.0))
+    return exponentials / (total + (total == 0.0))      # 0 / 1 in place of 0 / 0
 
 
 def entropy(p: np.ndarray) -> np.ndarray:

@@ -86,14 +86,14 @@ class TokenizerSettings:
     def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
         """Return all tokens that are added to the vocabulary, in their order."""
         named = [self.token(name) for name in NAMED if self.values.get(name) is not None]
-        known = {name: defaults[name] for name in defaults if self.values.get(name) is None}
+        usual = {name: defaults[name] for name in defaults if self.values.get(name) is None}
         extra = self.values.get("additional_special_tokens") or self.values.get("extra_special_tokens") or []
         extra = list(extra.values()) if isinstance(extra, dict) else extra
         if not isinstance(extra, list) or len(extra) > MAX_ADDED:
             raise WeightsError(f"{self.source}: additional_special_tokens must be a list of tokens, {MAX_ADDED:,} at "
                                "most")
         ordered = sorted(self.added.values(), key=lambda token: self.stated_ids[token["content"]])
-        return [*ordered, *known.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
+        return [*ordered, *usual.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
 
     def _added_tokens(self, values: Any) -> dict[str, Token]:
         """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated_ids`."""
