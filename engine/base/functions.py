@@ -28,7 +28,7 @@ def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
     """Return numbers of at most `bits` bits each whose sum is x; the last one is rounded to float64."""
     pieces = []
     for _ in range(count - 1):
-        exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)
+        exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)       # x 2^exponent < 2^bits
         pieces.append(float(Fraction(int(x * Fraction(2) ** exponent)) / Fraction(2) ** exponent))
         x -= Fraction(pieces[-1])
     return [*pieces, float(x)]

@@ -31,7 +31,7 @@ NAMES = Names(
         "embeddings.position_embedding.weight": "embeddings.position",
         "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
         "text_projection.weight": "dense.0.weight",
-        "head.weight": "dense.0.weight", "head.bias": "dense.0.bias",
+        "head.weight": "dense.0.weight", "head.bias": "dense.0.bias",       # of SigLIP
     },
     layers="encoder.layers.",
     layer={

@@ -34,8 +34,8 @@ Heads = tuple[np.ndarray, np.ndarray]
 class _Pass:
     """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
 
-    before: list[list[Heads]]
-    added: list[Heads]
+    before: list[list[Heads]]       # of each earlier row, and there of each layer
+    added: list[Heads]              # of each layer
     heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
     weights: dict[AttentionHead, np.ndarray] = field(default_factory=dict)
