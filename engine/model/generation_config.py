@@ -134,7 +134,8 @@ class GenerationConfig:
             raise InputError(f"num_return_sequences={self.num_return_sequences} needs do_sample=True, or num_beams of "
                              f"at least {self.num_return_sequences}, not {self.num_beams}")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise InputError(f"min_new_tokens={self.min_new_tokens} must not be above max_new_tokens={self.max_new_tokens}")
+            raise InputError(f"min_new_tokens={self.min_new_tokens} must not be above "
+                             f"max_new_tokens={self.max_new_tokens}")
         for name in _ID_FIELDS:     # an id, None, several ids, or lists of ids
             for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
                 if token is not None and token >= vocab_size:
