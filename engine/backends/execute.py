@@ -131,7 +131,7 @@ class Execution:
 
 
 def heads_of(operation: Attend, buffers: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Return the queries [B,H,T,d], keys [B,G,S,d] and values [B,G,S,e] of an operation; S is T except in a memory."""
+    """Return the queries [B,H,T,d], keys [B,G,S,d] and values [B,G,S,e] of an operation; S is T, or a source's."""
     return [buffers[name].transpose(0, 2, 1, 3) for name in (operation.q, operation.k, operation.v)]
 
 

@@ -146,9 +146,9 @@ class Backend(Protocol):
         """Describe the instruction set, the device and the versions that it uses, in lines for `engine info`."""
 
     def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
-        """Return the layout of packed linear maps, of a decoder or not, that it reads in a precision; None: of none.
+        """Return the layout of the packed linear maps that it reads in a precision; None if it reads none.
 
-        portable: for results with portable bits.
+        decodes: whether they are those of a decoder. portable: for results with portable bits.
         """
 
     def no_portable_bits(self) -> str | None:

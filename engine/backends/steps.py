@@ -82,8 +82,8 @@ class Scores:
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
         """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
         kept, lines = np.array(stays), np.array([row.scored for row in rows])
-        whole = np.array([row.best is None for row in rows])
-        written, chosen = (np.repeat(kept[kind], lines[kind]) for kind in (whole, ~whole))
+        wants_all = np.array([row.best is None for row in rows])
+        written, chosen = (np.repeat(kept[kind], lines[kind]) for kind in (wants_all, ~wants_all))
         top = Top(self.top.values[chosen], self.top.ids[chosen], self.top.log_sum_exp[chosen])
         return Scores(self.hypotheses[kept], self.finite[kept], self.logits[written], top)
 

@@ -28,7 +28,7 @@ def _pieces(x: Fraction, bits: int, count: int) -> list[float]:
     """Return numbers of at most `bits` bits each whose sum is x; the last one is rounded to float64."""
     pieces = []
     for _ in range(count - 1):
-        exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)
+        exponent = bits - (x.numerator.bit_length() - x.denominator.bit_length() + 1)       # x 2^exponent < 2^bits
         pieces.append(float(Fraction(int(x * Fraction(2) ** exponent)) / Fraction(2) ** exponent))
         x -= Fraction(pieces[-1])
     return [*pieces, float(x)]
@@ -63,12 +63,12 @@ class _Exp:
             p *= r
             p += term
         with np.errstate(invalid="ignore"):
-            whole = n.astype(self.integer)
-        whole = np.where(np.isnan(x), 0, whole).astype(self.integer)
-        half = whole >> 1       # two factors, because 2^n alone may be a denormal number or too large
+            exponent = n.astype(self.integer)
+        exponent = np.where(np.isnan(x), 0, exponent).astype(self.integer)
+        half = exponent >> 1        # two factors, because 2^n alone may be a denormal number or too large
         with np.errstate(over="ignore", under="ignore"):
             p *= self._power_of_2(half)
-            p *= self._power_of_2(whole - half)
+            p *= self._power_of_2(exponent - half)
         return p
 
     def _power_of_2(self, n: np.ndarray) -> np.ndarray:

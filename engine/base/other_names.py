@@ -50,7 +50,7 @@ CHAT = "chat(messages) of a Generator answers them, and apply_chat_template(mess
 NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
                r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
                r"<|im_start|>assistant\n', which are read as special tokens")
-"""What to do with them where the model has no template."""
+"""What to do with the messages of a chat where the model has no template."""
 BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
 AS_ARGUMENTS = "give the settings as arguments of the call"
 PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"

@@ -42,7 +42,7 @@ class Stop:
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
-        if self.has_come:       # first, because another thread may cancel between two looks
+        if self.has_come:       # asked before `cancelled`: else a cancellation between both would raise `TimedOut`
             raise Cancelled if self.cancelled else TimedOut
 
 

@@ -56,7 +56,7 @@ def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task:
     for name in sorted(adapters):
         a, b = (weights.get(f"{name} {part}") for part in parts)
         weight = merged.get(name)
-        left, right = (a, b) if name.startswith("embeddings.") else (b, a)
+        left, right = (a, b) if name.startswith("embeddings.") else (b, a)      # a table adds A B, a linear map B A
         rows, columns = (0, 0) if weight is None or weight.ndim != 2 else weight.shape
         shapes = (len(tasks), rows, rank), (len(tasks), rank, columns)
         if weight is None or left is None or right is None or (left.shape, right.shape) != shapes:

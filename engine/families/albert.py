@@ -42,10 +42,7 @@ DEFAULTS = {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64,
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
-    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`.
-
-    A group of layers has one set of weights.
-    """
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"inner_group_num": 1})
     config = bert.read_config(DEFAULTS | values)
     groups = integer(values, "num_hidden_groups", 1)
@@ -56,5 +53,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         config,
         family="albert",
         embedding_width=integer(values, "embedding_size", 128),
-        weight_sets=tuple(int(layer / layers_of_group) for layer in range(config.num_layers)),
+        weight_sets=tuple(int(layer / layers_of_group) for layer in range(config.num_layers)),     # one for each group
     )

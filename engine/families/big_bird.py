@@ -26,7 +26,7 @@ NAMES: Names = replace(
         heads.named("classify", heads.Layer("dense", "classifier.dense", activation=_ACTIVATION),
                     heads.Layer("classifier", "classifier.out_proj")),
         heads.TAGS,
-        heads.BERT[-1],
+        heads.BERT[-1],     # the head of masked words
     ),
 )
 

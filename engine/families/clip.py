@@ -31,7 +31,7 @@ NAMES = Names(
         "embeddings.position_embedding.weight": "embeddings.position",
         "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
         "text_projection.weight": "dense.0.weight",
-        "head.weight": "dense.0.weight", "head.bias": "dense.0.bias",
+        "head.weight": "dense.0.weight", "head.bias": "dense.0.bias",       # of SigLIP
     },
     layers="encoder.layers.",
     layer={
@@ -79,7 +79,10 @@ def read_encoder(values: Values) -> Part:
 
 
 def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig, Values], TextConfig]) -> Part:
-    """Return the text encoder of CLIP or SigLIP; quick_gelu: whether silu shall compute it, with changed weights."""
+    """Return the text encoder of CLIP or SigLIP.
+
+    quick_gelu: whether silu shall compute it, with changed weights. text: as in `Part`.
+    """
     if not quick_gelu:
         return Part(config, NAMES, text=text)
     return Part(config, NAMES, lambda config, weights: (config, _fold_quick_gelu(weights)), text=text)
@@ -87,7 +90,7 @@ def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig,
 
 def text_tower(family: str, values: dict[str, Any], usual: dict[str, Any], act: str, eps: float, *,
                causal: bool) -> ModelConfig:
-    """Return the encoder of CLIP or SigLIP; usual: the defaults of `sizes`; act, eps: those of other keys."""
+    """Return the encoder of CLIP or SigLIP; usual: the defaults for `sizes`; act, eps: defaults of two other keys."""
     refuse_variants(values)
     return ModelConfig(
         family=family,
@@ -102,7 +105,7 @@ def text_tower(family: str, values: dict[str, Any], usual: dict[str, Any], act: 
 
 
 def _fold_quick_gelu(weights: Weights) -> Weights:
-    """Return the weights with the factor 1.702 in the maps up, and its inverse in the maps down, in float32."""
+    """Return the weights with ffn.up times 1.702, and ffn.down's matrix divided by it, in float32."""
     factors = {"ffn.up.weight": 1.702, "ffn.up.bias": 1.702, "ffn.down.weight": 1 / 1.702}
     folded = dict(weights)
     for name, array in weights.items():
@@ -113,8 +116,8 @@ def _fold_quick_gelu(weights: Weights) -> Weights:
     return folded
 
 
-def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConfig:
+def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextConfig:
     """Return the pooling of CLIP. eos_token_id 2, of configs before 2023, stands for the greatest id of the text."""
-    values = text_values(values)
+    values = text_values(config)
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)

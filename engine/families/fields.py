@@ -151,8 +151,9 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
         raise WeightsError(f"rope_parameters and rope_scaling must be objects, not {shown(new)} and {shown(old)}")
     scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]
     if not scaled:
-        plain = not old or old.keys() <= {"rope_type", "type"}      # it states nothing but the type, "default"
-        return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, key, default, kind)}
+        if not old or old.keys() <= {"rope_type", "type"}:      # it states nothing but the type, "default"
+            values = values | {"rope_scaling": None}
+        return {"rotary_theta": rotary_theta(values, key, default, kind)}
     scaling = {name: value for name, value in scaled[0].items() if value is not None and name not in _UNREAD}
     rope_type = scaling.pop("rope_type", scaling.get("type"))
     scaling.pop("type", None)
@@ -306,8 +307,7 @@ def refuse_remote_code(values: dict[str, Any], known: tuple[str, ...]) -> None:
     remote = values.get("auto_map")
     code = remote.get("AutoModel") if isinstance(remote, dict) else None
     if code is not None and str(code).rpartition(".")[2] not in known:
-        raise UnsupportedError(
-            f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from a folder, "
-            f"and this code may compute something else than a plain {shown(values.get('model_type'))} model does. If "
-            "it computes the same, remove auto_map from config.json"
-        )
+        raise UnsupportedError(f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from "
+                               "a folder, and this code may compute something else than a plain "
+                               f"{shown(values.get('model_type'))} model does. If it computes the same, remove "
+                               "auto_map from config.json")

@@ -81,8 +81,8 @@ def _text_of(values: Values) -> Values:
     if text.get("model_type", "gemma3_text") != "gemma3_text":
         raise UnsupportedError(f"text_config has the model_type {shown(text['model_type'])}; only 'gemma3_text' is "
                                "supported")
-    kept = {key: values[key] for key in ("quantization_config",) if key in values}
-    return {"vocab_size": 262208} | text | kept
+    of_both = {key: values[key] for key in ("quantization_config",) if key in values}       # which is then refused
+    return {"vocab_size": 262208} | text | of_both
 
 
 def _with_images(names: Names) -> Names:

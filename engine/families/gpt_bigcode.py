@@ -12,6 +12,7 @@ from .parts import Part, Parts, Values
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"tie_word_embeddings": True})
-    one = boolean(values, "multi_query", True)
-    config = replace(gpt2.read_config(values, "gpt_bigcode", "gelu_pytorch_tanh"), num_kv_heads=1 if one else 0)
-    return Parts(Part(config, gpt2.NAMES if one else replace(gpt2.NAMES, joined_by_head=("attention.qkv",))))
+    one_key_head = boolean(values, "multi_query", True)
+    config = replace(gpt2.read_config(values, "gpt_bigcode", "gelu_pytorch_tanh"), num_kv_heads=int(one_key_head))
+    names = gpt2.NAMES if one_key_head else replace(gpt2.NAMES, joined_by_head=("attention.qkv",))
+    return Parts(Part(config, names))

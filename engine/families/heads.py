@@ -69,13 +69,14 @@ class HeadNames:
     """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
     before the mean of the rows, -1 for no mean. The first value is the default."""
 
-    def needed(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the tensors that the head cannot do without."""
-        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied or f"{layer.file}.weight" in tensors]
+    @property
+    def needed(self) -> list[str]:
+        """The tensors that the head cannot do without; the word table stands in for the weight of a tied layer."""
+        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied]
 
     def count(self, tensors: Mapping[str, np.ndarray]) -> int:
         """Return how many of the tensors are there; 0 unless all that are needed are."""
-        if not all(name in tensors for name in self.needed(tensors)):
+        if not all(name in tensors for name in self.needed):
             return 0
         return sum(name in tensors for layer in self.layers for name in layer.names)
 
@@ -157,9 +158,9 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
     task = next((task for end, task in TASK_OF_CLASS.items() if name.endswith(end)), None)
     if task is not None:
         asked = [form for form in forms if form.task == task]
-        whole = [form for form in asked if form.count(tensors)]
-        if whole or not asked:
-            return max(whole, key=lambda form: form.count(tensors), default=None)
+        complete = [form for form in asked if form.count(tensors)]
+        if complete or not asked:
+            return max(complete, key=lambda form: form.count(tensors), default=None)
         _refuse_part(asked, name, tensors)
         return _only_tied(asked[0], values)
     if "For" in name:       # such as BertForMultipleChoice
@@ -171,12 +172,12 @@ def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np
 
 def _only_tied(form: HeadNames, values: Values) -> HeadNames | None:
     """Return the form if the head is nothing but the word table, so that no tensor shows it."""
-    whole = all(layer.tied for layer in form.layers) and values.get("tie_word_embeddings") is True
-    return form if whole else None
+    is_table = all(layer.tied for layer in form.layers) and values.get("tie_word_embeddings") is True
+    return form if is_table else None
 
 
 def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarray]) -> bool:
-    """Return whether a map to words is not the word table, as config.json says, and its own weight is not there."""
+    """Return whether config.json says that the map to words is not the word table, and the map's weight is missing."""
     return values.get("tie_word_embeddings") is False and any(
         layer.tied and f"{layer.file}.weight" not in tensors for layer in form.layers)
 
@@ -184,13 +185,13 @@ def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarr
 def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise `WeightsError` if some tensors of a head are there and others are not.
 
-    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of
-    a head: one was saved where the weight of its last layer is there, or of its first where the last is the word table.
+    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of a
+    head: a head was saved if the weight of its last layer is there, or of its first if the last is the word table.
     """
     for form in forms:
         last = form.layers[-1] if not form.layers[-1].tied else form.layers[0]
         if f"{last.file}.weight" in tensors:
-            missing = [tensor for tensor in form.needed(tensors) if tensor not in tensors]
+            missing = [tensor for tensor in form.needed if tensor not in tensors]
             raise WeightsError(f"architectures names {shown(name)}, whose head also has {listed(missing)}, which the "
                                "weights lack")
 
@@ -241,11 +242,10 @@ def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
 
 def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
-    stated = values.get("id2label")
-    if stated is None:
-        stated = {}
+    stated = {} if values.get("id2label") is None else values["id2label"]
+    most_digits = len(str(LARGEST))     # int() of endless digits is slow
     if not isinstance(stated, Mapping) or not all(isinstance(label, str) for label in stated.values()) or not all(
-            isinstance(number, str) and number.isdecimal() and len(number) <= len(str(LARGEST)) for number in stated):
+            isinstance(number, str) and number.isdecimal() and len(number) <= most_digits for number in stated):
         raise WeightsError(f"id2label must map numbers to names, not {shown(stated)}")
     names = {int(number): label for number, label in stated.items()}
     if names and max(names) >= outputs:

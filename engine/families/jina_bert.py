@@ -21,7 +21,7 @@ NAMES = replace(
         "mlp.layernorm": "ffn.norm",
     },
     joined=JOINED_GATE,
-    # The gate has the activation of feed_forward_type, and the head of words that of hidden_act.
+    # BERT's last head, for words, has the encoder's activation, which is the gate's here; this one has hidden_act.
     heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
                                          "cls.predictions.decoder", "cls.predictions.bias",
                                          act=heads.read_activation("hidden_act"))),

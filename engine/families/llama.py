@@ -57,7 +57,7 @@ class _Variant:
     interleaved: bool = False
     """Whether the columns 2i and 2i+1 of a head rotate together."""
     eps: str = "rms_norm_eps"
-    """The key of the epsilon of the norms, which are LayerNorms under any other key."""
+    """The key of the epsilon of the norms. They are RMSNorms with the default key, and LayerNorms with any other."""
     every: int | None = None
     """Of a model whose layers differ: without `layer_types`, each layer of this number sees all keys, and the others
     a window of `sliding_window` tokens; 0 for a window in all of them. None for a model whose layers are alike."""
@@ -128,7 +128,7 @@ _VARIANTS = {
                            "max_position_embeddings": 32768}, _ATTENTION | _FFN),
 }
 _NULL_HEADS = ("seed_oss", "internlm3", "ernie4_5")
-"""The models with a default of head_dim whose null under that key is the share of a head in the hidden size."""
+"""The models with a default of head_dim for which null under that key means hidden size / number of heads."""
 _SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
 _LATE_WINDOWS = ("qwen2", "qwen3")
 """The models whose layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
@@ -148,12 +148,12 @@ def read_generator(values: Values) -> Parts:
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
     """Return the architecture of a model of one of the families here; decodes: with the product that gives logits."""
     kind = _VARIANTS[family]
-    stated = values.get("use_sliding_window") is not None and family in _LATE_WINDOWS
-    late = stated and boolean(values, "use_sliding_window", False)
+    may_be_late = family in _LATE_WINDOWS and values.get("use_sliding_window") is not None
+    late = may_be_late and boolean(values, "use_sliding_window", False)     # windows from some layer on
     fields.refuse_variants(values, _SUPPORTED | ({} if late else {"use_sliding_window": False}))
     values = kind.defaults | values
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    if "head_dim" in kind.defaults and family not in _NULL_HEADS:   # null is no number of columns, as in transformers
+    if "head_dim" in kind.defaults and family not in _NULL_HEADS:   # as in transformers, null is an error here
         head = integer(values, "head_dim", 0)
     else:
         head = optional_integer(values, "head_dim", 0) or head_width(width, heads)
@@ -163,7 +163,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         first = integer(values, "max_window_layers", 28)
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: i >= first)
     elif kind.every is not None:
-        every = kind.every  # of `every` layers the last sees everything; 0: none does
+        every = kind.every  # the last of `every` layers sees all keys; 0: no layer does
         kinds, layer_kinds = _by_layer(values, kind, head, layers,
                                        windowed=lambda i: not every or (i + 1) % every != 0)
     else:
@@ -183,7 +183,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         position_table=False,
         embedding_norm=False,
         pad_token_id=optional_integer(values, "pad_token_id", 0),
-        norm="rms" if kind.eps == "rms_norm_eps" else "layer",
+        norm="rms" if kind.eps == "rms_norm_eps" else "layer",      # the key of the epsilon tells which
         norm_place="pre",
         norm_eps=number(values, kind.eps, 1e-6),
         biases=QKV_MAPS if kind.query_bias else tuple(name for name in LINEAR_MAPS if name in biases),
@@ -197,9 +197,9 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
 
 def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind, ...]:
     """Return the attention of all layers of a model whose layers are alike; width: of a head."""
-    types = values.get("layer_types") or []
-    if not isinstance(types, list) or any(name != "full_attention" for name in types):
-        raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
+    names = values.get("layer_types") or []
+    if not isinstance(names, list) or any(name != "full_attention" for name in names):
+        raise UnsupportedError(f"layer_types {shown(names)} is not supported; only 'full_attention' is")
     window = optional_integer(values, "sliding_window", 0) if variant.windowed else 0       # counts the token itself
     rotary = (fields.rotary(values, "rope_theta", variant.theta, width) if variant.share is None else
               fields.partial_rotary(values, "rope_theta", variant.theta, width, share=variant.share))
@@ -209,19 +209,23 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
 
 def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
               windowed: Callable[[int], bool]) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
-    """Return the kinds of attention, and that of each layer; windowed: which layers see a window by default."""
+    """Return the kinds of attention, and the index of each layer's kind.
+
+    width: of a head. windowed: which layers see a window where the config has no `layer_types`.
+    """
     window = optional_integer(values, "sliding_window", 0)
-    types = fields.layer_types(values, layers, windowed if window else lambda i: False)
-    if any(types) and window < 1:
+    layer_kinds = fields.layer_types(values, layers, windowed if window else lambda i: False)   # 1: with a window
+    if any(layer_kinds) and window < 1:
         raise WeightsError(f"layer_types has layers with a window, so sliding_window must be at least 1, not "
                            f"{shown(values.get('sliding_window'))}")
     # Each kind of layer has rotary settings of its own, which are not scaled in a window; or all share the same.
-    names, of_windows = (fields.LAYER_TYPES, {"rope_scaling": None}) if variant.own_ropes else ((None, None), {})
-    whole = fields.rotary(values, "rope_theta", variant.theta, width, names[0])
-    local = fields.rotary(values | of_windows, "rope_theta", variant.theta, width, names[1])
-    turn = variant.interleaved
-    if not any(types):
-        return (AttentionKind(causal=True, rotary_interleaved=turn, **whole),), ()
-    seen = (AttentionKind(causal=True, rotary_interleaved=turn, **whole) if variant.whole_rotates else
-            AttentionKind(causal=True))
-    return (seen, AttentionKind(window - 1, causal=True, rotary_interleaved=turn, **local)), types
+    full, sliding = fields.LAYER_TYPES if variant.own_ropes else (None, None)
+    in_window = values | {"rope_scaling": None} if variant.own_ropes else values
+    full_rotary = fields.rotary(values, "rope_theta", variant.theta, width, full)
+    sliding_rotary = fields.rotary(in_window, "rope_theta", variant.theta, width, sliding)
+    full_kind = AttentionKind(causal=True, rotary_interleaved=variant.interleaved, **full_rotary)
+    if not any(layer_kinds):
+        return (full_kind,), ()
+    # sliding_window counts the token itself, and a window of AttentionKind does not.
+    sliding_kind = AttentionKind(window - 1, causal=True, rotary_interleaved=variant.interleaved, **sliding_rotary)
+    return (full_kind if variant.whole_rotates else AttentionKind(causal=True), sliding_kind), layer_kinds

@@ -79,6 +79,7 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
         raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
+    # {} stands for a config without layer_types.
     kinds, by_number = (fields.layer_types(settings, num_layers, lambda i: i % every != 0) for settings in (values, {}))
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")

@@ -99,19 +99,19 @@ class Names:
         A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected. The first copy of
         an absent tensor stands in for it.
         """
-        shapes, split, whole = expected_shapes(config), {}, dict(weights)
+        shapes, split, tensors = expected_shapes(config), {}, dict(weights)
         for canonical, copies in self.copies.items():
             for name in copies:
-                if (copy := whole.pop(_copy(canonical, name), None)) is not None:
-                    whole.setdefault(canonical, copy)
+                if (copy := tensors.pop(_copy(canonical, name), None)) is not None:
+                    tensors.setdefault(canonical, copy)
         if self.norms_less_one:
-            whole = {name: _plus_one(array) if name.endswith("norm.weight") else array for name, array in whole.items()}
-        for name, array in whole.items():
+            tensors |= {name: _plus_one(array) for name, array in tensors.items() if name.endswith("norm.weight")}
+        for name, array in tensors.items():
             maps = self.maps_in(name)
             rows = [shapes.get(part, (0,))[0] for part in maps]
             if name in self.unread and name not in shapes:
                 continue
-            if both := [part for part in maps if part in whole]:
+            if both := [part for part in maps if part in tensors]:
                 raise WeightsError(f"the weights hold {name}, which joins {listed(maps)}, and also {listed(both)}; "
                                    "remove the joined tensor or its parts")
             if not maps or array.shape[:1] != (sum(rows),):

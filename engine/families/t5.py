@@ -128,18 +128,18 @@ def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
 
 
 def untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give the decoder logits of its own where the file has them; whether the config ties them does not say it."""
+    """Give the decoder logits of its own where the file has them, whatever tie_word_embeddings of the config says."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 
 def _feed_forward(values: dict[str, Any]) -> tuple[str, bool]:
-    """Return the activation, and whether it is a gate, from `feed_forward_proj` and from keys that say it again."""
+    """Return the activation and whether there is a gate, from `feed_forward_proj` and two keys that state it again."""
     stated = values.get("feed_forward_proj", "relu")
     if not isinstance(stated, str) or stated.count("-") > 1 or ("-" in stated and not stated.startswith("gated-")):
         raise UnsupportedError(f"feed_forward_proj {shown(stated)} is not supported; supported are an activation, and "
                                "an activation after 'gated-'")
     name, gated = stated.removeprefix("gated-"), "-" in stated
-    name = "gelu_new" if stated == "gated-gelu" else name
+    name = "gelu_new" if stated == "gated-gelu" else name       # as transformers reads it, for older files
     act = activation({"feed_forward_proj": name}, "feed_forward_proj", supported=GATE_ACTIVATIONS)
     if (activation(values, "dense_act_fn", name, GATE_ACTIVATIONS) != act
             or boolean(values, "is_gated_act", gated) != gated):  # fmt: skip

@@ -111,11 +111,12 @@ def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, We
 
 def _read_stem(values: Values, arrays: Weights) -> Stem:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
+    # These tables have a first axis of length 1 in files.
     tables = {name: array[0] if name in ("first", "positions", "registers") and array.ndim == 3 else array
               for name, array in arrays.items()}
     stem = make_stem({"kind": "patches", "resize": RESIZES[str(values["model_type"])]}, tables)
     patch, channels = integer(values, "patch_size", 16), integer(values, "num_channels", 3)
-    count = 1 + (integer(values, "image_size", 224) // max(1, patch)) ** 2
+    count = 1 + (integer(values, "image_size", 224) // max(1, patch)) ** 2      # the class token and the patches
     if stem.weight.shape[1:] != (channels, patch, patch) or len(stem.positions) != count:
         raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
                            f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")

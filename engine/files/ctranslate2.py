@@ -148,7 +148,7 @@ class CTranslate2File:
         """Return integers as float32, divided by the scale of each row or of the whole array."""
         variable = self._variables.get(f"{name}_scale")
         scale = self._flat(variable) if variable is not None else np.full(1, _INT16_SCALE)
-        stated = variable is not None or integers.dtype.itemsize == 2
+        stated = variable is not None or integers.dtype.itemsize == 2       # `_INT16_SCALE` stands in for int16 alone
         if not stated or scale.dtype != np.float32 or scale.size not in (1, len(integers)):
             raise FormatError(f"the array {shown(name)} in {integers.dtype} of shape {list(integers.shape)} needs "
                               f"{name}_scale: a number in float32, or one for each row")

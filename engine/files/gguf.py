@@ -223,12 +223,12 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
             raise FormatError(f"tensor {shown(name)} starts at {begin:,} of the data; expected {aligned:,}, after the "
                               "tensor before it")
         end = begin + math.prod(shape) // kind.size * kind.nbytes
-        aligned = end + -end % alignment
+        aligned = end + -end % alignment        # the next multiple, where the next tensor begins
         tensors[name] = _Tensor(kind, shape, begin, end)
     if not tensors:  # a tokenizer alone, which some writers do not pad
         return tensors
     start = cursor.position + -cursor.position % alignment
-    if not start + end <= len(cursor.data) <= start + aligned:
+    if not start + end <= len(cursor.data) <= start + aligned:      # the last tensor may lack its padding
         raise FormatError(f"its tensors take {end:,} bytes, but {len(cursor.data) - start:,} follow the list of "
                           "tensors")
     return {name: _Tensor(tensor.kind, tensor.shape, start + tensor.begin, start + tensor.end)

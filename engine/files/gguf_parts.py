@@ -52,10 +52,10 @@ def check_parts(settings: Sequence[Mapping[str, Any]], names: Sequence[Sequence[
     if wrong:
         raise FormatError(f"the files {listed(wrong)} of {len(settings)} state another place in the model than their "
                           "names do")
-    every = [name for part in names for name in part]
-    if len(set(every)) != len(every):
+    tensors = [name for part in names for name in part]
+    if len(set(tensors)) != len(tensors):
         raise FormatError("two of its files have a tensor of the same name")
-    stated = settings[0].get("split.tensors.count", len(every))
-    if stated != len(every):
-        raise FormatError(f"its {len(settings)} files have {len(every):,} tensors together, and the first one states "
+    stated = settings[0].get("split.tensors.count", len(tensors))
+    if stated != len(tensors):
+        raise FormatError(f"its {len(settings)} files have {len(tensors):,} tensors together, and the first one states "
                           f"{shown(stated)}")

@@ -98,8 +98,8 @@ def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory
         data = map_file(path, memory)
         members = list_members(data)
         check_inflation(data, members)
-        mapped = memory == "map" and unread and any(member.name.startswith(unread) for member in members)
-        return {_array_name(member): _parse_npy(read_member(data, member, verify=not mapped or member.size < _LARGE),
+        skips = memory == "map" and unread and any(member.name.startswith(unread) for member in members)
+        return {_array_name(member): _parse_npy(read_member(data, member, verify=not skips or member.size < _LARGE),
                                                 member.name, keep_float16) for member in members}
 
 

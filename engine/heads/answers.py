@@ -108,15 +108,15 @@ CANDIDATES = 20
 """How many answers of each text can be in its set."""
 
 
-def widened(answering: Answering) -> Answering:
-    """Return how `answer` finds the candidates of a set of answers."""
+def with_candidates(answering: Answering) -> Answering:
+    """Return the settings with which `answer` finds all candidates of a set of answers, not only the best answers."""
     return replace(answering, top_k=CANDIDATES)
 
 
 def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
     """Return 1 - the score of the answer that equals `right` in lower case; infinity if there is none.
 
-    answers: what `answer` gives with `widened` settings.
+    answers: what `answer` gives with the settings of `with_candidates`.
     """
     wanted = right.strip().lower()
     return next((_loss(one) for one in answers if one["answer"].strip().lower() == wanted), np.float32(np.inf))

@@ -1,6 +1,6 @@
 """What other libraries call the arguments of the methods of heads.
 
-`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values behind it.
+`same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values after that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, POSITIONAL, OtherName, instead, register, same
 from ..encoding.other_names import ENCODE
 
+_ENCODE_COMMON = {name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")}
+"""The rows of `encode` but those that stand for normalize_embeddings or truncate_dim, which not every method has."""
 _ONE_SCORE = "a pair has one score here, and a softmax needs several"
 
 RANK: Mapping[str, OtherName] = {
@@ -43,14 +45,14 @@ POSITIONAL |= {
 
 register({
     "encode_sparse": {
-        **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
+        **_ENCODE_COMMON,
         "convert_to_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True, False),
         "convert_to_sparse_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True),
         "return_dense": instead("encode(sentences) returns one vector for each text", False),
         "return_sparse": instead("encode_sparse returns the sparse vectors", True),
         "save_to_cpu": instead("everything is on the CPU", True, False)},
     "encode_tokens": {
-        **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
+        **_ENCODE_COMMON,
         "convert_to_numpy": instead("the result is a list of NumPy arrays", True, False),
         "return_dense": instead("encode(sentences) returns one vector for each text", False),
         "return_colbert_vecs": instead("encode_tokens returns the vectors of tokens", True),

@@ -249,4 +249,3 @@ def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
     some = weights != 0       # few of them are, and NaN is one
     weights[some] = log1p(log1p(weights[some])) if activation == "log1p_relu" else log1p(weights[some])
     return weights
-

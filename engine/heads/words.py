@@ -80,12 +80,12 @@ def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray,
     pad = -1 if runner.config.pad_id is None else runner.config.pad_id
     words = []
     for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
-        whole = text.copy()
-        whole[place] = token
+        filled = text.copy()
+        filled[place] = token
         decode = runner.encoder.tokenizer.decode
         words.append({"score": float(scores[token]), "token": token,
                       "token_str": decode([token], skip_special_tokens=False),
-                      "sequence": decode(whole[whole != pad].tolist(), skip_special_tokens=single)})
+                      "sequence": decode(filled[filled != pad].tolist(), skip_special_tokens=single)})
     return words
 
 

@@ -10,7 +10,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..encoding.call import calling
 from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
-from ..heads.answers import Answering, answer, answer_or_abstain, read_questions, widened
+from ..heads.answers import Answering, answer, answer_or_abstain, read_questions, with_candidates
 from ..heads.classify import Sets, classify, label_sets
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, limit_of_rank, ranks_of, warn_of_shift
 from ..heads.late import encode_tokens, encode_tokens_by_head
@@ -201,7 +201,7 @@ class HeadMethods(EngineBase):
                                  "calibrated; leave top_k, handle_impossible_answer and the other settings out")
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
-            answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
+            answering = with_candidates(Answering(impossible=bool(arrays["impossible"][0])))
         with calling(inputs, batch_size, show_progress_bar, timeout=timeout) as call:
             results: list[Any] = list(answer(runner, inputs, answering, call))
         if limit is not None:

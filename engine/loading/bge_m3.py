@@ -32,13 +32,13 @@ def read_bge_m3(folder: ModelFolder, text: TextConfig, words: int, memory: str) 
     """
     heads = []
     if (arrays := _arrays(folder, _NUMBERS, memory)) is not None:
-        with folder.within():
+        with folder.within():       # an error names the folder
             scatter = Scatter(words, token_ids_of(text, folder, _UNCOUNTED))
             config = HeadConfig("encode_sparse", rows="all", steps=(Linear(_NUMBERS, 1, activation="relu"), scatter))
         heads.append(_head(config, _NUMBERS, arrays))
     if (arrays := _arrays(folder, _VECTORS, memory)) is not None:
         with folder.within():
-            config = HeadConfig("encode_tokens", rows="rest",
+            config = HeadConfig("encode_tokens", rows="rest",      # all tokens but the first
                                 steps=(Linear(_VECTORS, len(arrays["weight"])), Normalize()))
         heads.append(_head(config, _VECTORS, arrays))
     return tuple(heads)

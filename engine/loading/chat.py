@@ -28,7 +28,8 @@ def chat_files(folder: ModelFolder) -> list[str]:
 def read_chat(folder: ModelFolder) -> ChatConfig | None:
     """Return how a folder says that messages become a prompt, as transformers reads it; None where it says nothing.
 
-    Files of templates take the place of all templates in tokenizer_config.json. Raises `WeightsError`.
+    Files of templates take the place of all templates in tokenizer_config.json. response_template and
+    chat_control_tokens are further keys of that file; see `ChatConfig`. Raises `WeightsError`.
     """
     settings, special_tokens, _ = FILES     # tokenizer_config.json, special_tokens_map.json
     values = folder.read_object_or_empty(settings)

@@ -56,7 +56,7 @@ class Colbert:
     skiplist: dict[str, Any]
     """The settings of the module MultiVectorMask."""
     width: int | None = None
-    """The numbers of a vector, of Stanford's folders, 0 for any; None where modules.json has a Dense."""
+    """The length of a vector in a folder of Stanford, 0 for any; None for PyLate, whose modules.json has a Dense."""
 
 
 def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:

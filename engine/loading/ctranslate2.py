@@ -156,7 +156,7 @@ class _File:
         return value == 1
 
     def config(self, part: str, family: str, *, pre: bool) -> ModelConfig:
-        """Return the configuration of an encoder, with the options that both parts have."""
+        """Return the options that both parts have, as the configuration of an encoder; pre: whether it is pre-norm."""
         for name, value in self.settings.items():
             scope, _, key = name.rpartition("/")
             if scope == part and value and key not in _WITHOUT_EFFECT:

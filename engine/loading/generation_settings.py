@@ -15,7 +15,7 @@ LOG = logging.getLogger("engine")
 GENERATION = "generation_config.json"
 """The file of the settings."""
 _OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
-"""The keys of the files that are fields of `GenerationConfig`. Each call decides about timestamps."""
+"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on timestamps."""
 
 _WITHOUT_EFFECT = frozenset({
     "_commit_hash", "_from_model_config", "assistant_confidence_threshold", "assistant_ensemble_weight",
@@ -29,9 +29,8 @@ _WITHOUT_EFFECT = frozenset({
 """Keys that say how transformers computes or what else it returns, but change no token."""
 
 
-def settings_of(
-    generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None, handled: Collection[str] = ()
-) -> GenerationConfig:
+def settings_of(generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None,
+                handled: Collection[str] = ()) -> GenerationConfig:
     """Return the settings that a model folder gives.
 
     generation: the parsed generation_config.json; None if there is none. Then model, the parsed config.json, is read,

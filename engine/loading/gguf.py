@@ -138,7 +138,8 @@ def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
     form = FORMATS[STORED[stored.dtype]]
     if parameter.kind == "small" or stored.shape != form.shape(parameter.shape, parameter.heads):
         return False
-    return parameter.shape[1] // parameter.heads % FORMATS["q8_0"].block == 0       # of a head's width; all have 32
+    head_width = parameter.shape[1] // parameter.heads
+    return head_width % FORMATS["q8_0"].block == 0      # blocks have 32 numbers in every format
 
 
 def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Parts:

@@ -105,11 +105,11 @@ def _layer(key: str) -> tuple[str, str]:
 
 
 def _gemma(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    """Add the scale of the scores, which files do not state: of the largest models it is that of the hidden size."""
-    whole = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
+    """Add the scale of the scores, which files do not state; the largest models have it from the hidden size."""
+    by_hidden_size = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
     width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
     if type(width) is int and type(heads) is int and heads > 0:
-        values["query_pre_attn_scalar"] = width // heads if whole or head_dim is None else head_dim
+        values["query_pre_attn_scalar"] = width // heads if by_hidden_size or head_dim is None else head_dim
 
 
 _OF_THE_HIDDEN_SIZE = (46, 62)

@@ -45,7 +45,7 @@ _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.AS
 ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
 _UNLISTED = "/"
-"""An entry of a set of files, the name of none: the cache has no list of the commit's files, and these are there."""
+"""An entry that no file is called. It marks the set of the files that are there, where no list of all is cached."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NOT_LOGGED_IN, _FORBIDDEN = 401, 403
@@ -179,9 +179,9 @@ class _Client:
         snapshot = self._place(needed)
         if snapshot is None or snapshot.name != commit:
             # The weights, the last file, come in a call of their own, so that whoever has them has all of the model.
-            for some in (needed[:-1], needed):
-                if some:        # nothing comes before the only file
-                    names = [escape(file) for file in some]
+            for wanted in (needed[:-1], needed):
+                if wanted:      # nothing comes before the only file
+                    names = [escape(file) for file in wanted]
                     snapshot = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
                                               tqdm_class=self._bar()))
                     self._note(snapshot)
@@ -272,7 +272,7 @@ class _Client:
         paths = [self.call(self.library.try_to_load_from_cache, file, revision=revision) for file in files]
         if not all(isinstance(path, str) for path in paths):
             return None
-        return Path(paths[0]).parents[files[0].count("/")]
+        return Path(paths[0]).parents[files[0].count("/")]      # as many folders up as the name of the file has
 
     def _choose(self, folder: _ListedFolder) -> tuple[str, list[str]]:
         """Return the path of the model in a repository, "" for all of it, and the files that loading it reads.

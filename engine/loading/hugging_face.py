@@ -60,7 +60,7 @@ _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMH
 """How the names of the classes of transformers end that generate tokens."""
 _WITH_HEAD = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag",
               "ForQuestionAnswering": "answer"}
-"""How the names of those end whose heads only encoders have here, and the commands that run them."""
+"""How the names of the classes end whose heads the engine runs on encoders alone, and the commands for these heads."""
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,9 @@ class FolderSource(Source):
                          translates=family.translates, unread=unread, linear=linear)
 
     def _read_reader(self, task: str | None) -> Model | None:
-        """Return a model whose head reads the vectors of its decoder; None for a folder of another one.
+        """Return a model whose head reads its decoder's vectors; None if the head reads the encoder, or there is none.
 
-        The encoder's part keeps such a head, with its names and its settings.
+        The names of the head are listed with the encoder's, and `Model.encoder` holds the head.
         """
         home = self.folder
         family, values = _family(home, "AutoModel")
@@ -274,11 +274,11 @@ class FolderSource(Source):
         assert model.encoder is not None
         text = read_text(Modules(folder=home, home=home), encoder.config, translates=family.translates)
         with home.within():
-            read = with_tokens(read_heads(encoder.names.heads, values, encoder.config, tensors), text, home)
-        if not read:
+            heads = with_tokens(read_heads(encoder.names.heads, values, encoder.config, tensors), text, home)
+        if not heads:
             raise WeightsError(f"{home}: config.json names {listed(values['architectures'])}, and the weights lack its "
                                "head")
-        return replace(model, encoder=replace(model.encoder, text=text, heads=read))
+        return replace(model, encoder=replace(model.encoder, text=text, heads=heads))
 
     def _arrays_of(self, parts: Parts) -> dict[str, np.ndarray]:
         """Return the tensors that one of the parts has a name for, by their names in the files."""

@@ -22,8 +22,8 @@ from ..text.special_tokens import token_ids
 from .head_tokens import stated_token
 
 _OTHER_MASKS = ("deberta", "deberta-v2")
-"""The families whose classes in transformers hide the tokens that are not read from the others, and the others from
-them: their vectors are then the same at all places."""
+"""The families whose classes in transformers mask in both directions: a token that no other token may read reads none
+itself, so that its vector is the same at every place."""
 _EXPANSION = ("strategy", "attend", "token", "length")
 _MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
 """The settings of a query_expansion, and those of the module MultiVectorMask."""

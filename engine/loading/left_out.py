@@ -38,7 +38,7 @@ def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[s
     is_prefixed = bool(prefixes) and any(name.startswith(prefixes) for name in files)
     expected = expected_shapes(config)
     unknown = [name for name in weights if name not in expected and name in files]
-    extra = [name for name in unknown if not name.startswith(prefixes or "\0")
+    extra = [name for name in unknown if not name.startswith(prefixes or "\0")      # no name begins with "\0"
              and (is_prefixed or _OF_HEADS.match(name))]
     for name in extra:
         del weights[name]

@@ -61,16 +61,14 @@ def _open(path: Path, memory: str) -> Source:
 def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None, memory: str = "map",
                task: str | None = None, precision: str | None = None, revision: str | None = None,
                long_context: bool = False) -> Model:
-    """Load a model into memory, checked.
+    """Load a model into memory, checked. Matrices in bfloat16 and float16 stay as they are.
 
     path, memory, revision: as in `open_source`.
     kind: "encode" for the encoder alone, or "generate", "transcribe" or "rank" for a decoder with the encoder that it
         reads; None for what the files say.
-    task: the adapter to merge, of a folder that holds adapters for several tasks. Matrices in bfloat16 and float16 stay
-        as they are.
-    precision: the one that the model will run in, if not that of its weights. The quantized matrices of a GGUF file are
-        then widened to float32, as llama.cpp does it; otherwise those in Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and the
-        others are rounded to q8_0.
+    task: the adapter to merge, of a folder that holds adapters for several tasks.
+    precision: that of the run, if it is not that of the weights. Quantized matrices of a GGUF file are then
+        widened to float32, as llama.cpp does it; else Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and others become q8_0.
     long_context: as in `Generator.load`.
 
     Raises `WeightsError`, with everything that is wrong with the weights in one message, `UnsupportedError` for a model

@@ -74,15 +74,15 @@ def checksum(path: Path) -> str:
     Raises `WeightsError`.
     """
     files = model_files(path)
-    whole = hashlib.sha256()
+    of_all = hashlib.sha256()
     for name, file in sorted((file.relative_to(path).as_posix() if path.is_dir() else str(i), file)
                              for i, file in enumerate(files)):
         contents = hashlib.sha256()
         with naming(file, "copy it again from its source"):
             for block in _blocks(file):
                 contents.update(block)
-        whole.update(f"{name}\0{contents.hexdigest()}\0".encode())
-    return whole.hexdigest()
+        of_all.update(f"{name}\0{contents.hexdigest()}\0".encode())
+    return of_all.hexdigest()
 
 
 def _blocks(file: Path) -> Iterator[bytes]:     # of `_BLOCK` bytes, and perhaps a shorter last one

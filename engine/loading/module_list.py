@@ -149,7 +149,7 @@ def _of_vectors(folder: ModelFolder, entries: list[Entry]) -> Pooled | Static:
             f"LayerNorm, Normalize and Dropout; and up to {MOST_MODULES} of these in each place; or Transformer and "
             f"SpladePooling; {SPARSE_STATIC}; or a Router to such modules")
     normalize = bool(after) and is_last_normalize(after[-1])
-    after = after[: len(after) - normalize]
+    after = after[:-1] if normalize else after
     if not place:
         return Static(folder=folder, home=kept[0][1], after=after, normalize=normalize)
     return Pooled(folder=folder, home=kept[0][1], before=before, after=after, normalize=normalize,

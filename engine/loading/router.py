@@ -51,6 +51,7 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
         raise UnsupportedError(f"{folder.label(MODULES)}: there are {len(places)} modules Router; one is supported")
     place = places[0]
     structure, parameters, config = _read_router(entries[place][1])
+    # The modules of a route take the place of the Router among the modules of the folder.
     routes = {name: find_modules(folder, [*entries[:place], *modules, *entries[place + 1 :]])
               for name, modules in structure.items()}
     return _by_task(routes, parameters, config)
@@ -70,12 +71,12 @@ def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str,
     types, structure, parameters = (values.get(key) for key in ("types", "structure", "parameters"))
     if not (isinstance(types, dict) and isinstance(structure, dict) and isinstance(parameters, dict)
             and 1 <= len(structure) <= _MOST_ROUTES and all(isinstance(kind, str) for kind in types.values())
-            and all(isinstance(names, list) and all(isinstance(one, str) and one in types for one in names)
-                    for names in structure.values())):
+            and all(isinstance(paths, list) and all(isinstance(path, str) and path in types for path in paths)
+                    for paths in structure.values())):
         raise WeightsError(f"{config}: expected types, structure and parameters of 1 to {_MOST_ROUTES} routes, each a "
                            f"list of modules that types names, not {shown(values)}")
-    return {route: [(class_of(types[one]), folder.folder(one, name)) for one in names]
-            for route, names in structure.items()}, parameters, config
+    return {route: [(class_of(types[path]), folder.folder(path, name)) for path in paths]
+            for route, paths in structure.items()}, parameters, config
 
 
 def _by_task(routes: dict[str, Modules], parameters: dict[str, Any], config: str) -> Routes:

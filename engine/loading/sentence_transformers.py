@@ -120,8 +120,8 @@ def _text_of_pooled(modules: Pooled, text: TextConfig, config: ModelConfig) -> T
 
 
 def _text_of_late(modules: Late, text: TextConfig, config: ModelConfig) -> TextConfig:
-    """Return the text settings of a model with a vector for each token; `mask`: (what skips words, its file)."""
-    settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None
+    """Return the text settings of a model with a vector for each token."""
+    settings, colbert, mask = transformer_settings(modules.home), modules.colbert, None     # mask: as in `read_late`
     if modules.mask is not None:
         mask = modules.mask.read_object("config.json"), modules.mask.label("config.json")
     if colbert is not None:
@@ -186,8 +186,8 @@ def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
 def _stated_by_tokenizer(folder: ModelFolder) -> tuple[Any, bool]:
     """Return the stated truncation_side, and False if token types are not among the listed inputs of the model.
 
-    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types. The rest of a
-    large file is given back before the next file is read.
+    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types. Nothing else of
+    the file is kept, which may be large, so that its memory is free before the next file is read.
     """
     settings = tokenizer_settings(folder)
     names = settings.get("model_input_names")

@@ -103,7 +103,7 @@ class Source(ABC):
         """Raise `UnsupportedError` for files of another use whose language model would generate without being asked."""
 
     def refuse_use(self, reason: str, kind: str, command: str) -> UnsupportedError:
-        """Return that error. reason: what the files are. kind, command: of use, and of the command line."""
+        """Return the error of `refuse_generator`. reason: what the files are. kind: of their use, with its command."""
         return UnsupportedError(f"{self.path}: {reason}; load it with {CLASS_OF_KIND[kind]} (on the command line, "
                                 f"engine {command}), or with engine.load, which finds the class by itself. {ALONE}")
 

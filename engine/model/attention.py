@@ -43,10 +43,8 @@ def read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
         raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "
                            f"not {str(entries)[:80]}")
-    kinds: list[dict[str, Any]] = [
-        {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-        for entry in entries
-    ]
+    kinds: list[dict[str, Any]] = [{name: tuple(value) if isinstance(value, list) else value
+                                    for name, value in entry.items()} for entry in entries]
     return tuple(AttentionKind(**kind) for kind in kinds)
 
 

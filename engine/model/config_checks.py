@@ -26,6 +26,7 @@ def impossible_decoder(config: Any) -> Iterator[str]:
     if config.logits is None and (config.logits_bias or config.logits_scale != 1.0 or config.logits_softcap
                                   or config.memory_size):
         yield "logits_bias, logits_scale, logits_softcap and memory_size need logits"
+    # Only BART's decoder gives vectors to heads in place of logits: beside an encoder, by an identity as its matrix.
     if config.logits_size and (config.logits != "own" or not config.memory_size):
         yield "logits_size needs logits 'own' and a memory_size"
     if config.logits is None:
@@ -36,9 +37,9 @@ def impossible_decoder(config: Any) -> Iterator[str]:
         yield f"tied logits need embeddings of width {config.hidden_size}, not {config.embedding_width}"
     if not all(getattr(kind, "causal", True) for kind in config.attention_kinds):   # config.py refuses other types
         yield "all attention_kinds of a model with logits must be causal"
-    if config.relative is not None:
+    if config.relative is not None:     # attention to cached keys has no such terms
         yield "a model with logits cannot have the option relative"
-    if config.memory_size and config.norm_place not in ("post", "pre"):
+    if config.memory_size and config.norm_place not in ("post", "pre"):     # others have no place for cross-attention
         yield "memory_size needs norm_place 'post' or 'pre'"
 
 

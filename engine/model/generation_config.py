@@ -127,19 +127,15 @@ class GenerationConfig:
     def check_together(self, vocab_size: int) -> None:
         """Raise an `EngineError` for settings that contradict each other or the size of the vocabulary."""
         if self.do_sample and self.num_beams > 1:
-            raise UnsupportedError(
-                f"do_sample=True needs num_beams=1, not {self.num_beams}: the engine draws no samples from beams"
-            )
+            raise UnsupportedError(f"do_sample=True needs num_beams=1, not {self.num_beams}: the engine draws no "
+                                   "samples from beams")
         most = self.num_beams if self.num_beams > 1 else 1
         if self.num_return_sequences > most and not self.do_sample:
-            raise InputError(
-                f"num_return_sequences={self.num_return_sequences} needs do_sample=True, or num_beams of at least "
-                f"{self.num_return_sequences}, not {self.num_beams}"
-            )
+            raise InputError(f"num_return_sequences={self.num_return_sequences} needs do_sample=True, or num_beams of "
+                             f"at least {self.num_return_sequences}, not {self.num_beams}")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise InputError(
-                f"min_new_tokens={self.min_new_tokens} must not be above max_new_tokens={self.max_new_tokens}"
-            )
+            raise InputError(f"min_new_tokens={self.min_new_tokens} must not be above "
+                             f"max_new_tokens={self.max_new_tokens}")
         for name in _ID_FIELDS:     # an id, None, several ids, or lists of ids
             for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
                 if token is not None and token >= vocab_size:
@@ -148,9 +144,8 @@ class GenerationConfig:
             raise InputError("return_timestamps=True needs no_timestamps_token_id and eos_token_id")
         first = self.forced_bos_token_id
         if first is not None and (first in self.eos_token_id or first in self.suppress_tokens):
-            raise InputError(
-                f"forced_bos_token_id={first} must not be an id of eos_token_id or suppress_tokens as well"
-            )
+            raise InputError(f"forced_bos_token_id={first} must not be an id of eos_token_id or suppress_tokens as "
+                             "well")
 
     def prompt(self, ids: NDArray[np.int64] | None, has_source: bool) -> NDArray[np.int64]:
         """Return the first tokens of the decoder: int64 [P], P at least 1.
@@ -180,10 +175,8 @@ class GenerationConfig:
         if self.max_new_tokens is not None:
             limit = prompt + self.max_new_tokens
             if limit > most:
-                raise InputError(
-                    f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than the model "
-                    f"has positions for; give at most {most - prompt}{advice}"
-                )
+                raise InputError(f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than "
+                                 f"the model has positions for; give at most {most - prompt}{advice}")
         else:
             limit = prompt + NEW_TOKENS if self.max_length is None else self.max_length
             if limit <= prompt:

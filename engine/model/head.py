@@ -23,8 +23,8 @@ TASKS: dict[str, tuple[str, ...]] = {
     "encode_sparse": ("all",), "encode_tokens": ("all", "rest")}
 """The task of a head, which is the name of the method of `Engine` that runs it, and the `ROWS` that it may read."""
 ROWS = ("first", "last", "asked", "all", "rest")
-"""The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, all, or all
-but the first."""
+"""The token vectors of a sequence that a head reads: the first or the last one, those at the positions that the caller
+asks for, all, or all but the first."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
 """The activation of a linear step."""
 FUNCTIONS = ("softmax", "sigmoid", "none")

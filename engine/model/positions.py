@@ -13,10 +13,9 @@ import numpy as np
 from ..base.functions import cos_sin, log, power
 
 
-def rotary_angles(
-    positions: np.ndarray, theta: float, width: int, dtype: np.dtype | type = np.float32, scale: float = 1.0,
-    frequencies: Sequence[float] = (), factor: float = 1.0,
-) -> tuple[np.ndarray, np.ndarray]:
+def rotary_angles(positions: np.ndarray, theta: float, width: int, dtype: np.dtype | type = np.float32,
+                  scale: float = 1.0, frequencies: Sequence[float] = (), factor: float = 1.0
+                  ) -> tuple[np.ndarray, np.ndarray]:
     """Return cos and sin of position / scale * theta^(-2i/width) for i below width/2: two arrays [..., width/2].
 
     positions: numbers of any shape. Su et al., "RoFormer" (arXiv 2104.09864), equation 15. scale: Chen et al.,
@@ -53,7 +52,7 @@ def yarn_frequencies(theta: float, width: int, factor: float, trained: float, fa
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
     plain = _waves(theta, width)
-    ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)      # 0: a step
+    ramp = np.clip((np.arange(width // 2) - first) / (last - first or 0.001), 0.0, 1.0)      # equal ends: a step
     return tuple((plain * (1.0 - ramp) + plain / factor * ramp).tolist())
 
 

@@ -106,7 +106,7 @@ INTEGERS = tuple(name for name in reversed(COMPUTED) if name not in ("float32", 
 """The precisions whose linear maps are integers and scales, the coarsest first."""
 
 BLOCKS = tuple(name for name in INTEGERS if not FORMATS[name].scales)
-"""Those among them whose scales lie inside the rows."""
+"""The precisions of `INTEGERS` whose scales lie inside the rows."""
 
 ROUNDED = tuple(name for name in COMPUTED if FORMATS[name].rounded)
 """The formats that any weights can be rounded to at load."""

@@ -56,11 +56,11 @@ class Arguments:
         """
         array = self.floats(name, value)
         letters = shape.removeprefix("... ").split()
-        cut = array.ndim - len(letters)
-        trailing, leading = array.shape[max(cut, 0) :], array.shape[: max(cut, 0)]
+        extra = array.ndim - len(letters)
+        trailing, leading = array.shape[max(extra, 0) :], array.shape[: max(extra, 0)]
         any_axes = shape.startswith("... ")
-        fits = cut >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, trailing, strict=True))
-        fits = fits and (self._leading in (None, leading) if any_axes else cut == 0)
+        fits = extra >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, trailing, strict=True))
+        fits = fits and (self._leading in (None, leading) if any_axes else extra == 0)
         if not fits or any(n == 0 for letter, n in zip(letters, trailing, strict=True) if letter in _NEVER_ZERO):
             raise InputError(f"{name} must have the shape {self._describe(letters, any_axes)}, not {list(array.shape)}")
         self.sizes.update(zip(letters, trailing, strict=True))

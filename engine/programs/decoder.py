@@ -8,8 +8,8 @@ A decoder is up to two programs, whose inputs and results are arrays of the call
 
 A step has two parts: `vectors_program`, the vectors of all new tokens, and `head_program`, from picked ones to logits.
 
-A decoder without cross-attention has the layers of an encoder (`encoder.py`), and reads keys from its cache. Buffers:
-x y z residual sums, h a normed one of them, q the heads of queries, c their context, p the rows of x that are picked.
+A decoder without cross-attention, whose `memory_size` is 0, has the layers of an encoder (`encoder.py`), and reads keys
+from its cache. Buffers: x y z residual sums, h the norm of one, q the heads of queries, c their context, p picked rows.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def post_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None)
     yield from attention(config, layer, "x", residual="x", out="y")
     yield norm(config, "attention.norm", "y", out="x", layer=layer)
     if cross is not None:
-        yield from cross(config, layer, "x", "x", "y")
+        yield from cross(config, layer, "x", "x", "y")      # the input x, the residual x, the result y
         yield norm(config, "cross.norm", "y", out="x", layer=layer)
     yield from feed_forward(config, layer, "x", residual="x", out="y")
     yield norm(config, "ffn.norm", "y", out="x", layer=layer)
@@ -91,7 +91,7 @@ def pre_norm_layer(config: ModelConfig, layer: int, cross: Cross | None = None) 
     yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
     if cross is not None:
         yield norm(config, "cross.norm", "y", out="h", layer=layer)
-        yield from cross(config, layer, "h", "y", "z")
+        yield from cross(config, layer, "h", "y", "z")      # the input h, the residual y, the result z
         before_ffn = "z"
     yield norm(config, "ffn.norm", before_ffn, out="h", layer=layer)
     yield from feed_forward(config, layer, "h", residual=before_ffn, out="x")

@@ -65,14 +65,14 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
-    """Yield the operations with the others; the arrays are numbered from 1 on, in the order of `Observed`."""
-    result = next(operation.x for operation in program.operations if isinstance(operation, Store))
+    """Yield a program's operations with those that store the arrays, which have numbers from 1 on as in `Observed`."""
+    stream = next(operation.x for operation in program.operations if isinstance(operation, Store))      # the residual
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}
     entropy = {head: i for i, head in enumerate(observed.entropy, 1 + len(hidden) + len(weights))}
     for operation in program.operations:
         if operation.layer in hidden:   # the first operation of the layer
-            yield Store(result, array=hidden.pop(operation.layer))
+            yield Store(stream, array=hidden.pop(operation.layer))
         if isinstance(operation, Attend):
             heads = sorted({entry for entry in (*weights, *entropy) if entry[0] == operation.layer})
             yield replace(operation, observed=tuple(

@@ -11,9 +11,8 @@ A buffer is a matrix with one row for each token. There are seven kinds of opera
     Store    writes x to an array of the caller, or the largest numbers of each row
 
 Every backend runs the same list, and the rest of the engine derives names, shapes, FLOPs and memory from it. `layer`
-is the number of an operation's layer, None outside of layers: by it the layer's cells of a cache are found, and what
-callers observe. Names of parameters are whole without it.
-`engine.programs` turns a `ModelConfig` into a program.
+is the number of an operation's layer, None outside of layers; it finds the layer's part of a cache and what callers
+observe, while names of parameters hold it already. `engine.programs` turns a `ModelConfig` into a program.
 """
 
 from __future__ import annotations
@@ -96,9 +95,9 @@ class LinearPart:
 
 @dataclass(frozen=True)
 class Linear:
-    """out = x W^T + b for each part, followed by at most one of activation, gate and residual.
+    """out = x W^T + b for each part, followed by an activation, a gate with an activation, a residual, or by nothing.
 
-    activation   applied to the result
+    activation   applied to the result, or with `gate` to the gate
     gate         two parts that write one buffer: out = activation(x Wg^T + bg) * (x Wu^T + bu), the gate first
     residual     a buffer that is added to the result of the only part
     scale        a number by which x is multiplied first

@@ -15,7 +15,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding.call import Call
-from ..heads.answers import Answering, answer, loss_of, widened
+from ..heads.answers import Answering, answer, loss_of, with_candidates
 from ..heads.classify import text_logits
 from ..heads.pairs import check_pairs, gaps_below, pair_logits
 from ..heads.runner import HeadRunner
@@ -236,7 +236,7 @@ class _Run:
                                  f"not {shown(label)}")
         impossible = any(not label.strip() for label in labels)
         with self._showing(checked) as call:
-            answers = answer(runner, checked, widened(Answering(impossible=impossible)), call)
+            answers = answer(runner, checked, with_candidates(Answering(impossible=impossible)), call)
             losses = [loss_of(answers_of, label) for answers_of, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}

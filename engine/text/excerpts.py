@@ -34,8 +34,9 @@ class _Excerpt:
     text: str
     tokens: int
     certain: int
-    """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
+    """Number of its tokens that the whole text has too, without those of the two words at the cut, which may go on."""
     whole: bool
+    """Whether this is all of the text."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Excerpts:
         """Tokenize `size` characters of a text, from the side that truncation keeps."""
         part = text[-size:] if self.from_right else text[:size]
         encoding = encode(part)
-        encodings = (encoding, *encoding.overflowing)
+        encodings = (encoding, *encoding.overflowing)       # the tokens that truncation keeps, and those it cuts off
         words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
         places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)
         if self.from_right:

@@ -39,8 +39,8 @@ _PUBLISHED = frozenset({
 """Patterns of many models. Each reads a run of characters once or twice, because another alternative takes the run
 where one fails at its end."""
 
-_ONE = re.compile(r"\[\^?\]?(?:\\.|[^\[\]\\])*\]|\\[pP]\{\^?\w+\}|\\[^\W\d]|\\[\W_]")
-"""A class without classes in it, or an escaped character."""
+_CLASS_OR_ESCAPE = re.compile(r"\[\^?\]?(?:\\.|[^\[\]\\])*\]|\\[pP]\{\^?\w+\}|\\[^\W\d]|\\[\W_]")
+"""A class without classes in it, or an escape: it reads one character, as a letter does, and holds no operators."""
 _CHARACTER = r"[^()\[\]{}*+?\\^$]"
 _PLAIN = re.compile(rf"""
     \^?                                                        # the beginning of a line
@@ -56,15 +56,15 @@ def may_backtrack(pattern: str) -> bool:
     """Return whether a search for a pattern may read a text again and again; False where it certainly does not."""
     if pattern in _PUBLISHED:
         return False
-    return not all(_PLAIN.fullmatch(part) and part.count("?") <= _FEW_LEFT_OUT
-                   for part in _ONE.sub("x", pattern).split("|"))
+    alternatives = _CLASS_OR_ESCAPE.sub("x", pattern).split("|")    # the | and ? of a class are no operators
+    return not all(_PLAIN.fullmatch(part) and part.count("?") <= _FEW_LEFT_OUT for part in alternatives)
 
 
 def check_patterns(document: dict[str, Any]) -> bool:
     """Return whether a tokenizer.json has a pattern that may backtrack, and so has to run beside a call that waits.
 
-    Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: there
-    nothing can wait for it.
+    Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: no
+    thread beside a call runs these, so that the call's timeout could not end the wait.
     """
     keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
     patterns = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None

@@ -173,7 +173,7 @@ def characters_of(sentence: Any) -> int:
 def slices(sentences: Sequence[Sentence]) -> Iterator[range]:
     """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
     first = characters = 0
-    for i, size in enumerate(map(characters_of, sentences)):    # no text is held meanwhile: some are made here
+    for i, size in enumerate(map(characters_of, sentences)):    # a text with a prompt is made here, and not kept
         if i > first and (i - first == SLICE_SENTENCES or characters + size > SLICE_CHARACTERS):
             yield range(first, i)
             first, characters = i, 0

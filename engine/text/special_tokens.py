@@ -59,9 +59,8 @@ def _is_token(token: Any) -> bool:
 def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:
     """Return the ids [T] without `text.left_out_id`, up to the first `text.end_id`, and filled with `text.fill_id`.
 
-    They are filled to `limit` tokens.
-
-    Raises `WeightsError` for ids without the end token, because the model then has no vector for the text.
+    limit: the number of tokens up to which they are filled. Raises `WeightsError` for ids without the end token,
+    because the model then has no vector for the text.
     """
     if text.left_out_id is not None:
         ids = ids[ids != text.left_out_id]

@@ -98,10 +98,10 @@ class Tokenizer:
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
         self._text, self._threads = text, threads
-        # Characters of the longest added token or pattern; whether a pattern may take minutes, because it backtracks.
+        # The characters of the longest added token or pattern, and whether a pattern may take minutes by backtracking.
         longest, self._backtracks = check_tokenizer(text.tokenizer_json)
         self._tokenizer = load_tokenizer(text)
-        self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
+        self._spare: list[Any] = []     # tokenizers of `windows`, which sets their truncation, while no call uses them
         limits = [min(limit, NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
         self._filled = min(limits, default=NO_LIMIT)    # the tokens up to which `fill_id` fills a text, if there is one
         self._truncates = truncates
@@ -189,7 +189,7 @@ class Tokenizer:
             self._report(joined, joined if split else cut, encoded)
             encodings += encoded
             kept += cut
-        # The characters that were cut off at the start, where truncation keeps the end.
+        # How many characters were cut off at the start of each text, which happens where truncation keeps the end.
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
         return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
@@ -223,14 +223,14 @@ class Tokenizer:
             stop.check()
             is_pair = not isinstance(text, str) and not split
             special = _count_special(tokenizer, is_pair)
-            first = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
-            room = limit - special - first
+            first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
+            room = limit - special - first_tokens
             if stride >= room:
                 [whole] = self._encodings([text[-1] if is_pair else text], stop, add_special_tokens=False,
                                           is_pretokenized=split)
                 size = count_tokens(whole)
                 if size > room or room < 0:
-                    beside = f" and {first} of the first text" if is_pair else ""
+                    beside = f" and {first_tokens} of the first text" if is_pair else ""
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
                                      f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
                                      "must be less than what is left")
@@ -245,8 +245,8 @@ class Tokenizer:
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
         """Return the tokens of an encoding. shift: the number of characters before the text that was encoded."""
-        # encoding.tokens has a typed special token with the spaces around it that it takes, and for the special token
-        # of a template, which may have several ids, one name.
+        # Not encoding.tokens: there, a special token that the text holds has the spaces around it, and a special token
+        # of a template, which may have several ids, has one name.
         tokens = [self.token(number) for number in encoding.ids]
         return Places(self._known(int32_ids(encoding.ids)), int32_ids(encoding.type_ids), tokens,
                       offsets=[(start + shift, end + shift) for start, end in encoding.offsets],
@@ -325,7 +325,7 @@ class Tokenizer:
 
     def _space_before(self, token: str) -> str:
         """Return the space that stands before a text of new tokens whose first one this is, or ""."""
-        return " " * (self._text.keeps_space and token.startswith(("▁", "<0x20>")))
+        return " " if self._text.keeps_space and token.startswith(("▁", "<0x20>")) else ""
 
     def incremental(self) -> IncrementalText:
         """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
@@ -379,10 +379,8 @@ class Tokenizer:
         special = _count_special(self._tokenizer, is_pair)
         if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"
-            raise WeightsError(
-                f"the model's length limit of {self._limit} tokens is below the {special} special tokens of {what}; "
-                "correct max_seq_length in the model folder"
-            )
+            raise WeightsError(f"the model's length limit of {self._limit} tokens is below the {special} special "
+                               f"tokens of {what}; correct max_seq_length in the model folder")
 
     def count(self, sentence: Sentence) -> str:
         """Return the number of tokens of a whole text or pair, with special tokens, for a message."""
@@ -428,9 +426,9 @@ class Tokenizer:
                    batch: bool = False, **options: Any) -> list[Any]:
         """Return the encodings of texts, pairs of texts or lists of words; the options are those of `tokenizers`.
 
-        tokenizer: None for this object's own. fast: whether a batch needs no places of tokens. batch: whether texts are
-        a batch in one thread, too. A tokenizer with a pattern that may backtrack runs beside this thread, in batches,
-        because only these run without the GIL.
+        tokenizer: None for this object's own. fast: whether a batch needs no places of tokens. batch: whether to pass
+        the texts as a batch even where one thread works. A tokenizer with a pattern that may backtrack runs in a thread
+        beside this one, and in batches, because `tokenizers` releases the GIL only in a batch.
         """
         tokenizer = tokenizer or self._tokenizer
         with failures("reads a text"):

@@ -46,9 +46,8 @@ def load_tokenizer(text: TextConfig) -> Any:
     except BaseException as error:
         if not _is_failure(error):
             raise
-        raise WeightsError(
-            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
-        ) from error
+        raise WeightsError(f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: "
+                           f"{_cut_message(error)}") from error
     _check_added_tokens(tokenizer)
     if text.lower_case:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]

@@ -104,8 +104,8 @@ def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin
     Returns an SVG picture as a string, as `attention` does. Raises `InputError` if there are no bins, and
     `UnsupportedError` for a figure without matplotlib.
     """
-    lines = {"before": _bins("before", before)} | ({} if after is None else {"after": _bins("after", after)})
-    return (_reliability_figure if as_figure else _reliability_svg)(lines, _checked_title(title))
+    curves = {"before": _bins("before", before)} | ({} if after is None else {"after": _bins("after", after)})
+    return (_reliability_figure if as_figure else _reliability_svg)(curves, _checked_title(title))
 
 
 _WEIGHTS = ("token", "reads", "attention weight")
@@ -121,7 +121,7 @@ def _bins(name: str, value: Any) -> list[Bin]:
     return list(bins)
 
 
-def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
+def _reliability_svg(curves: dict[str, list[Bin]], title: str) -> Picture:
     """Return a square with a point for each bin, confidence to the right and accuracy upwards, in pixels."""
     left, top, side = 52, 14 + 22 * bool(title), 260        # where the square begins, and its width, in pixels
     width, height = left + side + 130, top + side + 46
@@ -133,13 +133,14 @@ def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
     parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>')
     parts.append(f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>')
     for i in range(0, 11, 2):
-        parts.append(_text(f"{i / 10:.1f}", left + i * side / 10, top + side + 15, 10, "soft", anchor="middle"))
-        parts.append(_text(f"{i / 10:.1f}", left - 5, top + side - i * side / 10 + 3.5, 10, "soft", anchor="end"))
-    parts.append(_text("confidence", left + side / 2, top + side + 34, 11, "soft", anchor="middle"))
+        tick, away = f"{i / 10:.1f}", i * side / 10       # the label, and its distance from the label 0
+        parts.append(_text(tick, left + away, top + side + 15, size=10, style="soft", anchor="middle"))
+        parts.append(_text(tick, left - 5, top + side - away + 3.5, size=10, style="soft", anchor="end"))
+    parts.append(_text("confidence", left + side / 2, top + side + 34, size=11, style="soft", anchor="middle"))
     parts.append(f'<g transform="translate(13 {top + side / 2:.1f}) rotate(-90)">'
                  f'{_text("accuracy", x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
-    for n, (name, bins) in enumerate(lines.items()):
-        opacity = 1.0 if n == len(lines) - 1 else 0.4       # "before" is faint beside "after"
+    for n, (name, bins) in enumerate(curves.items()):
+        opacity = 1.0 if n == len(curves) - 1 else 0.4       # "before" is faint beside "after"
         for one in bins:
             parts.append(f'<g><title>{name}, {one.count} texts: confidence {one.confidence:.3f}, accuracy '
                          f'{one.accuracy:.3f}</title><circle class="cell" cx="{left + one.confidence * side:.1f}" '
@@ -159,11 +160,11 @@ def _counts(bins: list[Bin]) -> tuple[str, str]:
     return f"{sum(counts):,} texts,", f"{least:,}{f' to {most:,}' * (most > least)} a point"
 
 
-def _reliability_figure(lines: dict[str, list[Bin]], title: str) -> Any:
+def _reliability_figure(curves: dict[str, list[Bin]], title: str) -> Any:
     figure = _new_figure(4.6, 4.4)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    for name, bins in lines.items():
+    for name, bins in curves.items():
         axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o-",
                   label=" ".join((name + ":", *_counts(bins))))
     axes.set_xlim(0, 1)
@@ -249,7 +250,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
               f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]
     parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
                  f'{_text(captions[0], x=0, y=0, size=11, style="soft", anchor="middle")}</g>')
-    parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
+    parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, style="soft", anchor="middle"))
     parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell,
                     numbered=S <= 12)
               for t in range(T) for s in range(S)]

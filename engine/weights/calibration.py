@@ -60,18 +60,18 @@ class Calibration:
 
     @property
     def bias(self) -> np.ndarray | None:
-        """Return what is added to the logits of each class after that; None for nothing."""
+        """Return the numbers that are added to the logits of the classes after the division; None for no bias."""
         return self.arrays.get("bias")
 
     def checked(self, outputs: Mapping[str, int], source: str) -> Calibration:
-        """Return it with arrays that are contiguous; raises `WeightsError` unless it fits the model.
+        """Return the calibration with contiguous arrays; raises `WeightsError` unless it fits the model.
 
         outputs: the number of outputs of each task that the model has.
         """
-        where = f"{source}: the calibration of {shown(self.task)[1:-1]}"
         if not isinstance(self.task, str) or self.task not in TASKS or not isinstance(self.arrays, Mapping):
             raise WeightsError(f"{source}: a calibration is for one of {', '.join(TASKS)}, and has arrays by name, not "
                                f"{shown(self.task)} and {shown(self.arrays)}")
+        where = f"{source}: the calibration of {self.task}"
         if self.task not in outputs:
             raise WeightsError(f"{where} belongs to another model: this one has {listed(outputs) or 'no heads'}")
         needed, optional = TASKS[self.task]
@@ -99,20 +99,21 @@ class Calibration:
         if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (length,) or not length:
             described = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
             raise WeightsError(f"{where}: {name} is {described}, expected {dtype} [{length if length > 0 else 'n'}]")
-        if np.isnan(array).any() or (name != "losses" and not np.isfinite(array).all()):
+        may_be_infinite = name == "losses"      # the loss of an answer that was not found
+        if np.isnan(array).any() or (not may_be_infinite and not np.isfinite(array).all()):
             raise WeightsError(f"{where}: {name} holds NaN or infinity")
         if name == "temperature" and not array[0] > 0:
             raise WeightsError(f"{where}: the temperature must be above 0, not {array[0]:g}")
 
 
-def outputs_of(heads: Sequence[HeadConfig], decodes: int = 0) -> dict[str, int]:
+def outputs_of(heads: Sequence[HeadConfig], vocab_size: int = 0) -> dict[str, int]:
     """Return the number of outputs of each task that can be calibrated.
 
-    heads: those of an encoder. decodes: the tokens that a decoder knows. A head with one class ranks pairs, and so can
-    a decoder. Classes of which a text may have several at once, and several numbers, cannot be calibrated.
+    heads: those of an encoder. vocab_size: of a decoder; 0 for an encoder. A head with one class ranks pairs, and so
+    can a decoder. Classes of which a text may have several at once, and several numbers, cannot be calibrated.
     """
-    if decodes:
-        return {"score": decodes, "rank": 1}
+    if vocab_size:
+        return {"score": vocab_size, "rank": 1}
     outputs = {head.task: head.outputs for head in heads
                if head.task != "classify" or head.outputs == 1 or head.function == "softmax"}
     counts = {task: outputs[task] for task in TASKS if task in outputs}

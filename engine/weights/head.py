@@ -22,7 +22,7 @@ class Head:
     """float32 arrays by name; `HeadConfig.shapes` states their names and shapes. A tied map has no weight here."""
 
     def checked(self, config: ModelConfig, source: str) -> Head:
-        """Return it with arrays that operations can read; raises `WeightsError` unless it fits the encoder."""
+        """Return the head with arrays that operations can read; raises `WeightsError` unless it fits the encoder."""
         try:
             shapes = self.config.shapes(config.hidden_size, (config.vocab_size, config.table_width))
         except WeightsError as error:

@@ -28,8 +28,8 @@ from ..model.precision import FORMATS
 GROUP = 16
 BLOCK, BYTES = FORMATS["int4"].block, FORMATS["int4"].entries
 WIDTHS = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00, 1.05, 1.10], np.float32)
-"""What part of the range of a group's weights its 16 steps cover, to choose from: those at the ends may be cut. More of
-them give the same multipliers again."""
+"""The parts of the range of a group's weights that its 16 steps may cover, of which the search takes the best. Below 1,
+weights at the ends of the range are cut. A finer list would give the same multipliers again."""
 ROUNDS = 2
 """How often multipliers, offsets and codes are chosen for a scale, and then the scale for them."""
 _SLAB = 2**18
@@ -91,10 +91,11 @@ def offsets_int4(stored: np.ndarray, scales: np.ndarray) -> np.ndarray:
 def impossible_int4(stored: np.ndarray) -> str | None:
     """Describe the forbidden bytes of stored blocks; None if there are none."""
     blocks = stored.reshape(len(stored), -1, BYTES)
-    if (blocks[..., 17:] == 128).any():
+    if (blocks[..., 17:] == 128).any():     # as int8, that is -128
         return "an offset of -128, expected -127 to 127"
     multipliers = blocks[..., 16]
-    return "a multiplier of 0, expected 1 to 15" if ((multipliers & 15 == 0) | (multipliers < 16)).any() else None
+    low, high = multipliers & 15, multipliers >> 4
+    return "a multiplier of 0, expected 1 to 15" if ((low == 0) | (high == 0)).any() else None
 
 
 def _from_blocks(stored: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

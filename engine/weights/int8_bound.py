@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 LIMIT = 128
-"""The most that a product with activations of up to 255 may have: 255 * 128 < 2^15."""
+"""The largest sum of the weights of one sign in a group: times activations up to 255, it stays below 2^15."""
 
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 """A mask for every other byte of eight."""
@@ -37,9 +37,9 @@ def from_groups(groups: np.ndarray, K: int, heads: int) -> np.ndarray:
 
 def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums [n, K/8, 2] of the positive weights of each group, and of the negative ones without sign."""
-    positive = np.maximum(groups, 0)
-    up, whole = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1] for x in (positive, groups))
-    return up, up - whole
+    above, total = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1]
+                    for x in (np.maximum(groups, 0), groups))
+    return above, above - total
 
 
 def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,5 +48,6 @@ def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for part in (np.maximum(groups, 0), -np.minimum(groups, 0)):
         eight = part.reshape(len(groups), -1).view("<u8")
         pairs = (eight & _EVEN_BYTES) + (eight >> np.uint64(8) & _EVEN_BYTES)   # four sums of neighbours, 16 bits each
-        sums.append((pairs + (pairs >> np.uint64(32))).view("<u2").reshape(*groups.shape[:2], 4)[:, :, :2])
+        both_halves = pairs + (pairs >> np.uint64(32))      # its lower 32 bits are the sums of the two groups
+        sums.append(both_halves.view("<u2").reshape(*groups.shape[:2], 4)[:, :, :2])
     return sums[0], sums[1]

@@ -52,7 +52,7 @@ class Transformer:
                 f"{len(self.weights)} arrays, {'a' if self.text else 'no'} tokenizer>")
 
     def checked(self, source: str = "the model") -> Transformer:
-        """Return it with weights that fit the configuration and that kernels can read; raises `WeightsError`.
+        """Return this with weights that fit the configuration and that kernels can read; raises `WeightsError`.
 
         The numbers are checked once. Names, shapes and dtypes are checked at every call, because the weights may be a
         dictionary that somebody changes.
@@ -126,7 +126,7 @@ class Transformer:
         return asked
 
     def with_wide_vectors(self) -> Transformer:
-        """Return it with every half-precision parameter in float32, except the matrices, which plans widen."""
+        """Return this with every half-precision parameter in float32, except the matrices, which plans widen."""
         kept = set(matrices(self.config))
         narrow = {name: array for name, array in self.weights.items()
                   if name not in kept and not name.startswith(PACKED_PREFIX) and array.dtype in (np.uint16, np.float16)}
@@ -193,11 +193,11 @@ class Model:
             raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
         if self.decoder is None:
             return
-        reads = self.decoder.config.logits_size > 0
-        if self.routes or self.decoder.heads or (self.encoder is not None and self.encoder.heads and not reads):
+        feeds_heads = self.decoder.config.logits_size > 0
+        if self.routes or self.decoder.heads or (self.encoder is not None and self.encoder.heads and not feeds_heads):
             raise WeightsError(f"{source}: only an encoder alone has heads or routes, and this model has a decoder")
-        if reads and (self.encoder is None or self.decoder.config.logits_size != self.encoder.config.hidden_size
-                      or self.generation.decoder_start_token_id is None):
+        if feeds_heads and (self.encoder is None or self.generation.decoder_start_token_id is None
+                            or self.decoder.config.logits_size != self.encoder.config.hidden_size):
             raise WeightsError(f"{source}: a decoder whose vectors are for heads gives as many numbers as the "
                                "encoder's vectors have, and generation.decoder_start_token_id is its first token")
         if not self.decoder.config.decodes:

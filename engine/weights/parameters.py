@@ -94,10 +94,10 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
 
 
 def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
-    """Return the formats that each matrix may be stored in, the one that it has first.
+    """Return the formats that each matrix may be stored in; the format that it has comes first.
 
-    In a model with linear weights of integers, all are in its precision or in a format that it allows beside it; of any
-    other model `precision_of` says float32."""
+    In a model with linear weights of integers, all linear weights are in its precision or in a format that this allows
+    beside itself; of any other model `precision_of` says float32."""
     any_format = [name for name in STORABLE if not FORMATS[name].only_linear]
     precision = precision_of(config, stored)
     of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]

@@ -99,8 +99,8 @@ def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndar
         scale[rows] = _scale(largest, least=np.max([of_sign.max(axis=(1, 2)) for of_sign in sums], axis=0))
         ratio = w[rows] / scale[rows, None]
         groups, exact = to_groups(np.rint(ratio).astype(np.int8), heads), to_groups(ratio, heads)
-        row, eight, part = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)       # rounding went beyond the bound
-        groups[row, eight, :, part] = np.trunc(exact[row, eight, :, part])
+        row, eight, group = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)      # rounding went beyond the bound
+        groups[row, eight, :, group] = np.trunc(exact[row, eight, :, group])
         weight[rows] = from_groups(groups, w.shape[1], heads)
     return weight, scale
 
@@ -220,9 +220,8 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
     return replace(part, weights=weights)
 
 
-def _narrow(
-    wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool, importance: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _narrow(wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool, importance: np.ndarray | None
+            ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a float32 matrix in a format, and for int8 and int4 the scales of each row, otherwise None."""
     match precision:
         case "int8" if parameter.kind == "linear":

@@ -34,8 +34,8 @@ Heads = tuple[np.ndarray, np.ndarray]
 class _Pass:
     """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
 
-    before: list[list[Heads]]
-    added: list[Heads]
+    before: list[list[Heads]]       # of each earlier row, and there of each layer
+    added: list[Heads]              # of each layer
     heads: tuple[AttentionHead, ...] = ()
     """The heads whose weights of cross-attention are wanted."""
     weights: dict[AttentionHead, np.ndarray] = field(default_factory=dict)
@@ -103,10 +103,10 @@ class ReferenceDecoder(Requests[list[Heads]]):
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
         hypotheses, lines = self.step_unrounded(rows, stop)
-        lines, whole = lines.astype(np.float32), np.repeat([row.best is None for row in rows],
-                                                           [row.scored for row in rows])
-        top = top_of(lines[~whole], max(row.best or 0 for row in rows))
-        return Scores(hypotheses, finite_rows(rows, lines[whole], top), lines[whole], top)
+        lines = lines.astype(np.float32)
+        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # of each line
+        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
+        return Scores(hypotheses, finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
 
     def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
         """Return the new hypotheses, and all logits of each scored token in the decoder's own dtype."""
@@ -160,7 +160,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                 operation: Attend) -> np.ndarray:
         q, k, v = heads
         if operation.keys == "cache":
-            layer = len(state.added)
+            layer = len(state.added)        # layers come one after the other
             state.added.append((cached(k, self._cache_precision), cached(v, self._cache_precision)))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.added[layer][i]], axis=2)
                     for i in range(2))

@@ -93,9 +93,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     The maximum is subtracted first. This does not change the quotient, and no exponential overflows.
     """
     largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))
+    exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))     # -inf - -inf would be NaN
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials / (total + (total == 0.0))
+    return exponentials / (total + (total == 0.0))      # 0 / 1 in place of 0 / 0
 
 
 def entropy(p: np.ndarray) -> np.ndarray:
@@ -114,8 +114,7 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -
     """
     half = cos.shape[-1]
     first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (
-        slice(0, half), slice(half, 2 * half)
-    )  # fmt: skip
+        slice(0, half), slice(half, 2 * half))
     a, b, cos, sin = x[..., first], x[..., second], cos[:, None], sin[:, None]
     out = x.copy()
     out[..., first] = a * cos - b * sin

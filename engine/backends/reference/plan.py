@@ -68,7 +68,8 @@ class ReferencePlan:
         """Run one sequence, which has the given places in arrays of attention weights, and `tokens` in all others."""
         keys = None
         if batch.keys is not None:
-            keys = int(batch.keys[np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1])
+            number = np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1       # of the sequence
+            keys = int(batch.keys[number])
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None], keys=keys)
         buffers: dict[str, np.ndarray] = {}
         for operation in program.operations:

@@ -1,7 +1,7 @@
 """Make a tokenizer.json from the vocabulary files of a model folder that has none.
 
 The result is the document that transformers 4 makes of such a folder, so that it gives the token ids that a published
-tokenizer.json gives. Reading the files needs neither transformers nor `tokenizers`; `Engine.encode` does.
+tokenizer.json gives. Reading the files needs neither transformers nor `tokenizers`; encoding a text needs `tokenizers`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ DEFAULTS = {
 }
 """The class of the tokenizer by model_type, for folders whose settings name none."""
 
-
 _WITHOUT_FILE = frozenset({
     "BartphoTokenizer", "BertJapaneseTokenizer", "BertweetTokenizer", "BioGptTokenizer", "BlenderbotSmallTokenizer",
     "CTRLTokenizer", "CanineTokenizer", "FSMTTokenizer", "FlaubertTokenizer",
@@ -75,7 +74,7 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
         with folder.naming(source):
             components = recipe.build(folder, files, settings)
             return document(components, settings.tokens(components.tokens), _roles(components, settings), source,
-                            stated=settings.stated, left=settings.values.get("truncation_side") == "left")
+                            stated_ids=settings.stated_ids, left=settings.values.get("truncation_side") == "left")
     except UnsupportedError as error:
         advice = ("transformers writes no tokenizer.json for this class: tokenize with it, and pass the ids to forward"
                   if kind in _WITHOUT_FILE else "To encode sentences, write a tokenizer.json with transformers: "

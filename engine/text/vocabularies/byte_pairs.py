@@ -52,7 +52,7 @@ def sentencepiece_bpe(pieces: Pieces, tokens: dict[str, Token], *, add_space: bo
                       single: str = "bos A", pair: str = "bos A bos:1 B:1") -> Components:
     """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
 
-    legacy: whether a space is put in front of each part of a text between added tokens, and not of the whole text.
+    legacy: whether a space is put in front of each part of a text between added tokens; else of the whole text alone.
     """
     byte_fallback = BYTE in pieces.types
     if byte_fallback and not set(_BYTES) <= set(pieces.texts):

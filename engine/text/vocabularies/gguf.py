@@ -66,10 +66,8 @@ _ALIASES = {
 """Other values of tokenizer.ggml.pre, for which llama.cpp does the same as for one of these."""
 _STARTS = ("llama-bpe",)
 """Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
-
-
 _KEEPS_SPACE_OF_PHI3 = ("<unk>", "<s>", "<|endoftext|>")
-"""The added tokens of Phi-3 and Phi-3.5 behind which white space stays; no setting says that the others take it."""
+"""The added tokens of Phi-3 and Phi-3.5 behind which white space stays. The others remove it, which no setting says."""
 ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 """The tokens at which llama.cpp ends a generation, by the names of their ids in the settings."""
 END_TEXTS = frozenset({
@@ -97,27 +95,27 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
 
     Raises `FormatError` for settings that no tokenizer has, and `UnsupportedError` for a kind that is not supported.
     """
-    kind = settings.get(f"{_KEYS}model")
-    if not isinstance(kind, str) or kind not in (*_KINDS, "bert"):
-        raise UnsupportedError(f"{_KEYS}model {shown(kind)} is not supported; supported are "
+    model = settings.get(f"{_KEYS}model")
+    if not isinstance(model, str) or model not in (*_KINDS, "bert"):
+        raise UnsupportedError(f"{_KEYS}model {shown(model)} is not supported; supported are "
                                f"{', '.join((*_KINDS, 'bert'))}")
     tokens, types = _tokens(settings)
-    if kind == "bert":
-        tokens = [_piece(text, one) for text, one in zip(tokens, types, strict=True)]
-    if kind == "llama":     # files have spaces where the pieces of Gemma for runs of spaces have this mark
-        tokens = [text.replace(" ", "▁") if one == USER_DEFINED else text
-                  for text, one in zip(tokens, types, strict=True)]
-    # "seperator" is what files say.
-    names = ("bos", "cls", "seperator", "unknown") if kind == "bert" else ("bos", "eos")
+    if model == "bert":
+        tokens = [_piece(text, kind) for text, kind in zip(tokens, types, strict=True)]
+    if model == "llama":    # files have spaces where the pieces of Gemma for runs of spaces have this mark
+        tokens = [text.replace(" ", "▁") if kind == USER_DEFINED else text
+                  for text, kind in zip(tokens, types, strict=True)]
+    # The keys of files have this spelling: "seperator".
+    names = ("bos", "cls", "seperator", "unknown") if model == "bert" else ("bos", "eos")
     roles = {name: tokens[number] for name in names if (number := _role(settings, name, len(tokens))) >= 0}
-    if kind == "bert":
+    if model == "bert":
         roles |= {"cls": roles["bos"]} if "bos" in roles else {}    # llama.cpp begins a text with bos_token_id
         components = _wordpiece(settings, tokens, roles)
     else:
-        components = _KINDS[kind](settings, tokens, types, _template(settings, roles, kind))
-    added = [added_token(text, special=one != USER_DEFINED) for text, one in zip(tokens, types, strict=True)
-             if one in (CONTROL, USER_DEFINED, UNKNOWN)]
-    if settings.get("general.architecture") == "phi3" and kind == "llama":
+        components = _KINDS[model](settings, tokens, types, _template(settings, roles, model))
+    added = [added_token(text, special=kind != USER_DEFINED) for text, kind in zip(tokens, types, strict=True)
+             if kind in (CONTROL, USER_DEFINED, UNKNOWN)]
+    if settings.get("general.architecture") == "phi3" and model == "llama":
         added = [{**token, "rstrip": token["content"] not in _KEEPS_SPACE_OF_PHI3} for token in added]
     if len(added) > MAX_ADDED:
         raise FormatError(f"{_KEYS}token_type has {len(added):,} control tokens and tokens of the user; at most "
@@ -147,9 +145,9 @@ def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
     return number
 
 
-def _template(settings: Mapping[str, Any], roles: Mapping[str, str], kind: str) -> str:
+def _template(settings: Mapping[str, Any], roles: Mapping[str, str], model: str) -> str:
     """Return the template of a text with its special tokens: "bos A", "A eos" and so on."""
-    starts = kind == "llama" or _split_of(settings) in _STARTS
+    starts = model == "llama" or _split_of(settings) in _STARTS
     words = []
     for name, usual in (("bos", starts), ("eos", False)):
         flag = settings.get(f"{_KEYS}add_{name}_token", usual)
@@ -185,7 +183,7 @@ def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int]
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignores_merges,
              "vocab": ids, "merges": checked_pairs(lines, ids, f"{_KEYS}merges")}
-    decoder = {**_GPT2, "add_prefix_space": True}
+    decoder = {**_GPT2, "add_prefix_space": True}       # as in published files; no decoder reads its flags
     return Components(model, ids, normalizer=normalizer, pre_tokenizer=splitter, tokens={}, single=template,
                       pair=_pair(template), decoder=decoder)
 
@@ -196,7 +194,7 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
     if UNKNOWN not in types and (unknown := _role(settings, "unknown", len(tokens))) >= 0:
-        types = [UNKNOWN if i == unknown else one for i, one in enumerate(types)]   # new files call it a control token
+        types = [UNKNOWN if i == unknown else kind for i, kind in enumerate(types)]     # new files state CONTROL for it
     if types.count(UNKNOWN) != 1:
         raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
     if len(set(tokens)) != len(tokens):
@@ -209,10 +207,10 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
 
 
 def _piece(text: str, kind: int) -> str:
-    """Return a token of WordPiece: files put a space in front of a word, and nothing in front of the rest of one."""
+    """Return a token of WordPiece. Files mark the start of a word by "▁", where WordPiece marks the rest by "##"."""
     if kind in (CONTROL, UNKNOWN):
         return text
-    return text[1:] if text.startswith("\u2581") and len(text) > 1 else f"##{text}"
+    return text[1:] if text.startswith("▁") and len(text) > 1 else f"##{text}"
 
 
 def _wordpiece(settings: Mapping[str, Any], tokens: list[str], roles: Mapping[str, str]) -> Components:

@@ -43,9 +43,9 @@ def read_marian(folder: ModelFolder) -> Sides | None:
         return None
     settings = TokenizerSettings(folder)
     separate = settings.boolean("separate_vocabs", False)
-    spoken, written, words = FILES
-    source = _side(folder, spoken, words, settings)
-    return Sides(source, _side(folder, written, OWN_VOCABULARY if separate else words, settings))
+    source_model, target_model, vocabulary = FILES
+    source = _side(folder, source_model, vocabulary, settings)
+    return Sides(source, _side(folder, target_model, OWN_VOCABULARY if separate else vocabulary, settings))
 
 
 def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerSettings) -> TextConfig:

@@ -35,21 +35,25 @@ PLAIN = ("A", "A B")
 """The templates of a text A and of a pair of texts A and B, with token types after colons."""
 
 _BERT_TOKENS = plain_tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
-_MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
-_ROBERTA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>") | _MASK
+# Masks that take the white space before them.
+_ROBERTA_MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
+_BERT_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+_ROBERTA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>") | _ROBERTA_MASK
 _MPNET_TOKENS = _ROBERTA_TOKENS | plain_tokens(unk="[UNK]")
-# A mask that takes the white space before it.
-_OPEN_MASK = {"mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
-_ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _OPEN_MASK
+_ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _BERT_MASK
 _LLAMA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>")
 _DEBERTA_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]",
                                mask="[MASK]")
-_BIG_BIRD_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _OPEN_MASK
+_BIG_BIRD_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | _BERT_MASK
 _BIG_BIRD_TOKENS["unk_token"] |= {"normalized": True}       # as in transformers' class
 _ESM_TOKENS = plain_tokens(unk="<unk>", pad="<pad>", cls="<cls>", mask="<mask>", eos="<eos>")
 _PEGASUS_TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>", mask="<mask_2>")
 _BYT5_TOKENS = {name: token | {"lstrip": True, "rstrip": True}
                 for name, token in plain_tokens(pad="<pad>", eos="</s>", unk="<unk>").items()}
+
+
+_BYTES_DECODER: Token = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+"""The decoder as transformers writes it; no decoder reads its flags, which are those of a pre-tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenizer
 
 
 def _strip_accents(settings: TokenizerSettings) -> bool | None:
-    """Return the flag strip_accents; None, which BertNormalizer takes for its flag lowercase, if the file lacks it."""
+    """Return the flag strip_accents; None if the file lacks it, so that BertNormalizer does as its flag lowercase."""
     stated = settings.values.get("strip_accents") is not None
     return settings.boolean("strip_accents", False) if stated else None
 
@@ -112,7 +116,7 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
         starts = template == PLAIN and settings.boolean("add_bos_token", False)
         single, pair = ("bos A", "bos A bos:1 B:1") if starts else template
         return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=tokens, single=single, pair=pair,
-                          decoder={**splitter, "add_prefix_space": True})
+                          decoder=_BYTES_DECODER)
 
     return TokenizerRecipe(("vocab.json", "merges.txt"), build)
 
@@ -155,8 +159,7 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings
                              "merges": []}
     splitter = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return Components(model, ids, normalizer=None, pre_tokenizer=splitter, tokens=_BYT5_TOKENS, single=T5[0],
-                      pair=T5[1], pieces=[added_token(text) for text in sentinels],
-                      decoder={**splitter, "add_prefix_space": True})
+                      pair=T5[1], pieces=[added_token(text) for text in sentinels], decoder=_BYTES_DECODER)
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
@@ -166,7 +169,7 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
     """Return the recipe of a Unigram model.
 
     vocabulary: returns (text, score) of each token in the order of ids, and the id of the unknown token. normalizers:
-    returns its steps, in transformers' order. splits_spaces: whether white space splits a text, and none of it stays.
+    returns the normalizer's steps, in transformers' order. splits_spaces: whether white space splits texts and is lost.
     """
     def build(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
         pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
@@ -242,7 +245,7 @@ def _extra(settings: TokenizerSettings, name: str, default: int) -> int:
 
 
 def _albert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
-    """Make pieces of a digit and a comma unlikely: ALBERT splits the comma off."""
+    """Make pieces that end in a digit and a comma unlikely: ALBERT splits the comma off."""
     scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
               for text, score in zip(pieces.texts, pieces.scores, strict=True)]
     return scores, pieces.unknown
@@ -296,7 +299,7 @@ RECIPES: dict[str, TokenizerRecipe] = {
     "CamembertTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _camembert_vocabulary, _plain_normalizers),
     "DPRContextEncoderTokenizer": _BERT,
     "DPRQuestionEncoderTokenizer": _BERT,
-    "DebertaTokenizer": _byte_level(_DEBERTA_TOKENS | _OPEN_MASK, BERT),
+    "DebertaTokenizer": _byte_level(_DEBERTA_TOKENS | _BERT_MASK, BERT),
     "DebertaV2Tokenizer": _unigram(_DEBERTA_TOKENS, BERT, _plain_vocabulary, _deberta_normalizers),
     "DistilBertTokenizer": _BERT,
     "ElectraTokenizer": _BERT,

@@ -104,7 +104,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
-def _message(value: Any) -> bytes:      # or the bytes of a text
+def _message(value: Any) -> bytes:      # a text is such a field, too
     if not isinstance(value, bytes):
         raise FormatError("a field of the SentencePiece model has the wrong type")
     return value
@@ -138,7 +138,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return an integer of up to ten bytes, of seven bits each, and the position after it."""
     value = 0
-    if position < len(data) and data[position] < 128:  # nearly all of them
+    if position < len(data) and data[position] < 128:  # nearly all integers have one byte
         return data[position], position + 1
     for i, byte in enumerate(data[position:position + 10]):
         if byte < 128:

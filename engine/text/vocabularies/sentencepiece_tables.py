@@ -49,17 +49,17 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     """
     scores = _scores(pieces)
     listed = [*sorted(ids, key=ids.__getitem__), *(text for text in scores if text not in ids)]
-    every = {text: i for i, text in enumerate(listed)}
+    all_ids = {text: i for i, text in enumerate(listed)}
     decoder = spaces_decoder(pieces.adds_space)
     model: dict[str, Any]
     if pieces.kind == BPE:
         model = {"type": "BPE", "dropout": None, "unk_token": unknown, "continuing_subword_prefix": None,
                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": False, "ignore_merges": False,
-                 "vocab": every, "merges": joined_pieces(list(scores), list(scores.values()))}
+                 "vocab": all_ids, "merges": joined_pieces(list(scores), list(scores.values()))}
     else:
         # A token that is no piece gets a space in front. No normalized text has one, so the token is never found there.
-        lowest, whole = min(scores.values()), {token["content"] for token in added}
-        vocabulary = [(text if text in scores or text in whole else f" {text}", scores.get(text, lowest))
+        lowest, added_texts = min(scores.values()), {token["content"] for token in added}
+        vocabulary = [(text if text in scores or text in added_texts else f" {text}", scores.get(text, lowest))
                       for text in listed]  # fmt: skip
         model = {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocabulary, "byte_fallback": False}
         decoder["decoders"].insert(0, {"type": "Replace", "pattern": {"String": " "}, "content": ""})
@@ -69,7 +69,7 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     steps += [replace(" ", "▁", "String"), *([{"type": "Prepend", "prepend": "▁"}] if pieces.adds_space else [])]
     splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True}
     normalizer = {"type": "Sequence", "normalizers": steps}
-    return Components(model, every, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens, single=single,
+    return Components(model, all_ids, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens, single=single,
                       pair=pair, decoder=decoder)
 
 

@@ -34,21 +34,22 @@ class Components:
 
 
 def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,
-             stated: Mapping[str, int] | None = None, left: bool = False) -> bytes:
+             stated_ids: Mapping[str, int] | None = None, left: bool = False) -> bytes:
     """Return a tokenizer.json; tokens that the vocabulary lacks get the next ids.
 
     tokens: the added tokens, before those of the vocabulary. roles: the text of each special token that the templates
-    name. source: of the vocabulary, for messages. stated: ids that the settings state. left: whether truncation removes
-    the start of a text. Raises `UnsupportedError` where a stated id is not the one that a token has, and `FormatError`.
+    name, by its role. source: the file of the vocabulary, for messages. stated_ids: ids of tokens that the settings
+    state. left: whether truncation removes the start of a text. Raises `UnsupportedError` where a token has another id
+    than the settings state, and `FormatError`.
     """
-    ids, added, stated = dict(components.ids), [], stated or {}
+    ids, added, stated_ids = dict(components.ids), [], stated_ids or {}
     following = max(ids.values(), default=-1) + 1
     for token in distinct([*tokens, *components.pieces]):
         content = token["content"]
         if content not in ids:
             ids[content], following = following, following + 1
-        if stated.get(content, ids[content]) != ids[content]:
-            raise UnsupportedError(f"the token {shown(content)} has the id {stated[content]} in the settings, "
+        if stated_ids.get(content, ids[content]) != ids[content]:
+            raise UnsupportedError(f"the token {shown(content)} has the id {stated_ids[content]} in the settings, "
                                    f"and {ids[content]} with {source}")
         added.append({"id": ids[content], **token})
     values = {

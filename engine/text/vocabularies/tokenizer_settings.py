@@ -20,7 +20,6 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 Token = dict[str, Any]
 """A token as the list added_tokens of tokenizer.json describes it, without its id."""
 
-
 _NORMALIZES = {"do_lower_case": "lowercase", "strip_accents": "strip_accents",
                "tokenize_chinese_chars": "handle_chinese_chars"}
 """The settings that a class such as BertTokenizer hands to its normalizer, and their names there."""
@@ -56,7 +55,7 @@ class TokenizerSettings:
         self.source = folder.label(settings)
         self.values = folder.read_object_or_empty(settings)
         self.config = folder.read_object_or_empty("config.json")
-        self.stated: dict[str, int] = {}
+        self.stated_ids: dict[str, int] = {}
         """The id of each added token that the files state."""
         self.added: dict[str, Token] = {}
         if "added_tokens_decoder" in self.values:
@@ -87,17 +86,17 @@ class TokenizerSettings:
     def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
         """Return all tokens that are added to the vocabulary, in their order."""
         named = [self.token(name) for name in NAMED if self.values.get(name) is not None]
-        known = {name: defaults[name] for name in defaults if self.values.get(name) is None}
+        usual = {name: defaults[name] for name in defaults if self.values.get(name) is None}
         extra = self.values.get("additional_special_tokens") or self.values.get("extra_special_tokens") or []
         extra = list(extra.values()) if isinstance(extra, dict) else extra
         if not isinstance(extra, list) or len(extra) > MAX_ADDED:
             raise WeightsError(f"{self.source}: additional_special_tokens must be a list of tokens, {MAX_ADDED:,} at "
                                "most")
-        ordered = sorted(self.added.values(), key=lambda token: self.stated[token["content"]])
-        return [*ordered, *known.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
+        ordered = sorted(self.added.values(), key=lambda token: self.stated_ids[token["content"]])
+        return [*ordered, *usual.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
 
     def _added_tokens(self, values: Any) -> dict[str, Token]:
-        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated`."""
+        """Return the tokens of added_tokens_decoder by their texts, and note their ids in `stated_ids`."""
         if not isinstance(values, dict) or len(values) > MAX_ADDED:
             raise WeightsError(f"{self.source}: added_tokens_decoder must be an object of {MAX_ADDED:,} tokens at most")
         added = {}
@@ -110,9 +109,9 @@ class TokenizerSettings:
 
     def _state(self, content: str, number: Any) -> None:
         """Note the id that a file states for an added token."""
-        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated) >= MAX_ADDED:
+        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated_ids) >= MAX_ADDED:
             raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}")
-        self.stated[content] = number
+        self.stated_ids[content] = number
 
     def _token(self, name: str, value: Any, special: bool = True) -> Token:
         """Return a token that a file states as a text or as an object."""

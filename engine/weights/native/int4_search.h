@@ -30,7 +30,7 @@ typedef struct {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Whole numbers nearest to |x| < 2^22, half to even; unlike rintf, this takes no call. */
+/* Whole numbers nearest to |x| < 2^22, half to even: floats near 1.5 * 2^23 have no fraction. rintf would be a call. */
 INLINE lanes nearest(lanes x) { return (x + 12582912.0f) - 12582912.0f; }
 
 /* In each lane, x where `where` is set, otherwise y. */
@@ -109,7 +109,7 @@ INLINE void put_weight(int4_groups *groups, ptrdiff_t i, int k, float x, float i
 static float load_groups(const float *w, ptrdiff_t heads, ptrdiff_t width, const float *importance, int4_groups *groups,
                          ptrdiff_t count) {
     ptrdiff_t padded = (width + BLOCK - 1) / BLOCK * BLOCK, of_row = heads * padded / GROUP, i;
-    float largest = 0, probe = 0, inverse;
+    float largest = 0, probe = 0, inverse; /* probe: stays 0 unless a weight is NaN or infinite */
     for (i = 0; i < heads * width; i++) {
         largest = fabsf(w[i]) > largest ? fabsf(w[i]) : largest;
         probe += w[i] * 0;
@@ -130,9 +130,9 @@ static float load_groups(const float *w, ptrdiff_t heads, ptrdiff_t width, const
         lanes mean = all(0);
         for (int k = 0; k < GROUP; k++) mean += g->x[k] * g->x[k] * (1.0f / GROUP);
         g->low = g->high = g->x[0];
-        g->total = all(1e-30f);
+        g->total = all(1e-30f); /* above 0, because a sum is divided by it */
         for (int k = 0; k < GROUP; k++) {
-            g->weight[k] *= g->x[k] * g->x[k] + mean;
+            g->weight[k] *= g->x[k] * g->x[k] + mean; /* the errors of larger weights count more */
             g->total += g->weight[k];
             g->low = choose(g->x[k] < g->low, g->x[k], g->low);
             g->high = choose(g->x[k] > g->high, g->x[k], g->high);
