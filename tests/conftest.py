@@ -20,7 +20,7 @@ from engine import Engine
 from engine.files.safetensors import read_safetensors
 
 from .tools.golden_models import GOLDEN, Golden
-from .tools.quick import is_quick, is_slow
+from .tools.quick import is_quick, turn
 from .tools.running import COMPILED, RUNNING
 from .tools.skips import by_reason
 from .tools.tiny_models import safetensors, write_json
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if not quick[item]])
         items[:] = [item for item in items if quick[item]]
     if hasattr(config, "workerinput"):      # this process is a worker of pytest-xdist
-        items.sort(key=lambda item: not is_slow(item.path))
+        items.sort(key=lambda item: turn(item.path))
 
 
 def pytest_terminal_summary(terminalreporter):

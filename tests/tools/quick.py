@@ -14,13 +14,14 @@ from .paths import TESTS
 from .running import RUNNING
 
 SLOW = (
-    "backends/cpu/test_random_calls.py", "backends/cpu/test_random_decoders.py", "backends/cpu/test_random_models.py",
-    "backends/cpu/test_stop.py", "backends/numba_cpu", "backends/numba_cuda", "benchmarks/test_simulation.py", "faults",
-    "files/test_hostile_files.py", "files/test_mapped_memory.py", "files/test_torch_checkpoint.py", "fuzz",
-    "interface/test_forks.py", "interface/test_transcriber.py", "project/test_documents.py",
-    "real_models/test_minilm.py", "soak", "speech/test_recordings.py", "text/test_hostile_tokenizers.py",
-    "text/test_long_texts.py")
-"""Files and folders that take long: they start processes, draw many models at random, or run real models."""
+    "backends/numba_cpu/test_table.py", "backends/cpu/test_random_models.py", "backends/cpu/test_random_calls.py",
+    "backends/cpu/test_random_decoders.py", "backends/cpu/test_stop.py", "faults", "project/test_documents.py",
+    "backends/numba_cpu", "backends/numba_cuda", "benchmarks/test_simulation.py", "files/test_hostile_files.py",
+    "files/test_mapped_memory.py", "files/test_torch_checkpoint.py", "fuzz", "interface/test_forks.py",
+    "interface/test_transcriber.py", "real_models/test_minilm.py", "soak", "speech/test_recordings.py",
+    "text/test_hostile_tokenizers.py", "text/test_long_texts.py")
+"""Files and folders that take long, in the order in which they start: they start processes, draw many models at random,
+or run real models. The first one compiles all of Numba's kernels, which later ones load from the cache."""
 
 
 @cache
@@ -35,10 +36,10 @@ def other_kernels() -> set[str]:
 
 
 @cache
-def is_slow(path: Path) -> bool:
-    """Return whether a test file is in the list `SLOW`, or in a folder of it; somebody's file elsewhere is not."""
-    return any(place.relative_to(TESTS).as_posix() in SLOW for place in (path, *path.parents)
-               if place.is_relative_to(TESTS))
+def turn(path: Path) -> int:
+    """Return the place of a test file in `SLOW`, by its own name or that of its folder, and their number for others."""
+    names = [place.relative_to(TESTS).as_posix() for place in (path, *path.parents) if place.is_relative_to(TESTS)]
+    return next((SLOW.index(name) for name in names if name in SLOW), len(SLOW))
 
 
 OTHER_MODELS = {name for case in CASES for name in case.golden[1:]} | {
@@ -51,7 +52,7 @@ def is_quick(path: Path, params: dict[str, Any]) -> bool:
 
     They run on one backend and one instruction set, with one model a family.
     """
-    if is_slow(path):
+    if turn(path) < len(SLOW):
         return False
     for name, value in params.items():
         if not isinstance(value, str):
