@@ -94,7 +94,7 @@ OTHERS = {
     "backends/numba_cpu/compiler/compiling.py": "backends/numba_cpu/test_cache.py",
     "backends/numba_cpu/compiler/emit.py": "backends/numba_cpu/test_tile.py",
     "backends/numba_cpu/compiler/flow.py": "backends/numba_cpu/test_amx.py",
-    "backends/numba_cpu/compiler/*.py": "backends/numba_cpu/test_score_mod.py",
+    "backends/global_names.py backends/numba_cpu/compiler/*.py": "backends/numba_cpu/test_score_mod.py",
     "backends/numba_cuda/__init__.py backends/numba_cuda/support.py backends/numba_cuda/toolchain.py":
         "backends/test_cuda.py",
     "backends/numba_cuda/bucket.py": "backends/test_cuda_buckets.py",

@@ -22,8 +22,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_model(command)
     command.add_argument("--host", help="address to listen at; by default 127.0.0.1, which this "
                          "machine alone reaches")
-    command.add_argument("--port", type=int, help="port to listen at; by default 8080, and 0 for a free "
-                         "one")
+    command.add_argument("--port", type=int, help="port to listen at; by default 8080, and 0 for a free one")
     command.add_argument("--uds", metavar="PATH", help="Unix socket to listen at, in place of a port")
     command.add_argument("--api-key-file", metavar="FILE", help="file with the keys that clients may have, one a line, "
                          "or sha256: and the hash of one; without it every client is served")

@@ -164,8 +164,7 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: i >= first)
     elif kind.every is not None:
         every = kind.every  # the last of `every` layers sees all keys; 0: no layer does
-        kinds, layer_kinds = _by_layer(values, kind, head, layers,
-                                       windowed=lambda i: not every or (i + 1) % every != 0)
+        kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: not every or (i + 1) % every != 0)
     else:
         kinds, layer_kinds = _alike(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)

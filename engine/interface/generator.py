@@ -206,8 +206,7 @@ class Generator(ChatMethods, Loaded):
         # All families but Marian name the language of a result by its first token, which these two settings choose.
         first_tokens = {config.decoder_start_token_id, config.forced_bos_token_id}
         if languages and family != "marian" and not first_tokens & {*languages.values()}:
-            raise InputError("this model needs a target_language for its results; it knows "
-                             f"{', '.join(languages)}")
+            raise InputError(f"this model needs a target_language for its results; it knows {', '.join(languages)}")
         return inputs, language_settings | settings
 
     @property

@@ -138,8 +138,7 @@ class Model:
             return prompt
         name = self.default_prompt_name if prompt_name is None else prompt_name
         if name is not None and name not in self.prompts:
-            raise InputError(f"there is no prompt called {shown(name)}; there are "
-                             f"{listed(self.prompts) or 'none'}")
+            raise InputError(f"there is no prompt called {shown(name)}; there are {listed(self.prompts) or 'none'}")
         return "" if name is None else self.prompts[name]
 
     @property

@@ -5,8 +5,7 @@
  * cut. Then the row chooses the scale of least squares for these codes, and the groups choose again.
  *
  * Four groups are searched at a time, one in each lane. No multiplication is fused with an addition, and the compiler
- * may reorder no sum, so the bytes are the same on every CPU.
- */
+ * may reorder no sum, so the bytes are the same on every CPU. */
 
 #include <math.h>
 #include <stddef.h>

@@ -20,7 +20,7 @@ import numpy as np
 
 from ....base.errors import BackendUnavailable, InputError, UnsupportedError, shown
 from ....base.install import install_command
-from .names import global_names
+from ...global_names import global_names
 
 SCORED = 5
 """Number of arguments that every score function has: score, b, h, q_index, kv_index."""

@@ -28,8 +28,8 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ....base.errors import InputError, UnsupportedError
+from ...global_names import global_names
 from ...ops_interface import A_SCORE
-from .names import global_names
 
 LANES = 16
 """Iterations of the inner loop: the smallest number for which LLVM's vectoriser applies all its optimisations."""

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ...global_names import global_names
 from ..kernel import Kernel
 from ..toolchain import cuda, types
 
@@ -55,16 +56,11 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
             return as_python(value.py_func)
         return getattr(value, "in_python", value)
 
-    names = {name: exchange(function.__globals__[name]) for name in _names(function.__code__)
+    names = {name: exchange(function.__globals__[name]) for name in global_names(function.__code__)
              if name in function.__globals__}
     cells = tuple(CellType(exchange(cell.cell_contents)) for cell in function.__closure__ or ())
     return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
                         function.__defaults__, cells)
-
-
-def _names(code: Any) -> set[str]:
-    """Return the global names that a code object and those within it use."""
-    return set(code.co_names).union(*(_names(c) for c in code.co_consts if hasattr(c, "co_names")))
 
 
 class Thread(threading.Thread):

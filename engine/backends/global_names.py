@@ -1,4 +1,4 @@
-"""Say which names a function of a user may look up in its globals."""
+"""Say which names a function may look up in its globals."""
 
 from __future__ import annotations
 
