@@ -17,7 +17,7 @@
  * compared with the gaps between the phases of a forward pass, and short compared with the gaps between calls. */
 enum { SPINS = 4000 };
 
-/* Number of yields before a thread sleeps in the middle of a job: about 0.2 milliseconds where nobody else wants its CPU,
+/* Number of yields before a thread sleeps in the middle of a job: about 0.2 ms where nobody else wants its CPU,
  * which is long beside the 50 microseconds that it takes to wake up. */
 enum { YIELDS = 400 };
 
