@@ -251,10 +251,10 @@ def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:
     if "attention_factor" in scaling:
         return number(scaling, "attention_factor", 1.0)
     both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
-    # mscale changes the factor beside mscale_all_dim alone; otherwise the factor is 0.1 ln(factor) + 1.
-    ups, downs = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
+    # (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1) if both are given, otherwise 0.1 ln(factor) + 1.
+    above, below = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
     grown = float(log(factor))
-    return (0.1 * ups * grown + 1.0) / (0.1 * downs * grown + 1.0)
+    return (0.1 * above * grown + 1.0) / (0.1 * below * grown + 1.0)
 
 
 def activation(values: dict[str, Any], key: str, default: str = "gelu",

@@ -105,7 +105,7 @@ def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answeri
 
 
 CANDIDATES = 20
-"""How many answers of each text can be in its set."""
+"""How many answers of each text can be in its set: those whose loss is at most a limit from a calibration."""
 
 
 def with_candidates(answering: Answering) -> Answering:

@@ -47,7 +47,7 @@ def _load_again(cls: type[AnyLoaded], address: str, commit: str | None, kind: st
     from ..loading.load import open_source  # here, because `import engine` shall stay light
 
     source = open_source(address, memory, commit)
-    source.kind_given = True        # the first load had the choice
+    source.kind_given = True        # else `_load` might refuse a kind that the first load has accepted
     return cls._load(source, kind, options, memory, **reading)
 
 

@@ -103,7 +103,7 @@ class Metrics:
                 ("te_batch_next_size", "Sequences of a batch", numbers.by_sequences, numbers.sequences),
                 ("te_batch_next_tokens", "Tokens of a batch", numbers.by_tokens, numbers.tokens)):
             yield Histogram([2.0**i for i in range(len(counts) - 1)], counts, total).family(name, text)
-        gauges: tuple[tuple[str, str, float], ...] = (
+        figures: tuple[tuple[str, str, float], ...] = (     # gauges, and counters where a name ends in _total
                 ("te_queue_size", "Requests that wait for their answer", numbers.waiting_requests),
                 ("engine_queue_tokens", "Tokens that wait to be computed", numbers.waiting_tokens),
                 ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
@@ -115,7 +115,7 @@ class Metrics:
                 ("engine_tokens_total", "Tokens of all batches", numbers.tokens),
                 ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation",
                  numbers.busy_seconds))
-        for name, text, number in gauges:
+        for name, text, number in figures:
             yield _number(name, text, number, "gauge")
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
         for reason, count in (("overloaded", numbers.refused), ("late", numbers.expired), ("gone", numbers.cancelled),

@@ -182,11 +182,11 @@ cdef inline bint writes_operands(const int numbers, const TileWork* w) noexcept 
 
 cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block,
                                    Py_ssize_t i) noexcept nogil:
-    # Return the line of row i of a block of results that become operands [rows/16][N/32][part][16][64 bytes], or the
-    # first of the lines of its parts: 32 results are a line.
-    cdef Py_ssize_t parts = parts_of(numbers), row = block.row + i
-    return <char*>w.out.operands + (row // TILE_ROWS * w.out.operands_stride * TILE_ROWS * sizeof(operand)
-                                    + block.column // SIDE * TILE_BYTES) * parts + row % TILE_ROWS * LINE_BYTES
+    # Return where 32 results of row i of a block lie as operands [rows/16][N/32][part][16][64 bytes]: the line of their
+    # first bfloat16 parts. Those of the other parts (parts.pxi) follow TILE_BYTES apart.
+    cdef Py_ssize_t row = block.row + i, rows_before = row // TILE_ROWS * TILE_ROWS
+    return <char*>w.out.operands + row % TILE_ROWS * LINE_BYTES + parts_of(numbers) * (
+        rows_before * w.out.operands_stride * sizeof(operand) + block.column // SIDE * TILE_BYTES)
 
 
 cdef inline void write_operands(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
@@ -515,7 +515,7 @@ cdef void pack_tiles_int8(const Linear* y, void* panels, float* sums, Py_ssize_t
 
 
 cdef inline double tile_rounds(const int numbers, Py_ssize_t n, float* sink) noexcept nogil:
-    # Run n rounds of independent products in registers, and return their operations.
+    # Run n rounds of independent products in registers and return their operations, to measure the peak (roofline.pxi).
     cdef tile_sums block
     cdef Py_ssize_t k
     t_begin()

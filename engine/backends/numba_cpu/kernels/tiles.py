@@ -280,9 +280,9 @@ def pack_tiles_int8(y: Linear, panels: Code, sums: Floats, column: Size, w: Code
 
 
 def _rounds(numbers: Numbers, size: int, tiles: int) -> Any:
-    """Return a function that runs n rounds of independent products in registers, and returns their operations.
+    """Return a function that runs n rounds of independent products and returns their operations, to find the peak.
 
-    size, tiles: see `product`. A round has SIDE / tiles rows by SIDE columns, and one line of 64 bytes of depth.
+    sink keeps LLVM from dropping them. size, tiles: see `product`. A round is SIDE / tiles rows x SIDE columns x a line.
     """
     add, store, operations = add_round(numbers), store_sums(2, 2), 2.0 * SIDE // tiles * SIDE * LINE_BYTES // size
 
