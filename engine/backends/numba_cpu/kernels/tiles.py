@@ -282,7 +282,7 @@ def pack_tiles_int8(y: Linear, panels: Code, sums: Floats, column: Size, w: Code
 def _rounds(numbers: Numbers, size: int, tiles: int) -> Any:
     """Return a function that runs n rounds of independent products and returns their operations, to find the peak.
 
-    sink keeps LLVM from dropping them. size, tiles: see `product`. A round is SIDE / tiles rows x SIDE columns x a line.
+    sink keeps LLVM from dropping them. size, tiles: see `product`. A round: SIDE / tiles rows x SIDE columns x a line.
     """
     add, store, operations = add_round(numbers), store_sums(2, 2), 2.0 * SIDE // tiles * SIDE * LINE_BYTES // size
 
