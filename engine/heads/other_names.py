@@ -11,7 +11,7 @@ from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, POSITIONAL, 
 from ..encoding.other_names import ENCODE
 
 _ENCODE_COMMON = {name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")}
-"""The rows of `encode` but those that stand for normalize_embeddings or truncate_dim, which not every method has."""
+"""The rows of `encode` without normalize_embeddings and truncate_dim, which not every method has."""
 _ONE_SCORE = "a pair has one score here, and a softmax needs several"
 
 RANK: Mapping[str, OtherName] = {

@@ -187,7 +187,7 @@ class Job:
         self._encoder, self.settings, self.isa = encoder, settings, isa
 
     def run(self, chosen: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> list[Unit]:
-        """Compute the chosen units that have no part, and return those that other processes are computing.
+        """Compute the chosen units that have no part; return the units that other processes are computing.
 
         report: called after each part. Raises `OSError` where a part cannot be written, such as on a full disk; the
         parts before it stay.

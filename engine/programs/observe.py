@@ -65,7 +65,7 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
-    """Yield a program's operations with those that store the arrays, which have numbers from 1 on as in `Observed`."""
+    """Yield a program's operations, and those that store the observed arrays, numbered from 1 in `Observed`'s order."""
     stream = next(operation.x for operation in program.operations if isinstance(operation, Store))      # the residual
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}

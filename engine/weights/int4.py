@@ -54,15 +54,15 @@ def quantize_int4(w: np.ndarray, heads: int = 1, importance: np.ndarray | None =
     search = _compiled_search()
     w, importance = np.ascontiguousarray(w), None if importance is None else np.ascontiguousarray(importance)
     stored, scales = np.empty(FORMATS["int4"].shape(w.shape, heads), np.uint8), np.empty((N, 2), np.float32)
-    step = max(1, -(-_SLAB // K))
+    slabs = range(0, N, max(1, -(-_SLAB // K)))     # the first row of each
 
     def fill(first: int) -> int:
-        rows = slice(first, min(N, first + step))
+        rows = slice(first, min(N, first + slabs.step))
         return search(w[rows], heads, importance, WIDTHS, ROUNDS, stored[rows], scales[rows])
 
-    slabs = range(0, N, step)
-    with ThreadPoolExecutor(choose_threads(None) if len(slabs) > 1 else 1) as threads:
-        if any(wrong >= 0 for wrong in (threads.map if len(slabs) > 1 else map)(fill, slabs)):
+    threads = choose_threads(None) if len(slabs) > 1 else 1
+    with ThreadPoolExecutor(threads) as pool:       # one thread is this one
+        if any(wrong >= 0 for wrong in (pool.map if threads > 1 else map)(fill, slabs)):
             raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
     return stored, scales
 

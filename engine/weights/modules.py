@@ -246,7 +246,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
         return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
-def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:       # only those that are there
+def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:       # without None
     return {name: array for name, array in arrays.items() if array is not None}
 
 

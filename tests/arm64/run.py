@@ -129,7 +129,7 @@ def test(files: list[str]) -> int:
 
 def bits(share: str) -> int:
     """Compute every N-th golden result with portable bits on each set of Arm; return how many sets differ."""
-    groups = ("encoders", "decoders", "speech", "heads", "tables")
+    groups = ("encoders", "decoders", "speech", "heads", "tables", "operations")
     record = str(REPOSITORY / "tests/golden/portable_bits.json")
     differ = 0
     for name in SETS.split(",")[1:]:

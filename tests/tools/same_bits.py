@@ -40,8 +40,8 @@ from .whisper import SPEECH
 
 FILE = GOLDEN / "portable_bits.json"
 NOT_RECORDED = ("random", "real")
-WHOLE = ("operations", "random", "tables")
-"""The groups of which every process takes all: they are few, no two see the same, and --models counts models."""
+WHOLE = ("operations", "tables", *NOT_RECORDED)
+"""The groups of which every process takes all: few results, no two of which see the same, or none on record."""
 PRECISIONS = ("float32", "bfloat16", "int8", "q8_0", "int4")
 TEXTS = ("Anna lives in Berlin and works for Bilal.", "The cat sat on a mat; it was very good!", "lovely", "42")
 SEARCHES: Mapping[str, Mapping[str, Any]] = {

@@ -336,14 +336,15 @@ def test_on_a_cpu_without_avx():
                SOME_KERNELS="linear,int8,bfloat16,attention,norm,softmax,rotary,elementwise")
 
 
-AVX512 = [("linear,bfloat16,int8,attention", ""), ("linear,bfloat16", "1")]
+AVX512 = [(("linear", "bfloat16", "int8", "attention"), "linear,bfloat16,int8,attention", ""),
+          (("bfloat16",), "linear,bfloat16", "1")]
 if target.VL == 16:     # all other tests have these shapes, and one of the two layouts of bfloat16
-    AVX512 = [("linear,bfloat16", "" if target.PAIR_STEPS == 1 else "1")]
+    AVX512 = [(("bfloat16",), "linear,bfloat16", "" if target.PAIR_STEPS == 1 else "1")]
 
 
-@pytest.mark.parametrize(("kernels", "pairs"), AVX512)
-def test_in_the_shapes_of_a_cpu_with_avx512(kernels, pairs):
-    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in kernels.split(",") if name != "linear" or not pairs]
+@pytest.mark.parametrize(("names", "kernels", "pairs"), AVX512)
+def test_in_the_shapes_of_a_cpu_with_avx512(names, kernels, pairs):
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
     plugins = "-p", f"{__package__}.as_avx512", "-p", f"{__package__}.some_kernels"
     run_pytest(*plugins, "-k", "numba", *files, AS_AVX512BF16=pairs, SOME_KERNELS=kernels)
 

@@ -137,7 +137,7 @@ cdef inline void attend_to_keys(const int rows, const Attention* call, const Row
 
 cdef inline void score_keys_of_rows(const int rows, const Attention* call, const RowScratch* s, const RowBlock* b,
                                     Py_ssize_t steps) noexcept nogil:
-    # Compute S for so many steps of 32 keys, whose two tiles lie 2 * tile bytes apart; tile: the numbers of 16 keys.
+    # Compute S. A step has 32 keys, whose two tiles lie 2 * tile bytes apart; tile: the numbers of 16 keys.
     # Rows of queries lie `stride` numbers apart.
     cdef const unsigned short* q = <const unsigned short*>call.q + (b.group + b.row) * call.q_stride
     cdef Py_ssize_t stride = call.q_stride, tile = call.d * TILE_ROWS, i, k

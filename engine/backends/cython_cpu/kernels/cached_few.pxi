@@ -19,7 +19,7 @@ cdef struct FewQueries:
     Py_ssize_t first        # the first query
     Py_ssize_t n            # queries
     Py_ssize_t cell         # the first cell of the range
-    Py_ssize_t from_cell    # cells [from_cell, cells) of the range are those that a query sees
+    Py_ssize_t from_cell    # queries see the cells [from_cell, cells) of the range
     Py_ssize_t cells
     float* queries          # [d][n], with a row of zeros behind an odd d
     float* p                # [FEW][RANGE]
@@ -144,7 +144,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
     cdef const char* ahead[MOST_CELLS]
     cdef const float* q = g.queries
     cdef Py_ssize_t k
-    cdef int i, j, step, steps = 4 // <int>bytes_of(storage)        # so many numbers of CELL keys fill a line
+    cdef int i, j, step, steps = 4 // <int>bytes_of(storage)        # of CELL keys, which fill a line together
     for j in range(cells):
         key[j] = keys_of(call, g.cell + cell + j)
         ahead[j] = values_of(call, g.cell + cell + j)
@@ -173,7 +173,7 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
 
 cdef inline void score_rows(const int storage, const int mr, const CachedAttention* call,
                             const FewQueries* g) noexcept nogil:
-    # Score all cells, in tiles of as many cells as MR*NV accumulators can hold, and those that are left one by one.
+    # Score all cells: in tiles whose sums fill MR*NV accumulators, and at the end one by one.
     cdef Py_ssize_t cell = g.from_cell
     cdef int cells = MR * NV // (mr * CELL_VECTORS)
     if mr <= FEW:       # no tile has more queries, and taller ones are not compiled
