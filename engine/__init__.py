@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from .base.errors import BackendUnavailable, EngineError, HubError, InputError, TimedOut, UnsupportedError, WeightsError
 from .base.version import __version__ as __version__
-from .encoding.outputs import ForwardOutput
-from .interface.engine import Engine
-from .interface.generator import Generator
-from .interface.load import load
-from .interface.reranker import Reranker
-from .interface.transcriber import Transcriber
 
 if TYPE_CHECKING:
     from . import ops
     from .backends.peak import forward_flops, measure_peak
+    from .encoding.outputs import ForwardOutput
     from .files.torch_checkpoint import read_checkpoint
     from .files.torch_pickle import read_pickle
+    from .interface.engine import Engine
+    from .interface.generator import Generator
+    from .interface.load import load
+    from .interface.reranker import Reranker
+    from .interface.transcriber import Transcriber
     from .loading.load import load_model
     from .loading.npz_model import save
     from .loading.torch_modules import read_pytorch_seq2seq, read_torch_transformer
@@ -56,15 +56,21 @@ _LAZY = {
     "AttentionKind": "model.attention",
     "Calibration": "weights.calibration",
     "CalibrationReport": "studies.calibrate",
+    "Engine": "interface.engine",
+    "ForwardOutput": "encoding.outputs",
     "GenerationConfig": "model.generation_config",
+    "Generator": "interface.generator",
     "Model": "weights.model",
     "ModelConfig": "model.config",
+    "Reranker": "interface.reranker",
     "TextConfig": "model.text_config",
+    "Transcriber": "interface.transcriber",
     "Transformer": "weights.model",
     "calibrate": "studies.calibrate",
     "convert_model": "weights.quantize",
     "expected_shapes": "weights.parameters",
     "forward_flops": "backends.peak",
+    "load": "interface.load",
     "load_model": "loading.load",
     "measure_importance": "studies.importance",
     "measure_peak": "backends.peak",

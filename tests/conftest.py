@@ -52,6 +52,7 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(700, 10, 100)
         gc.enable()
 
 

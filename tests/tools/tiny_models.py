@@ -80,14 +80,13 @@ def safetensors(tensors: dict[str, np.ndarray], **dtypes: str) -> bytes:
     """Return the bytes of a safetensors file; `dtypes` names the dtypes that NumPy's own dtype does not show."""
     names = {"float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", "uint8": "U8"}
     header: dict[str, Any] = {}
-    data = b""
+    end = 0
     for name, array in tensors.items():
         header[name] = {"dtype": dtypes.get(name, names.get(array.dtype.name)), "shape": list(array.shape),
-                        "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
+                        "data_offsets": [end, end := end + array.nbytes]}
     text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data
+    return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in tensors.values())])
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -25,12 +25,13 @@ def attention(call: AttentionCall) -> np.ndarray:
         for h in range(H):
             values = call.v[b, h // (H // G)]
             scores = _scores(call, b, h)
-            seen = ~np.isneginf(scores)
-            if seen.all():
-                out[b, h] = softmax(scores) @ values
+            weights = softmax(scores)       # 0 for a key that the query does not see
+            if np.isfinite(values).all():
+                out[b, h] = weights @ values
                 continue
+            seen = ~np.isneginf(scores)
             for t in range(T):
-                out[b, h, t] = softmax(scores[t, seen[t]]) @ values[seen[t]]
+                out[b, h, t] = weights[t, seen[t]] @ values[seen[t]]
     return out
 
 

@@ -35,8 +35,9 @@ def gelu(x: np.ndarray) -> np.ndarray:
     Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2. Phi is evaluated as erfc(-x / sqrt 2) / 2,
     which loses no digits to cancellation where x is far below zero.
     """
-    phi = [0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x.ravel().tolist()]
-    return x * np.array(phi, x.dtype).reshape(x.shape)
+    z = x.astype(np.float64).ravel() / -math.sqrt(2.0)
+    phi = 0.5 * np.array([*map(math.erfc, z.tolist())])
+    return x * phi.astype(x.dtype).reshape(x.shape)
 
 
 def gelu_tanh(x: np.ndarray) -> np.ndarray:
