@@ -36,9 +36,10 @@ BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(for
 # `pip install .`, which would then put the kernels for tests into a wheel.
 BUILD_IN_TREE := $(BIN)/python -Wignore setup.py -q build_ext --inplace --build-lib build/tree/lib --build-temp build/tree/temp
 BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
-# Two processes, and each file of tests in one of them, because a file prepares its models once. The files run in the
-# order of tests/conftest.py; pytest-xdist would start those with the most tests first, which are not the slowest.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes, because two cores would rest while two of them wait for servers, children and deadlines. Each file of
+# tests runs in one of them, because a file prepares its models once. The files run in the order of tests/conftest.py;
+# pytest-xdist would start those with the most tests first, which are not the slowest.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 TESTED := native,emulated
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
 

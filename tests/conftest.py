@@ -46,7 +46,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Let no collection of garbage go through what lives until the end: modules, and ten thousand tests."""
+    """Let no collection of garbage go through what lives until the end: modules, and ten thousand tests.
+
+    Whole collections are rare after that, because what tests keep for each other grows to millions of objects.
+    """
     gc.disable()
     try:
         return (yield)

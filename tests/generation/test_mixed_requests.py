@@ -34,9 +34,7 @@ NAMES = ("Llama", "2017", "windows, head norms", "T5", "sandwich, ALiBi", "pre-n
 
 def model_of(config: ModelConfig, damaged: int | None = None) -> Model:
     """Return a decoder with its encoder, if it reads one. damaged: a token whose embedding is huge."""
-    weights, encoder = make_weights(config), None
-    if damaged is not None:
-        weights["embeddings.word"][damaged] = 3e38
+    weights, encoder = make_weights(config, words={} if damaged is None else {damaged: 3e38}), None
     if config.memory_size:
         reads = ModelConfig("test", config.memory_size, 1, 2, config.memory_size // 2, 30, vocab_size=50,
                             max_positions=90)

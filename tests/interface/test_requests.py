@@ -391,9 +391,7 @@ def test_long_inputs_are_refused_before_they_are_copied(call):
 
 def test_an_error_that_is_kept_keeps_no_request_open():
     config = replace(DECODERS["Llama"], logits="own", embedding_scale=100.0)
-    weights = make_weights(config)
-    weights["embeddings.word"][7] = 3e38
-    generator = Generator(Model(decoder=Transformer(config, weights)), max_rows=2)
+    generator = Generator(Model(decoder=Transformer(config, make_weights(config, words={7: 3e38}))), max_rows=2)
     with pytest.raises(WeightsError, match=r"input 1: .*NaN") as kept:
         generator.generate([[5], [7], [8]], max_new_tokens=5)       # the last one is open when the first one ends
     assert is_empty(generator)

@@ -220,10 +220,18 @@ def test_no_test_module_imports_another():
 
 
 def test_import_is_light():
-    code = ("import json, sys, engine; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules} | "
-            "{name for name in sys.modules if name.startswith('engine.')})))")
-    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    loaded = set(json.loads(output))
+    code = """
+import json, sys
+import engine
+print(json.dumps([*sys.modules]))
+engine.load, engine.Engine, engine.Generator, engine.Reranker, engine.Transcriber
+print(json.dumps([*sys.modules]))
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    alone, loaded = ({*json.loads(line)} for line in run.stdout.splitlines())
+    assert {name for name in alone if name.startswith("engine.")} == {
+        "engine.base", "engine.base.errors", "engine.base.version"}
+    assert "numpy" not in alone
     assert "numpy" in loaded
     assert not loaded & {"numba", "cupy", "torch", "tokenizers", "tqdm", "llvmlite", "zipfile", "multiprocessing",
                          "engine.adapters"}

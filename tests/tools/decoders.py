@@ -1,5 +1,7 @@
 """Small decoders and steps that several test modules use."""
 
+from functools import cache
+
 import numpy as np
 
 from engine.backends.steps import Row
@@ -41,11 +43,27 @@ DECODERS = {
 the kernels cut."""
 
 
-def make_weights(config, seed=0):
-    """Return random weights for every parameter of a model; the weights of norms lie around 1."""
+def make_weights(config, seed=0, words=None):
+    """Return random weights for every parameter of a model; the weights of norms lie around 1.
+
+    words: for some words, the number in every place of their embeddings.
+    """
+    weights = dict(_weights(config, seed))
+    if words:
+        weights["embeddings.word"] = weights["embeddings.word"].copy()
+        for word, value in words.items():
+            weights["embeddings.word"][word] = value
+    return weights
+
+
+@cache
+def _weights(config, seed):
     rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
-            for name, shape in expected_shapes(config).items()}
+    found = {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
+             for name, shape in expected_shapes(config).items()}
+    for array in found.values():
+        array.flags.writeable = False
+    return found
 
 
 def sources(config, lengths, seed=0):

@@ -32,7 +32,7 @@ import numpy as np
 from engine.model.bits import DEFINITION
 
 from .digests import hashed
-from .libraries import computed, other_libraries
+from .libraries import Choice, computed, other_libraries
 from .paths import DECODERS, ENCODERS, GOLDEN, ROOT
 from .smollm2 import FOLDER as SMOLLM2
 from .whisper import FOLDER as WHISPER
@@ -353,42 +353,61 @@ def elsewhere(arguments: Sequence[str], environment: Mapping[str, str], python: 
     return Elsewhere(**json.loads(run.stdout))
 
 
+class Process(NamedTuple):
+    """Another process, which computes with kernels or libraries of its own."""
+
+    title: str
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+    libraries: Choice | None = None
+    python: str = sys.executable
+
+
+def _other_processes() -> list[Process]:
+    """Return one for each kind of kernels, which also takes one of the choices of libraries while there are any."""
+    from engine.backends import numba_cpu
+    from engine.backends.cython_cpu import isa
+
+    able = [name for name in isa.available() if isa.load(name).fused]
+    found = [Process(f"{name}, {threads} threads", ("--threads", str(threads)), {"ENGINE_ISA": name})
+             for name, threads in zip(able, cycle((2, 3, 4, 1)))]
+    if numba_cpu.BACKEND.unavailable() is None and numba_cpu.BACKEND.no_portable_bits() is None:
+        found.append(Process("numba, 2 threads", ("--backend", "numba", "--threads", "2")))
+    for i, (title, choice) in enumerate(other_libraries().items()):
+        if i == len(found):
+            found.append(Process("1 thread"))
+        found[i] = found[i]._replace(title=f"{found[i].title}, {title}", libraries=choice,
+                                     variables={**found[i].variables, **choice.variables})
+    return found
+
+
 def differences(groups: Sequence[str], share: tuple[int, int] = (0, 1), models: int = 20,
                 pythons: Sequence[str] = ()) -> list[str]:
     """Return the results that differ from the record, or from those of this process, and where.
 
-    This process and others compute them, each another share: with other kernels, on other threads, with other
-    libraries, and with other interpreters. A process whose libraries should choose other code, and do not, counts as a
-    difference.
+    This process and others compute them, each another share: with other kernels, on other threads, most with other
+    libraries, too, and with other interpreters. A process whose libraries should choose other code, and do not, counts
+    as a difference.
     """
-    from engine.backends import numba_cpu
-    from engine.backends.cython_cpu import isa
-
     record = json.loads(FILE.read_text())["digests"]
     here = results(groups, share=share, models=models)
-    computing = [group for group in groups if group != "tables"]        # what other kernels may change
-    able = [name for name in isa.available() if isa.load(name).fused]
-    runs: dict[str, tuple[list[str], Mapping[str, str], str]] = {
-        f"{name}, {threads} threads": ([*computing, "--threads", str(threads)], {"ENGINE_ISA": name}, sys.executable)
-        for name, threads in zip(able, cycle((2, 3, 4, 1)))}
-    if numba_cpu.BACKEND.unavailable() is None and numba_cpu.BACKEND.no_portable_bits() is None:
-        runs["numba, 2 threads"] = [*computing, "--backend", "numba", "--threads", "2"], {}, sys.executable
-    choices = other_libraries()
-    runs |= {name: ([*groups], choice.variables, sys.executable) for name, choice in choices.items()}
-    runs |= {python: ([*groups], {}, python) for python in pythons}
+    runs = [*_other_processes(), *(Process(python, python=python) for python in pythons)]
     libraries = computed()
     found = [f"this process: {name}" for name, own in here.items() if record.get(name, own) != own]
     found += [f"not on record: {name}" for name in here if name not in record and group_of(name) not in NOT_RECORDED]
-    for number, (title, (arguments, variables, python)) in enumerate(runs.items(), 1):
+    for number, run in enumerate(runs, 1):
         first = (share[0] + number) % share[1]
-        there = elsewhere([*arguments, "--share", f"{first}/{share[1]}", "--models", str(models)], variables, python)
-        differing = [f"{title}: {name}" for name, own in there.digests.items()
+        # Tables come from the libraries alone.
+        asked = [group for group in groups if group != "tables" or run.libraries or run.python != sys.executable]
+        there = elsewhere([*asked, *run.arguments, "--share", f"{first}/{share[1]}", "--models", str(models)],
+                          run.variables, run.python)
+        differing = [f"{run.title}: {name}" for name, own in there.digests.items()
                      if own != record.get(name, here.get(name))]
         other = [name for name, own in libraries.items() if there.libraries[name] != own]
-        print(f"{title}: {len(differing)} of {len(there.digests)} results differ, with NumPy {there.numpy}; other bits "
-              f"in the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
-        found += [*differing, *(f"{title}: it has the bits of this process in {name}" for name in
-                                (choices[title].changes if title in choices else ()) if name not in other)]
+        print(f"{run.title}: {len(differing)} of {len(there.digests)} results differ, with NumPy {there.numpy}; other "
+              f"bits in the libraries: {', '.join(other) or 'none'}", file=sys.stderr, flush=True)
+        found += [*differing, *(f"{run.title}: it has the bits of this process in {name}"
+                                for name in (run.libraries.changes if run.libraries else ()) if name not in other)]
     return found
 
 

@@ -262,8 +262,7 @@ def test_rows_of_all_kinds_share_a_step(name):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_with_nan_is_marked_and_spoils_no_other(name, value):
     config = DECODERS["2017"]
-    weights = make_weights(config)
-    weights["embeddings.word"][7] = value
+    weights = make_weights(config, words={7: value})
     for best in (None, 3):
         found = []
         for own in (weights, make_weights(config)):
