@@ -55,7 +55,7 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(700, 10, 100)
+        gc.set_threshold(10_000, 10, 100)
         gc.enable()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from ..backends import BACKENDS
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+@cache
 def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     """Return the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")

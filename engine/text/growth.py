@@ -161,7 +161,11 @@ def _expanded(text: str) -> int:
     """Return the number of characters of a text in the longest form that Unicode's normal forms and cases have."""
     if text.isascii() or len(text) > MAX_TABLE:
         return len(text)
-    return max(len(text), len(unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())))
+    return max(len(text), len(_longest_form(text)))
+
+
+def _longest_form(text: str) -> str:
+    return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())
 
 
 def _longest_replacement(table: Any) -> int:
@@ -177,4 +181,5 @@ def _longest_replacement(table: Any) -> int:
     if len(data) > MAX_TABLE:
         raise WeightsError(f"precompiled_charsmap of the model's tokenizer.json has {len(data):,} bytes; at most "
                            f"{MAX_TABLE:,} are allowed")
-    return max(_expanded(text.decode(errors="replace")) for text in set(data[start:].split(b"\0")))
+    texts = data[start:].decode(errors="replace")       # all at once: no form of a text reaches beyond a zero byte
+    return max(len(text) for form in (texts, _longest_form(texts)) for text in form.split("\0"))
