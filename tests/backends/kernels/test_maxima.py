@@ -40,7 +40,7 @@ def check(kernels, M, N, K, seed=0):
     exact, naive = (rows.max(axis=0, keepdims=True) for rows in (
         linear(*(array.astype(np.float64) for array in (a, w, bias))), linear_in_order(a, w, bias)))
     # The plain formula's error may be small by chance where results are few. The k-th partial sum is about as large as
-    # the root of k squares of products, so K roundings of them have an error of the root of K squares times sqrt(K / 6).
+    # the root of k squares of products, so K roundings of them err by about sqrt(K / 6) roots of all K squares.
     squares = np.square(a, dtype=np.float64) @ np.square(w, dtype=np.float64).T
     assert_as_good(maximum[:, :N], exact, naive, operand=np.sqrt(squares * K / 6))
 
