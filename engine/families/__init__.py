@@ -64,7 +64,7 @@ from .parts import Family, plain
 
 FAMILIES: dict[str, Family] = {
     "albert": plain(albert),
-    "bart": Family(bart.read_encoder, bart.read_generator, bart.read_reader, translates=True),
+    "bart": Family(bart.read_encoder, bart.read_generator, bart.read_headed_decoder, translates=True),
     "bert": plain(bert),
     "big_bird": plain(big_bird),
     "blenderbot": Family(bart.read_encoder, bart.read_generator, translates=True),

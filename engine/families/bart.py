@@ -144,7 +144,7 @@ def read_generator(values: Values) -> Parts:
     return Parts(Part(decoder, names, partial(_finish, kind, "decoder")), encoder=part)
 
 
-def read_reader(values: Values) -> Parts | None:
+def read_headed_decoder(values: Values) -> Parts | None:
     """Return the parts of a model with classes or answers, whose decoder reads the text a second time, one token later.
 
     Its head reads the vectors of the decoder, which are its logits by a map that changes nothing. None for a model

@@ -72,9 +72,9 @@ class Family:
     """Describes the encoder that gives vectors; None for a family of models that only generate."""
     read_generator: Callable[[Values], Parts] | None = None
     """Describes the decoder, and the encoder that it reads by cross-attention; None for a family of encoders."""
-    read_reader: Callable[[Values], Parts | None] | None = None
-    """Describes the encoder, and the decoder whose vectors the head reads, of a model with such a head; None for a
-    family or a model whose head reads the encoder. `Names.heads` of the encoder has the heads."""
+    read_headed_decoder: Callable[[Values], Parts | None] | None = None
+    """Describes encoder and decoder of a model whose head reads the decoder's vectors, and returns None for another
+    model; None for a family without such models. `Names.heads` of the encoder has the heads."""
     translates: bool = False
     """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
     generates: str = "generate"

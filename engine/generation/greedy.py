@@ -90,7 +90,7 @@ class SingleGroup(PathGroup):
         works: the request of each of the R rows of the scores. rows: [children]: the row of each child; a prompt that
         was just read has one row, and a child for each sample.
         """
-        ids: NDArray[np.int64] | None = None    # [R, n], of values [R, n]; None while these are of all V tokens
+        ids: NDArray[np.int64] | None = None    # [R, n], of values [R, n]; None: of all V tokens, as with width 0
         if self.needs_logits:
             values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits, self.exp)
             if self.width:

@@ -110,7 +110,7 @@ _JOINED = {"attention.qkv": ("attention.query", "attention.key", "attention.valu
 
 
 def _names(part: str, other: str, changes: Mapping[str, str] = MappingProxyType({})) -> Names:
-    """Return the names of one part, "encoder" or "decoder"; changes: other names than usual of single arrays."""
+    """Return the names of one part, "encoder" or "decoder", without the `other`; changes: unusual names of arrays."""
     embeddings = {
         f"{part}.embeddings.weight": "embeddings.word",
         f"{part}.embeddings_0.weight": "embeddings.word",
@@ -212,7 +212,7 @@ def _transformer(file: _File) -> Parts:
 
 
 def _whisper(file: _File) -> Parts:
-    """Return the parts of Whisper, whose encoder begins with two convolutions, which also add the positions."""
+    """Return the parts of Whisper. Two convolutions begin its encoder and add the positions; its GELU is not stated."""
     encoder = replace(file.config("encoder", "whisper", pre=True), activation="gelu", max_positions=0,
                       position_table=False)
     decoder = file.words("decoder", file.config("decoder", "whisper", pre=True))

@@ -92,7 +92,7 @@ def _with_checked_answer(function: Callable[..., Any]) -> Any:
 
 
 def _with_checked_entry(function: Callable[..., Any]) -> Any:
-    """Wrap what finds a file in a list in the cache; it returns (address, ETag, commit, size and more) or None."""
+    """Wrap what answers from a list of the hub that the cache keeps, by (address, ETag, the caller's commit, ...)."""
     @wraps(function)
     def get_entry(*args: Any, **options: Any) -> Any:
         entry = function(*args, **options)

@@ -153,7 +153,7 @@ class FolderSource(Source):
         if not self.folder.has(MODULES) and is_static(self.folder):
             self.refuse_task(task, "a static model has none; leave it out")
             return Model(encoder=read_static(self.folder, self._memory))
-        if not self.folder.has(MODULES) and (model := self._read_reader(task)) is not None:
+        if not self.folder.has(MODULES) and (model := self._read_headed_decoder(task)) is not None:
             return model
         routes = find_routes(self.folder)
         if isinstance(routes, Modules):
@@ -244,17 +244,17 @@ class FolderSource(Source):
             return _Read(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
                          translates=family.translates, unread=unread, linear=linear)
 
-    def _read_reader(self, task: str | None) -> Model | None:
+    def _read_headed_decoder(self, task: str | None) -> Model | None:
         """Return a model whose head reads its decoder's vectors; None if the head reads the encoder, or there is none.
 
         The names of the head are listed with the encoder's, and `Model.encoder` holds the head.
         """
         home = self.folder
         family, values = _family(home, "AutoModel")
-        if family.read_reader is None:
+        if family.read_headed_decoder is None:
             return None
         with home.within(CONFIG):
-            parts = family.read_reader(values)
+            parts = family.read_headed_decoder(values)
         if parts is None:
             return None
         assert parts.encoder is not None

@@ -50,7 +50,7 @@ class Workspace:
         for operation in program.operations:
             names = writes(operation)
             for form in forms(operation):
-                key = names[0], dtypes[form]
+                key = names[0], dtypes[form]    # of one array, where all results of the operation lie side by side
                 if key not in allocated:
                     columns = sum(buffers[name].width for name in names)
                     allocated[key] = device.allocate((largest.tokens, columns), dtypes[form])

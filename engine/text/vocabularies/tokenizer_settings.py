@@ -109,8 +109,11 @@ class TokenizerSettings:
 
     def _state(self, content: str, number: Any) -> None:
         """Note the id that a file states for an added token."""
-        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated_ids) >= MAX_ADDED:
-            raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}")
+        if type(number) is not int or not 0 <= number < 2**31:
+            raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}; an id is "
+                               "an integer from 0 to 2^31 - 1")
+        if len(self.stated_ids) >= MAX_ADDED:
+            raise WeightsError(f"{self.source} adds more than {MAX_ADDED:,} tokens")
         self.stated_ids[content] = number
 
     def _token(self, name: str, value: Any, special: bool = True) -> Token:

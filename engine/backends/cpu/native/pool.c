@@ -13,8 +13,8 @@
 #include <unistd.h>
 #endif
 
-/* Number of pauses before a worker sleeps. A pause takes 40 to 140 cycles, so this is about 50 microseconds: long
- * compared with the gaps between the phases of a forward pass, and short compared with the gaps between calls. */
+/* Number of pauses before a worker sleeps, or yields in the middle of a job. Each takes 40 to 140 cycles, all about 50
+ * microseconds: long beside the gaps between phases of a forward pass, and short beside those between calls. */
 enum { SPINS = 4000 };
 
 /* Number of yields before a thread sleeps in the middle of a job: about 0.2 ms where nobody else wants its CPU,
@@ -53,7 +53,7 @@ static struct {
     atomic_int first_step; /* of each wait: 0, or SPINS where all shall yield or sleep at once */
     atomic_uint pending;
     atomic_int dozing; /* threads that sleep in `wait_step` */
-    atomic_int orphaned; /* 1 in a child that was forked inside the work of the thread that forked, until its end */
+    atomic_int orphaned; /* 1 in a child that the caller of a pool_run forked in its middle, until that pool_run ends */
 } pool = {.turn = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local int inside; /* 1 while this thread is the caller of a pool_run, and has the turn */

@@ -71,7 +71,7 @@ cdef void run_segment(Job* job, const Group* g, Private* private, const Team* te
 
 
 cdef void run_by_rows(Job* job, const Group* g, Private* private, const Team* team) noexcept nogil:
-    # Run all segments for a group; between them the team shares the pieces of an ATTEND. True: new tokens are in cells.
+    # Run all segments for a group; between them the team shares the pieces of an ATTEND.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
     while True:
@@ -85,7 +85,7 @@ cdef void run_by_rows(Job* job, const Group* g, Private* private, const Team* te
         if team.size == 1:
             if stopped(job, private):
                 return
-            attend(job, &m.code[end], g, private, 0, 1, True)
+            attend(job, &m.code[end], g, private, 0, 1, True)       # True: new tokens are in their cells
         else:
             i = take_next(&job.next)
             while i < pieces:

@@ -117,7 +117,7 @@ cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group*
     call.T, call.S, call.d, call.e = T - row, seen_keys(op, sequence, T), op.d, e
     call.scale, call.softcap = op.scale, op.softcap
     call.low, call.high, call.storage = op.low + past, op.high + past, op.storage
-    call.keys = (op.layer * op.key_heads + h) * 2 * run
+    call.keys = (op.layer * op.key_heads + h) * 2 * run     # run: bytes from a head's keys in a cell to its values
     call.values = call.keys + run
     if op.bias != NULL:
         call.bias, call.bias_head = op.bias + h * shared * op.bias_stride + past, op.bias_stride

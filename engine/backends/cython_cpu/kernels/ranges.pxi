@@ -45,8 +45,8 @@ cdef inline vf seen_lanes(Py_ssize_t i, Py_ssize_t begin, Py_ssize_t end) noexce
 
 
 cdef struct Ahead:
-    # What is prefetched while a cell of a range is weighed: bytes [first, last) of another cell with the same place.
-    const size_t* cells     # for each cell of the range
+    # While a cell of a range is weighed, bytes [first, last) of another one are prefetched, which is read later.
+    const size_t* cells     # the address of that other one, for each cell of the range
     Py_ssize_t first
     Py_ssize_t last
 

@@ -69,7 +69,7 @@ INLINE vf v_scale(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 INLINE float v_sum(vf x) { V_REDUCE(x, add) }
 INLINE float v_largest(vf x) { V_REDUCE(x, max) }
 
-/* Products of 16-bit integers: a vx holds two of them in each 32-bit lane, or one int32 */
+/* Products of 16-bit integers: a vx holds two int16 in each 32-bit lane, or one int32 */
 
 #define ENGINE_INTEGERS
 typedef __m512i vx;
@@ -86,7 +86,7 @@ INLINE void x_store_int16(int16_t *p, vf x) {
 INLINE void x_store_int8(int8_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
-/* The lower (i = 0) or the upper four bits of every byte; and of VL bytes at p, each in both int16 of its lane. */
+/* n_half: the lower (i = 0) or the upper four bits of every byte. n_factors: those of VL bytes at p, in both int16. */
 INLINE vx n_half(vx words, int i) {
     return _mm512_and_si512(i ? _mm512_srli_epi16(words, 4) : words, _mm512_set1_epi8(15));
 }
