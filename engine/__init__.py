@@ -77,7 +77,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+        return globals().setdefault(name, getattr(import_module(f".{_LAZY[name]}", __name__), name))    # asked once
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
     from .interface.other_names import MODULE

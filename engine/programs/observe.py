@@ -65,7 +65,7 @@ def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
-    """Yield a program's operations, and those that store the observed arrays, numbered from 1 in `Observed`'s order."""
+    """Yield a program's operations, and those that store observed arrays. The arrays have the numbers of `Observed`."""
     stream = next(operation.x for operation in program.operations if isinstance(operation, Store))      # the residual
     hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
     weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}

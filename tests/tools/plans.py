@@ -8,7 +8,8 @@ from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
-from engine.weights.parameters import expected_shapes
+
+from .decoders import make_weights
 
 cython_cpu = pytest.importorskip("engine.backends.cython_cpu", reason="the backend is not there")
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
@@ -37,17 +38,6 @@ def precisions_of(name=None):
 
 EVERY_PRODUCT = [(name, precision) for name in isa.available() for precision in precisions_of(name)]
 """(name of compiled kernels that run here, a precision that they have)"""
-
-
-def make_weights(config, seed=0):
-    """Return random weights for every parameter of a model; the weights of norms lie around 1."""
-    rng = np.random.default_rng(seed)
-    weights = {name: rng.standard_normal(shape, dtype=np.float32) * np.float32(0.3)
-               for name, shape in expected_shapes(config).items()}
-    for name, array in weights.items():
-        if name.endswith("norm.weight"):
-            array += 1
-    return weights
 
 
 def make_batch(config, lengths, seed=0):

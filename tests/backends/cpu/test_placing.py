@@ -20,10 +20,9 @@ def test_products_up_to_a_depth_write_operands(name):
             continue
         config = ModelConfig("test", hidden_size=width, num_layers=1, num_heads=1, head_width=16, ffn_size=48,
                              vocab_size=20, max_positions=80)
-        weights = make_weights(config)
-        for key, array in weights.items():
-            if key.startswith("layers.") and array.ndim == 2:
-                array *= np.float32((64 / width) ** 0.5)        # keeps the scores of attention small
+        small = np.float32((64 / width) ** 0.5)     # keeps the scores of attention small
+        weights = {key: array * small if key.startswith("layers.") and array.ndim == 2 else array
+                   for key, array in make_weights(config).items()}
         placed = placing.place(program_of(config), product, placing.Packer(product, weights))
         between = set(placing.operands_only(program_of(config)))
         assert len(between) == 1
