@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.arguments import positive_int
 from ..base.errors import InputError, UnsupportedError
 from ..base.install import require_server
 from ..interface.engine import Engine
@@ -30,6 +32,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "may come several times, and by default it is MODEL")
     command.add_argument("--max-batch-tokens", type=int, default=1024, metavar="N", help="the most tokens that are "
                          "computed at a time; by default 1024, and more is slower for each and faster for all")
+    command.add_argument("--max-text-tokens", type=int, metavar="N", help="the most tokens of one text, which is read "
+                         "at once, so that others wait for it; by default as many as the model reads, or 8192 for a "
+                         "model without a limit")
     command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 "
                          "whose first answer would wait longer; by default 2")
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="how long a request may take, "
@@ -65,7 +70,16 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 def _model(args: argparse.Namespace) -> Engine | Reranker:
     """Return the loaded model; raises `UnsupportedError` for one that writes texts."""
-    model = load(args.model, **run_options(args, "revision", "kind", *(["task"] if args.task is not None else [])))
+    options = run_options(args, "revision", "kind", *(["task"] if args.task is not None else []))
+    most = None if args.max_text_tokens is None else positive_int("--max-text-tokens", args.max_text_tokens)
+    model: Any = load(args.model, **options)
+    if isinstance(model, Engine):
+        limit = min(most or model.max_seq_length or model.max_batch_tokens, model.max_seq_length or sys.maxsize)
+        if limit > model.max_batch_tokens:      # which costs memory only once such a text comes
+            model = load(args.model, **options, max_batch_tokens=limit)
+        return model.limited_to(limit)
+    if isinstance(model, Reranker) and most is not None:
+        model = load(args.model, **options, max_length=most)
     if not isinstance(model, Engine | Reranker):
         raise UnsupportedError(f"{args.model}: engine serve runs encoders and rerankers, and this model is for a "
                                f"{type(model).__name__}; --kind rank serves a language model that ranks")

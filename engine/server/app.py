@@ -26,6 +26,7 @@ from starlette.routing import Route as Path
 from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
+from ..interface.reranker import Reranker
 from . import cohere, logs, openai, tei
 from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
@@ -147,6 +148,12 @@ class Served:
     def close(self) -> None:
         """End the service and its threads, after all answers."""
         self.service.close()
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a text, special tokens included; a longer one is cut or refused."""
+        model = self.service.model
+        return model.max_length if isinstance(model, Reranker) else model.max_seq_length
 
     @property
     def serves(self) -> str:
@@ -548,7 +555,8 @@ def _model(served: Served, scope: Scope) -> Response:
 
 
 def _model_of(served: Served, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine"}
+    return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine",
+            "max_input_length": served.longest}
 
 
 def _info(served: Served, scope: Scope) -> Response:
@@ -564,10 +572,9 @@ def _info(served: Served, scope: Scope) -> Response:
         kind = {"classifier": classes}
     else:
         kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}
-    longest = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
     return _json({"model_id": settings.names[-1], "model_sha": None, "model_dtype": model.precision,
                   "served_model_name": settings.names[0], "model_type": kind, "max_concurrent_requests": None,
-                  "max_input_length": longest, "max_batch_tokens": settings.max_batch_tokens,
+                  "max_input_length": served.longest, "max_batch_tokens": settings.max_batch_tokens,
                   "max_batch_requests": None, "max_client_batch_size": None, "auto_truncate": True,
                   "tokenization_workers": model.threads, "version": __version__, "sha": None, "docker_label": None,
                   "payload_limit": settings.max_body, "max_wait": settings.max_wait, "timeout": settings.timeout,

@@ -104,7 +104,7 @@ _PLACE = 300
 """A token with its place in a text: what `Places` has of it."""
 SLICE_TEXTS, SLICE_CHARACTERS = 128, 2**14
 """The most texts, and characters unless one text has more, that are tokenized in one step: some milliseconds."""
-_MOST_TAGGED = 2**19
+_COUNTED = 2**19
 """As many tokens of one text need more memory than a request may have, so that no more are counted."""
 _CHECKED = 4096
 """The most texts that are checked in one step."""
@@ -513,7 +513,7 @@ def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], sto
         counted = 0
         if stride is not None:      # a text may have as many windows as tokens, so they are counted first
             for text in some:
-                counted += runner.encoder.tokenizer.window_tokens(text, stride, _MOST_TAGGED, stop)
+                counted += runner.encoder.tokenizer.window_tokens(text, stride, _COUNTED, stop)
                 yield cost.of(len(texts), tokens + counted + rest)
         with reporting(cuts):
             windows += (made := tag_windows(runner, some, stride=stride, split=False, stop=stop))
