@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -156,7 +157,10 @@ def warnings_in_a_line(command: str) -> Iterator[None]:
     """Write each warning as a line of its own after the name of the command, without the place in the code."""
 
     def write(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"{command}: {message}", file=sys.stderr)
+        try:
+            print(f"{command}: {message}", file=sys.stderr)
+        except OSError:     # nobody can read it; the stream would fail again at the end of the process
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
     with warnings.catch_warnings():
         warnings.showwarning = write

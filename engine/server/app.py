@@ -29,6 +29,7 @@ from ..base.version import __version__
 from . import cohere, logs, openai, tei
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
 from .keys import Keys
+from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
@@ -154,6 +155,8 @@ class Served:
     keys: Keys
     metrics: Metrics
     held: Held = field(default_factory=Held)
+    files: MappedFiles = field(default_factory=MappedFiles)
+    """The files that the model reads while it computes."""
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "engine-text"))
     """The thread of routes that need no model."""
     closing: bool = False
@@ -178,6 +181,7 @@ class Served:
         """End the service and the threads, after all answers."""
         self.service.close()
         self.threads.shutdown()
+        self.files.close()
 
     @property
     def serves(self) -> str:
@@ -229,7 +233,9 @@ class Exchange:
         failure: BaseException | None = None
         try:
             try:
+                self._served.files.check()
                 headers, body = await self._answer(take)
+                self._served.files.check()      # it was computed while a file changed
                 status = 200
             except (Gone, asyncio.CancelledError):
                 raise
@@ -296,7 +302,7 @@ class Exchange:
         """Return the work for the fields of a request, and its options; raises `Refusal`."""
         served, model = self._served, self._served.service.model
         form = read_form(fields, kind.form)
-        if form.model is not None and form.model not in served.settings.names:
+        if form.model is not None and not served.settings.has(form.model):
             raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
                           f"{listed(served.settings.names)}", "model")
         work = kind.work(form, model)
@@ -526,9 +532,13 @@ def _refuse_path(served: Served, request: Request, error: HTTPException) -> Resp
 
 
 def _health(served: Served, scope: Scope) -> Response:
-    """Return 200: the service computed a batch when it was made. A server that stops is not healthy."""
+    """Return 200: the service computed a batch when it was made.
+
+    A server that stops is not healthy, nor is one whose model has changed.
+    """
     if served.closing:
         raise Refusal("closing", "the server stops, and takes no more requests")
+    served.files.check()
     return Response(b"")
 
 
@@ -542,10 +552,10 @@ def _models(served: Served, scope: Scope) -> Response:
 
 def _model(served: Served, scope: Scope) -> Response:
     name = scope["path_params"]["name"]
-    if name not in served.settings.names:
+    if not served.settings.has(name):
         raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
                       "model")
-    return _json(_model_of(served, name))
+    return _json(_model_of(served, name if name in served.settings.names else served.settings.names[0]))
 
 
 def _model_of(served: Served, name: str) -> dict[str, Any]:
