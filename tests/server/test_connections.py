@@ -111,6 +111,7 @@ def test_a_refused_connection_is_read_no_further(model):
 def test_an_answer_that_ends_a_connection_and_that_nobody_reads(model):
     """What is left of it does not keep the connection open for ever."""
     with serving(model, idle_seconds=0.3) as client, socket.socket() as connection:
+        wait_for(lambda: client.server.started)
         client.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", client.port))
