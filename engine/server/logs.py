@@ -40,20 +40,20 @@ _Message: TypeAlias = tuple[str, str, str, str | None]
 
 
 class Writer:
-    """Writes lines to descriptors of this process in their order, in a thread of its own. Any thread may call it.
+    """Writes lines to a descriptor of this process in their order, in a thread of its own. Any thread may call it.
 
     The thread writes to the descriptor itself: a stream of Python has a lock, which a stuck writer would hold at the
     end of the process, and keeps what could not be written for a second attempt that fails as well.
     """
 
-    def __init__(self, most: int = LOG_BYTES):
+    def __init__(self, descriptor: int = _ERROR, most: int = LOG_BYTES):
         """most: the most bytes of lines that wait; later lines are lost."""
-        self._most = most
+        self._descriptor, self._most = descriptor, most
         self._changed = threading.Condition()       # whose lock one thread may take twice, as a finalizer may log
-        self._lines: deque[tuple[int, bytes]] = deque()
+        self._lines: deque[bytes] = deque()
         self._waiting = 0       # bytes of the lines that are not written, those that are being written included
         self._lost = 0
-        self._torn: set[int] = set()        # descriptors on which a line was written in part
+        self._torn = False      # whether the last line was written in part
         self._thread: threading.Thread | None = None
 
     @property
@@ -61,13 +61,14 @@ class Writer:
         """How many lines were lost."""
         return self._lost
 
-    def write(self, line: bytes, descriptor: int = _ERROR) -> None:
+    def write(self, line: bytes) -> None:
         """Let the thread write a line, which has its line feed; never waits for it."""
         with self._changed:
-            if self._waiting + len(line) > self._most or not _is_open(descriptor):
+            # Python has no standard error if that was closed when it started; its number is another file's then.
+            if self._waiting + len(line) > self._most or sys.__stderr__ is None:
                 self._lost += 1
                 return
-            self._lines.append((descriptor, line))
+            self._lines.append(line)
             self._waiting += len(line)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="server-log", daemon=True)
@@ -89,37 +90,34 @@ class Writer:
             with self._changed:
                 while not self._lines:
                     self._changed.wait()
-                descriptor, data = self._take()
-            lost = self._put(descriptor, data)
+                data = self._take()
+            lost = self._put(data)
             with self._changed:
                 self._lost += lost
                 self._waiting -= len(data)
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[int, bytes]:
-        """Return the next lines for one descriptor."""
-        descriptor, line = self._lines.popleft()
-        lines, size = [line], len(line)
-        while self._lines and self._lines[0][0] == descriptor and size < _AT_ONCE:
-            lines.append(self._lines.popleft()[1])
+    def _take(self) -> bytes:
+        """Return the next lines."""
+        lines, size = [], 0
+        while self._lines and size < _AT_ONCE:
+            lines.append(self._lines.popleft())
             size += len(lines[-1])
-        return descriptor, b"".join(lines)
+        return b"".join(lines)
 
-    def _put(self, descriptor: int, data: bytes) -> int:
+    def _put(self, data: bytes) -> int:
         """Write lines, and return how many of them were lost."""
-        whole = left = b"\n" + data if descriptor in self._torn else data      # not on the line of another one
+        whole = left = b"\n" + data if self._torn else data     # not on the line of another one
         try:
             while left:
                 try:
-                    left = left[os.write(descriptor, left) :]
+                    left = left[os.write(self._descriptor, left) :]
                 except BlockingIOError:     # another program shares the descriptor, and has set it so
-                    poll = select.poll()
-                    poll.register(descriptor, select.POLLOUT)
-                    poll.poll()
+                    _is_ready(self._descriptor, None)
         except OSError:
             pass
         if written := whole[: len(whole) - len(left)]:
-            (self._torn.discard if written.endswith(b"\n") else self._torn.add)(descriptor)
+            self._torn = not written.endswith(b"\n")
         return min(left.count(b"\n"), data.count(b"\n"))
 
 
@@ -138,8 +136,14 @@ def write(event: str, **fields: Any) -> None:
 
 
 def announce(text: str) -> None:
-    """Write a line to standard output, under the rules of the log."""
-    WRITER.write(text.encode("utf-8", "backslashreplace") + b"\n", _OUT)
+    """Write a line to standard output if that takes it at once; otherwise it is lost as a line of the log is."""
+    try:
+        if sys.__stdout__ is not None and _is_ready(_OUT, 0):
+            os.write(_OUT, text.encode("utf-8", "backslashreplace") + b"\n")
+            return
+    except OSError:
+        pass
+    WRITER.lose()
 
 
 def lost() -> int:
@@ -259,6 +263,8 @@ def end() -> None:
     WRITER.wait(_END_SECONDS)
 
 
-def _is_open(descriptor: int) -> bool:
-    """Return whether Python found a standard stream open when it started."""
-    return (sys.__stdout__ if descriptor == _OUT else sys.__stderr__) is not None
+def _is_ready(descriptor: int, milliseconds: int | None) -> bool:
+    """Return whether a descriptor can be written, after waiting for some time at most; None for no limit."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(milliseconds))

@@ -44,10 +44,10 @@ def written(monkeypatch):
 
 def test_a_reader_that_stalls_loses_later_lines(pipe):
     reader, descriptor = pipe
-    writer = Writer(most=100_000)
+    writer = Writer(descriptor, most=100_000)
     many = [b"%d\n" % i for i in range(50_000)]
     for line in many:
-        writer.write(line, descriptor)      # more than the pipe and the queue hold
+        writer.write(line)      # more than the pipe and the queue hold
     assert writer.lost > 0
     assert not writer.wait(0.01)
     lost = writer.lost
@@ -57,7 +57,7 @@ def test_a_reader_that_stalls_loses_later_lines(pipe):
     assert found[:5000] == many[:5000]
     assert found == sorted(set(found), key=int)
     assert writer.wait(30)
-    writer.write(b"later\n", descriptor)
+    writer.write(b"later\n")
     assert os.read(reader, 100) == b"later\n"
     assert writer.lost == lost
 
@@ -65,17 +65,17 @@ def test_a_reader_that_stalls_loses_later_lines(pipe):
 def test_a_pipe_that_nobody_reads_from_and_a_full_disk_lose_lines(pipe):
     reader, descriptor = pipe
     os.close(reader)
-    writer = Writer()
     with open("/dev/full", "wb", buffering=0) as full:
-        for line in LINES[:10]:
-            writer.write(line, descriptor)
-            writer.write(line, full.fileno())
-        assert writer.wait(30)
-    assert writer.lost == 20
+        for writer in (Writer(descriptor), Writer(full.fileno())):
+            for line in LINES[:10]:
+                writer.write(line)
+            assert writer.wait(30)
+            assert writer.lost == 10
     os.close(descriptor)        # no descriptor any more
-    writer.write(b"one\n", descriptor)
+    writer = Writer(descriptor)
+    writer.write(b"one\n")
     assert writer.wait(30)
-    assert writer.lost == 21
+    assert writer.lost == 1
 
 
 def test_a_line_after_a_torn_one_begins_on_its_own(monkeypatch):
@@ -92,17 +92,17 @@ def test_a_line_after_a_torn_one_begins_on_its_own(monkeypatch):
 
     writer = Writer()
     monkeypatch.setattr(logs.os, "write", write)
-    assert writer._put(7, b"abc\ndefghijkl\nmn\n") == 2
-    assert writer._put(7, b"op\n") == 0
+    assert writer._put(b"abc\ndefghijkl\nmn\n") == 2
+    assert writer._put(b"op\n") == 0
     assert b"".join(found) == b"abc\ndefghi\nop\n"
 
 
 def test_a_descriptor_that_does_not_block_is_waited_for(pipe):
     reader, descriptor = pipe
     os.set_blocking(descriptor, False)
-    writer = Writer()
+    writer = Writer(descriptor)
     for line in LINES * 2:
-        writer.write(line, descriptor)
+        writer.write(line)
     found = b""
     while found.count(b"\n") < 2 * len(LINES):
         found += os.read(reader, 2**16)
@@ -193,9 +193,9 @@ def test_the_end_writes_what_waits_and_does_not_wait_for_a_stalled_reader(pipe, 
         except BlockingIOError:
             break
     os.set_blocking(descriptor, True)
-    monkeypatch.setattr(logs, "WRITER", Writer())
+    monkeypatch.setattr(logs, "WRITER", Writer(descriptor))
     monkeypatch.setattr(logs, "_END_SECONDS", 0.05)
-    logs.WRITER.write(b"one\n", descriptor)
+    logs.WRITER.write(b"one\n")
     logs.end()      # comes back
     while not os.read(reader, 2**20).endswith(b"one\n"):
         pass

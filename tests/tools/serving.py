@@ -23,7 +23,7 @@ from engine.server.start import BACKLOG, Server, bind
 
 
 class _Silent(Writer):
-    def write(self, line, descriptor=2):
+    def write(self, line):
         pass
 
 
