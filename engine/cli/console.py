@@ -146,10 +146,27 @@ def write_utf8() -> None:
     """Let standard output and standard error write UTF-8, whatever the environment says.
 
     Paths and variables of the environment may hold other bytes: standard output gives them back, messages show escapes.
+    A standard stream that was closed at the start becomes the null device.
     """
+    _hold_streams()
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _hold_streams() -> None:
+    """Open the null device in place of standard streams that were closed at the start of this process.
+
+    Otherwise the next file or connection would have the number of one of them, and get what is written to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)      # which takes the smallest number that is free
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager

@@ -47,10 +47,8 @@ def serve(args: argparse.Namespace) -> None:
     """Load a model, and serve it until the process gets SIGTERM or SIGINT."""
     require_server("uvicorn")
     from ..server.keys import KEY_VARIABLE, Keys
-    from ..server.logs import hold_descriptors
     from ..server.start import bind  # here: the other commands need none of these packages
 
-    hold_descriptors()
     settings = _settings(args)
     keys = Keys.of(args.api_key_file, os.environ.get(KEY_VARIABLE))
     with bind(settings) as listener:

@@ -240,18 +240,6 @@ def log_as_json() -> None:
     sys.unraisablehook = in_finalizer
 
 
-def hold_descriptors() -> None:
-    """Open the null device in place of standard streams that were closed at the start of this process.
-
-    Otherwise the next file or connection would have the number of one of them, and get what is written to it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)      # which takes the smallest number that is free
-
-
 def report() -> None:
     """Write how often messages were left out that came again within a second, once that second is over."""
     _HANDLER.report(time.monotonic())

@@ -57,6 +57,7 @@ class MappedFiles:
                 logs.write("model_changed", file=str(path), bytes_before=state.size, bytes_now=found.size,
                            advice="start the server again; replace the file of a model by renaming a new one over it, "
                            "or serve with --memory copy")
+                break
         self._due = time.monotonic() + _APART
 
     def close(self) -> None:

@@ -455,6 +455,17 @@ def test_tokens_have_their_places(served):
     assert client.post("/tokenize", {"inputs": "a" * 1_048_577}).status == 413
 
 
+def test_a_path_may_be_asked_for_and_is_not_shown(served):
+    path = "/srv/models/tiny"
+    with serving(served("vectors").model, silent_names=(path,)) as client:
+        answers = [client.post("/v1/embeddings", {"input": "a", "model": path}), client.get("/v1/models"),
+                   client.get(f"/v1/models/{path}"), client.get("/info"), client.get("/v1/models/x"),
+                   client.post("/embed", {"inputs": "a", "model": "x"})]
+        assert [answer.status for answer in answers] == [200, 200, 200, 200, 404, 404]
+        assert answers[0].data["model"] == answers[2].data["id"] == "tiny"
+        assert "/srv" not in str([answer.data for answer in answers])
+
+
 def test_pages(served):
     client = served("vectors")
     [one, other] = client.get("/v1/models").data["data"]

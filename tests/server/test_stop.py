@@ -55,7 +55,7 @@ def test_options(model, tmp_path):
             assert client.get("/health").status == 200
             wait_for(lambda: any("connections are open" in line for line in process.lines))
         assert not any("out of system resource" in line for line in process.lines)
-        assert sum("connections are open" in line for line in process.lines) <= 3
+        assert sum("connections are open" in line for line in process.lines) < 20
         assert (info["served_model_name"], info["max_batch_tokens"], info["payload_limit"]) == ("a", 64, 100)
     finally:
         client.close()
