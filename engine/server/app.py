@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
@@ -32,6 +32,7 @@ from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
 from .json_steps import write_json
 from .keys import Keys
+from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
@@ -127,6 +128,8 @@ class Served:
     settings: Settings
     keys: Keys
     metrics: Metrics
+    files: MappedFiles = field(default_factory=MappedFiles)
+    """The files that the model reads while it computes."""
     closing: bool = False
     """Whether new requests are refused, because the server stops."""
 
@@ -148,6 +151,7 @@ class Served:
     def close(self) -> None:
         """End the service and its threads, after all answers."""
         self.service.close()
+        self.files.close()
 
     @property
     def longest(self) -> int | None:
@@ -205,7 +209,9 @@ class Exchange:
         failure: BaseException | None = None
         try:
             try:
+                self._served.files.check()
                 headers, parts = await self._answer(room)
+                self._served.files.check()      # it was computed while a file changed
                 status = 200
             except (Gone, asyncio.CancelledError):
                 raise
@@ -279,7 +285,7 @@ class Exchange:
         """Return the work for the fields of a request, and its options; raises `Refusal`."""
         served, model = self._served, self._served.service.model
         form = read_form(fields, kind.form)
-        if form.model is not None and form.model not in served.settings.names:
+        if form.model is not None and not served.settings.has(form.model):
             raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
                           f"{listed(served.settings.names)}", "model")
         work = kind.work(form, model)
@@ -532,9 +538,13 @@ def _refuse_path(served: Served, request: Request, error: HTTPException) -> Resp
 
 
 def _health(served: Served, scope: Scope) -> Response:
-    """Return 200: the service computed a batch when it was made. A server that stops is not healthy."""
+    """Return 200: the service computed a batch when it was made.
+
+    A server that stops is not healthy, nor is one whose model has changed.
+    """
     if served.closing:
         raise Refusal("closing", "the server stops, and takes no more requests")
+    served.files.check()
     return Response(b"")
 
 
@@ -548,10 +558,10 @@ def _models(served: Served, scope: Scope) -> Response:
 
 def _model(served: Served, scope: Scope) -> Response:
     name = scope["path_params"]["name"]
-    if name not in served.settings.names:
+    if not served.settings.has(name):
         raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
                       "model")
-    return _json(_model_of(served, name))
+    return _json(_model_of(served, name if name in served.settings.names else served.settings.names[0]))
 
 
 def _model_of(served: Served, name: str) -> dict[str, Any]:

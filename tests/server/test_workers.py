@@ -1,4 +1,4 @@
-"""The threads beside the model: fair turns between steps, deadlines, cancels, and calls that raise whatever they may."""
+"""The threads beside the model: fair turns between steps, deadlines, cancels, and calls that raise anything."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ def test_keys_and_their_calls_take_turns_by_the_time_they_use(workers):
     assert [future.result(30) for future in (*many, other)] == ["a0", "a1", "a2", "b"]
     last = len(order) - 1 - order[::-1].index("b")
     assert order.index("b") <= 2
-    assert sum(name != "b" for name in order[: last + 1]) <= 6       # about as much as "b", of all calls of "a" together
+    assert sum(name != "b" for name in order[: last + 1]) <= 6       # of all calls of "a" together
     assert {name for name in order[: order.index("a0") + 8] if name != "b"} == {"a0", "a1", "a2"}
 
 
