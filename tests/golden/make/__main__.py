@@ -33,7 +33,8 @@ WRITERS = {
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
     "gguf_architectures": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
-    "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models", "late": "models",
+    "heads": "models", "heads_answers": "pipelines", "embedders": "models", "sparse": "models", "modules": "models",
+    "late": "models",
     "bge_m3": "models", "calibration": "calibration", "chat_templates": "chat",
 }
 """The writers, and the environment that each runs in."""

@@ -100,6 +100,8 @@ MODELS: dict[str, Golden] = {
     **_family("big_bird", "BigBird", "unigram", {"attention_type": "block_sparse", "block_size": 16},
               ("classify", "fill_mask")),
     **_family("bart", "Bart", "bytes", BART, ("classify", "answer")),
+    **_family("xlm_roberta", "XLMRoberta", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, ("tag", "fill_mask")),
+    **_family("camembert", "Camembert", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, ("tag", "fill_mask")),
     "llama_classify": Golden("Llama", "classify", "bytes", QWEN3),
     "mistral_classify": Golden("Mistral", "classify", "bytes", QWEN3),
     "qwen2_classify": Golden("Qwen2", "classify", "bytes", {"num_key_value_heads": 3}),
