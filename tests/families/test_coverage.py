@@ -41,6 +41,7 @@ COMPARED = {
               "heads/test_golden.py::test_words"),
     "decoders": ("families/test_generating.py::test_logits_and_tokens_of_transformers",
                  "interface/test_reranker.py::test_scores_of_models_with_prompts_of_their_own"),
+    "ctranslate2": ("loading/test_ctranslate2.py::test_the_logits_of_the_folder_that_was_converted",),
     "embedders": ("heads/test_modules.py::test_embedders_in_the_forms_of_published_ones",),
     "static": ("heads/test_modules.py::test_static_models",), "routes": ("heads/test_modules.py::test_routes",),
     "late": ("heads/test_late.py::test_vectors_and_scores_of_sentence_transformers",),
@@ -94,7 +95,7 @@ def form_of(reference: str) -> Form:
         return Form(tables, "StaticModel" if tables else "StaticEmbedding", ("WordPiece",))
     if kind == "routes":
         return Form()
-    if kind in ("encoders", "decoders"):
+    if kind in ("encoders", "decoders", "ctranslate2"):     # whose folders are converted ones of decoders/
         folder = (ENCODERS if kind == "encoders" else DECODERS) / name
         values, tokenizer = json.loads((folder / "config.json").read_text()), folder / "tokenizer.json"
         return Form(values["model_type"], *(values.get("architectures") or ()),
