@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
+import numpy as np
 import pytest
 
-from engine import Engine, UnsupportedError
+from engine import Engine, EngineError, UnsupportedError
 from engine import load as load_any
 from engine.families import FAMILIES
 from engine.files.folder import ModelFolder
@@ -18,7 +19,7 @@ from engine.text.vocabularies import read_vocabulary
 from ..tools import embedder_folders, late_folders
 from ..tools.head_models import expected_of
 from ..tools.paths import DECODERS, ENCODERS, HEADS, TOKENIZERS
-from ..tools.tiny_models import write_json
+from ..tools.tiny_models import safetensors, write_json
 from . import coverage
 
 pytest.importorskip("tokenizers")
@@ -155,9 +156,11 @@ def test_a_checkpoint_that_runs_has_golden_models_of_its_form(row):
         assert row.tokenizer in {name for form in forms for name in form.tokenizers}
 
 
-REFUSED = {(row.model_type, json.dumps(row.config), row.group): row for row in ROWS if row.status == "refused"
-           and row.model_type and (row.model_type not in FAMILIES or row.config)}
-"""The refused checkpoints whose config.json says why, one of each kind."""
+BY_CONFIG = [row for row in ROWS if row.status == "refused" and row.model_type
+             and (row.model_type not in FAMILIES or row.config)]
+"""The refused checkpoints whose config.json alone says why."""
+REFUSED = {(row.model_type, json.dumps(row.config), row.group): row for row in BY_CONFIG}
+"""One of each kind of them."""
 
 
 @pytest.mark.parametrize("row", REFUSED.values(), ids=lambda row: row.checkpoint)
@@ -165,7 +168,26 @@ def test_a_refusal_names_its_reason(row, tmp_path):
     write_json(tmp_path / "config.json", {"model_type": row.model_type, "architectures": [row.kind]} | row.config)
     with pytest.raises(UnsupportedError) as caught:
         (Engine.load if row.group == "vectors of sentences" else load_any)(tmp_path)
-    assert any(f"{name}" in str(caught.value) for name in row.config or [row.model_type])
+    assert any(name in str(caught.value) for name in row.config or [row.model_type])
+
+
+BY_WEIGHTS = {"GLiNER", "GLiNER2", "MoiraiModule", "TiRexZero", "Gemma2Model", "ChronosBoltModelForForecasting",
+              "Chronos2Model"}
+"""Classes whose config.json has no model_type, or that of another model: their weights or modules are refused."""
+
+
+@pytest.mark.parametrize("kind", sorted(BY_WEIGHTS))
+def test_a_folder_of_another_library_is_refused(kind, tmp_path):
+    row = next(row for row in ROWS if row.kind == kind)
+    write_json(tmp_path / "config.json", {"architectures": [kind]} | ({"model_type": row.model_type} if row.model_type
+                                                                     else {}))
+    (tmp_path / "model.safetensors").write_bytes(safetensors({"head.weight": np.ones((2, 2), np.float32)}))
+    with pytest.raises(EngineError):
+        (Engine.load if row.group == "vectors of sentences" else load_any)(tmp_path)
+
+
+def test_each_refused_checkpoint_is_tried():
+    assert {row.kind for row in ROWS if row.status == "refused" and row not in BY_CONFIG} == BY_WEIGHTS
 
 
 def test_what_is_not_refused_has_a_family():
