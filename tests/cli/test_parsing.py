@@ -99,7 +99,8 @@ SAME = [
     ("generate --hf-repo M --prompts a b --stream", "generate M --prompt a --prompt b --stream"),
     ("generate M --text a --texts b c", "generate M --prompt a --prompt b --prompt c"),
     ("generate M --max-tokens 5 --repeat-penalty 2 --n-threads 3",
-     "generate M --max-new-tokens 5 --repetition-penalty 2 --threads 3"), ("generate M -p ''", "generate M --prompt ''"),
+     "generate M --max-new-tokens 5 --repetition-penalty 2 --threads 3"),
+    ("generate M -p ''", "generate M --prompt ''"),
     ("generate M --max_tokens=5 --beam-size 2", "generate M --max-new-tokens 5 --num-beams 2"),
     ("generate --model-path M --load-in-8bit --threads 1", "generate M --precision int8 --threads 1"),
     ("generate M --load-in-8bit False --n-gpu-layers 0", "generate M"),
@@ -130,7 +131,8 @@ SAME = [
     ("embed --model M -i a.csv -o out --dimensions 8", "embed M --input a.csv -o out --truncate-dim 8"),
     ("convert --model M --outfile o.npz --outtype q8_0", "convert M -o o.npz --precision q8_0"),
     ("convert -m M o.npz -q int8", "convert M o.npz --precision int8"),
-    ("benchmark --model M -t 1", "bench M --threads 1"), ("info --model M", "info M"), ("compare -m M --data d", "compare M --data d"), ("environment", "doctor"),
+    ("benchmark --model M -t 1", "bench M --threads 1"), ("info --model M", "info M"),
+    ("compare -m M --data d", "compare M --data d"), ("environment", "doctor"),
 ]
 """Lines as others type them, and ours."""
 
