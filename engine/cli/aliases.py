@@ -157,11 +157,15 @@ class _Reader:
             self._given.setdefault(action.option_strings[-1], []).append(given)
 
     def _asks_for_nothing(self, row: OtherName, value: str | None) -> bool:
-        """Return whether an option that we lack has a value that changes nothing, and pass over the value."""
+        """Return whether an option that we lack has a value that changes nothing, and pass over the value.
+
+        An option of which we know True alone is a flag, and a word behind it that is no flag's value is no value of it.
+        """
+        flags = [each for each in row.neutral if isinstance(each, bool)]
         behind = value is None
         value = self._next() if behind else value
-        if value is None:
-            return True in [each for each in row.neutral if isinstance(each, bool)]
+        if value is None or (behind and flags == [True] and value.lower() not in _FLAGS):
+            return True in flags
         if not any(_is_value(value, each) for each in row.neutral):
             return False
         self._at += behind

@@ -225,11 +225,16 @@ def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[s
     """Return the names of other programs that a command takes, by the option or place that each stands for."""
     candidates = [*OPTIONS.get(name, {}), *OPTIONS[""],
                   *(f"--{each.replace('_', '-')}" for each in (*CALLS.get(name, {}), *LOAD))]
+    places = [action.dest.upper() for action in command._actions if not action.option_strings]
+    spoken = dict(zip((MODEL, FILE), places, strict=False))
     found: dict[str, list[str]] = {}
     for typed in dict.fromkeys(candidates):
         row = row_of(command, name, typed)
-        if row is not None and row.ours is not None:
-            found.setdefault(row.ours, []).append(typed)
+        if row is None or row.ours is None:
+            continue
+        flags = [ours for theirs, ours in row.values if theirs is True]     # what a flag stands for
+        if flags != [False]:
+            found.setdefault(" ".join([spoken.get(row.ours, row.ours), *filter(None, flags)]), []).append(typed)
     return found
 
 

@@ -105,7 +105,7 @@ class CommandParser(Parser):
             word = [*models, *words, *left][0]
             self.error(f"{by_option[MODEL][0]} and {as_typed(word)} both give the model; leave one of them out")
         if FILE in by_option and left:
-            self.error(f"{as_typed(words[0])} and {by_option[FILE][0]} both give the file; leave one of them out")
+            self.error(f"{as_typed(words[0])} and {by_option[FILE][-1]} both give the file; leave one of them out")
 
     def _describe_form(self) -> str:
         """Say which arguments a command takes without an option, and which options it has to have."""

@@ -111,7 +111,9 @@ SAME = [
     ("generate --input=f.txt --model=M -- ", "generate M f.txt"),
     ("chat M -p hi -sys s -n 4 --chat-template-file t -cnv", "chat M --prompt hi --system s --max-new-tokens 4 "
      "--template t"),
-    ("chat --model M hi", "chat M hi"), ("chat M --temp 1", "chat M --temperature 1"),
+    ("chat --model M hi", "chat M hi"), ("chat -cnv M hi", "chat M hi"), ("serve --metrics M", "serve M"),
+    ("generate --use-cache M f.txt --use_cache=True", "generate M f.txt"),
+    ("chat M --temp 1", "chat M --temperature 1"),
     ("translate M --src_lang en --to de -f f.txt", "translate M f.txt --source-language en --target-language de"),
     ("translate M --texts a b --from en", "translate M --text a --text b --source-language en"),
     ("translate M --source de", "translate M --source-language de"),        # ours, cut short
@@ -152,6 +154,7 @@ def test_every_other_name_is_in_the_help_once(capsys):
             assert typed not in own
             assert not re.search(rf"^ +{typed}\b", rows, re.MULTILINE)
             assert len(re.findall(rf"(?<![\w-]){typed}(?![\w-])", names)) == 1, typed
+        assert "--load-in-8bit for --precision int8" in " ".join(names.split()) or "--load-in" not in names
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "download, pull, get for fetch" in " ".join(capsys.readouterr().out.split())

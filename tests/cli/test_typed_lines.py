@@ -157,6 +157,8 @@ ANSWERED = {
     "generate G -p cat -n 5 --max-tokens 6": "-n 5 and --max-tokens 6 contradict each other",
     "generate -m G -p cat --model E": "-m G and --model E both give the model",
     "generate G f.txt -i rows.txt": "f.txt and -i rows.txt both give the file",
+    "generate G -i f.txt -i rows.txt": "f.txt and -i rows.txt both give the file",
+    "generate G -p cat --use-cache False": "keys and values are always cached",
     "generate G -p cat -n x": "argument -n: invalid int value: 'x'",
     "generate G -p cat -n": "argument -n: expected one argument",
     "generate G -p cat -n5": "generate has no option -n5; write -n 5",
