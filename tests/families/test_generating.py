@@ -104,6 +104,10 @@ def test_old_dialects_give_the_same_model(tmp_path):
         ("gpt_neox", {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 500},
          {"gpt_neox.layers.0.attention.bias": "gpt_neox.final_layer_norm.bias",
           "gpt_neox.layers.1.attention.masked_bias": "gpt_neox.final_layer_norm.bias"}),
+        ("cohere2", {"rope_parameters": None, "rope_theta": 10000, "rope_scaling": None, "rotary_pct": 1.0,
+                     "position_embedding_type": "rope_gptj", "use_qk_norm": False, "use_parallel_block": True,
+                     "use_gated_activation": True, "use_embedding_sharing": True, "use_parallel_embedding": False,
+                     "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"}, {}),
         ("granitemoehybrid", {"layer_types": None, "layers_block_type": ["attention", "attention"]}, {}),
         ("olmo3", {"rope_parameters": None, "rope_theta": 800.0, "rope_scaling": {
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "original_max_position_embeddings": 16,
@@ -120,6 +124,16 @@ def test_old_dialects_give_the_same_model(tmp_path):
         tensors |= {new: tensors[old] for new, old in more.items()}
         (folder / "model.safetensors").write_bytes(safetensors(tensors))
         compare(load_model(folder, kind="generate"), name, greedy=False)
+
+
+@pytest.mark.parametrize("name", ["cohere2", "exaone4"])
+def test_which_layers_see_a_window_by_their_number(name):
+    """transformers reads sliding_window_pattern where layer_types is absent; the other layers see all keys."""
+    values = config_of(name) | {"num_hidden_layers": 6, "sliding_window_pattern": 2, "layer_types": None}
+    config = get_family(values).read_generator(values).decoder.config
+    assert config.layer_kinds == (1, 0, 1, 0, 1, 0)
+    del values["sliding_window_pattern"]
+    assert get_family(values).read_generator(values).decoder.config.layer_kinds == (1, 1, 1, 0, 1, 1)
 
 
 def test_a_bias_of_logits_that_a_file_lacks_is_zero(tmp_path):
