@@ -296,6 +296,10 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
     """
     plain: dict[str, Any] = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
                              "pruned_heads": {}, "quantization_config": None, **(supported or {})}
+    if values.get("quantization") is not None:
+        raise UnsupportedError(f"quantization = {shown(values['quantization'])} is not supported: the weights are "
+                               "quantized as MLX does it. Load the folder that they were made from, and choose a "
+                               "precision here")
     for key, expected in plain.items():
         value = values.get(key, expected)
         if value != expected and value is not None:

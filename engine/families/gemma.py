@@ -81,7 +81,7 @@ def _text_of(values: Values) -> Values:
     if text.get("model_type", "gemma3_text") != "gemma3_text":
         raise UnsupportedError(f"text_config has the model_type {shown(text['model_type'])}; only 'gemma3_text' is "
                                "supported")
-    of_both = {key: values[key] for key in ("quantization_config",) if key in values}       # which is then refused
+    of_both = {key: values[key] for key in ("quantization", "quantization_config") if key in values}    # refused later
     return {"vocab_size": 262208} | text | of_both
 
 

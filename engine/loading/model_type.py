@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base.errors import InputError, WeightsError, listed
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed
 from ..families import FAMILIES
 from ..families.fields import class_name
 from ..families.parts import Part
 from ..files.folder import ModelFolder
 from ..weights.parameters import expected_shapes
+from .other_libraries import library_of
 
 TYPE_OF_CLASS = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
                  "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
@@ -24,7 +25,7 @@ OWN_KEYS = {"big_bird": ("attention_type", "block_size", "num_random_blocks"), "
 def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) -> dict[str, Any]:
     """Return the contents of a config.json with a model_type; config: the name of the file.
 
-    Raises `WeightsError` if no family fits the files, and `InputError` if several do.
+    Raises `WeightsError` or `UnsupportedError` if no family fits the files, and `InputError` if several do.
     """
     if "model_type" in values:
         return values
@@ -35,9 +36,13 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     fitting = _by_keys([model_type for model_type in FAMILIES if _fits(model_type, values, tensors)], values)
     if len(fitting) == 1:
         return values | {"model_type": fitting[0]}
+    if not fitting and (library := library_of(values)):
+        raise UnsupportedError(f"{folder.label(config)}: there is no model_type; this is the configuration of a model "
+                               f"of {library}, which the engine does not run")
     if not fitting:
         raise WeightsError(f"{folder.label(config)}: there is no model_type, and the tensors fit no family that the "
-                           f"engine knows; add a model_type, one of {', '.join(FAMILIES)}")
+                           "engine finds by them. Add the model_type if you know that the model is of one of the "
+                           f"supported families, {', '.join(FAMILIES)}")
     raise InputError(f"{folder.label(config)}: there is no model_type, and the tensors fit {listed(fitting)}; add the "
                      "right one to the file")
 

@@ -808,6 +808,8 @@ GEMMA = Case(
         ("gemma2", WeightsError, "logits_softcap", {"final_logit_softcapping": 1e9}),
         ("gemma2", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma3", UnsupportedError, "quantization = .*: the weights are quantized as MLX does it", {
+            "quantization": {"group_size": 64, "bits": 4}}),
         ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
         ("gemma3_text", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
@@ -918,6 +920,8 @@ GRANITE = Case(
         ("granitemoehybrid", UnsupportedError, "num_local_experts = 4", {"num_local_experts": 4}),
         ("granitemoehybrid", UnsupportedError, "num_local_experts is not stated", {"num_local_experts": None}),
         ("granitemoehybrid", UnsupportedError, "no state space layers", {"layer_types": ["mamba", "attention"]}),
+        ("granitemoehybrid", UnsupportedError, "layers of the kind 'mamba': the engine has no state space layers", {
+            "layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "num_local_experts": 64}),
         ("granitemoehybrid", UnsupportedError, "position_embedding_type", {"position_embedding_type": "alibi"}),
         ("granitemoehybrid", WeightsError, "gate_up", {"shared_intermediate_size": 15}),
     ])

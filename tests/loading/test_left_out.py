@@ -43,6 +43,8 @@ def zeros(*names):
     (ENCODERS / "vit_own", "ViTForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "dinov2_own", "Dinov2ForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "bert", "BertForMultipleChoice", "classifier.weight", "encode"),
+    (ENCODERS / "bert", "BertForNextSentencePrediction", "cls.seq_relationship.weight", "encode"),
+    (ENCODERS / "electra_base", "ElectraForPreTraining", "discriminator_predictions.dense.weight", "encode"),
 ])
 def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architecture, tensor, kind):
     path = changed(tmp_path / "model", source, zeros(tensor), architectures=[architecture])
@@ -52,6 +54,19 @@ def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architectur
     assert line.startswith(f"{path}: config.json names {architecture}, and the engine does not run its head: ")
     assert f"{tensor} are left out; encode and forward give the vectors of the encoder" in line
     assert model.encoder.heads == ()
+
+
+@pytest.mark.parametrize(("source", "tensor"), [
+    (DECODERS / "gemma3", "vision_tower.vision_model.x.weight"),
+    (DECODERS / "gemma3", "model.multi_modal_projector.x.weight"),
+    (ENCODERS / "clip_own", "visual_projection.weight"), (ENCODERS / "siglip_own", "vision_model.x.weight"),
+])
+def test_images_of_a_model_whose_text_alone_runs_are_named(tmp_path, caplog, source, tensor):
+    path = changed(tmp_path / "model", source, zeros(tensor))
+    load_model(path)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{path}: the model reads texts and images, and the engine runs its text alone: ")
+    assert " tensors of images are left out, " in line
 
 
 def test_a_head_that_runs_is_not_named(caplog):

@@ -97,6 +97,35 @@ def test_gliner(tmp_path):
         Engine.load(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "words"), [
+    ("params.json", "it describes the weights in the form of the model's makers"),
+    ("config.yaml", "it describes a model of another library, such as pyannote.audio"),
+    ("parakeet.nemo", "this is an archive of NVIDIA NeMo"),
+])
+def test_folders_of_other_libraries(tmp_path, name, words):
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(UnsupportedError, match=f"^{tmp_path / name}: {words}; the engine reads the form of transf"
+                                               if name.endswith("nemo") else f"^{tmp_path / name}: {words}"):
+        Engine.load(tmp_path)
+    if name.endswith("nemo"):
+        with pytest.raises(UnsupportedError, match=f"^{tmp_path / name}: {words}"):
+            Engine.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(("values", "library"), [
+    ({"architecture": "resnet50", "num_classes": 1000, "pretrained_cfg": {"tag": "a1_in1k"}}, "timm"),
+    ({"d_model": 384, "distribution_output": {"_target_": "uni2ts.distribution.MixtureOutput"}}, r"uni2ts \(Moirai\)"),
+    ({"model": "pyannote.audio.models.segmentation.PyanNet"}, r"pyannote\.audio"),
+])
+def test_a_config_of_another_library(tmp_path, values, library):
+    """No model_type would help; the message gives no such advice."""
+    write_json(tmp_path / "config.json", values)
+    write_tensors(tmp_path, other=table(1))
+    with pytest.raises(UnsupportedError, match=rf"config\.json: there is no model_type; this is the configuration of a "
+                                               rf"model of {library}, which the engine does not run$"):
+        Engine.load(tmp_path)
+
+
 def test_wordllama_has_no_config(tmp_path):
     expected = write_static(tmp_path / "expected", "float32")
     for name in ("tokenizer.json", "model.safetensors"):
