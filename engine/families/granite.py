@@ -57,8 +57,8 @@ def _read_fourth(values: Values) -> ModelConfig:
     positions, layers = values.get("position_embedding_type"), integer(values, "num_hidden_layers", 32)
     types = values.get("layer_types", values.get("layers_block_type"))
     if isinstance(types, list) and "mamba" in types:
-        raise UnsupportedError("layer_types has layers of the kind 'mamba': the engine has no state space layers (Mamba), "
-                               "and of Granite 4 it runs the models without them")
+        raise UnsupportedError("layer_types has layers of the kind 'mamba': the engine has no state space layers "
+                               "(Mamba), and of Granite 4 it runs the models without them")
     refuse_variants(values, {"num_local_experts": 0, "position_embedding_type": positions})     # checked below
     if values.get("num_local_experts") is None:
         raise UnsupportedError("num_local_experts is not stated, and is 8 then; only 0, a model without experts, is "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -255,6 +255,8 @@ class Tokenizer:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, given by their own texts."""
+        if self._text.bytes_alone:
+            return self._with_bytes_alone(tokens)
         decoder = self._tokenizer.decoder
         with failures("turns tokens into text"):
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
@@ -312,8 +314,17 @@ class Tokenizer:
         if known.size and known.max() > NO_LIMIT:
             raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
         skip = flag("skip_special_tokens", skip_special_tokens)
+        if self._text.bytes_alone:
+            found = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
+            return self._with_bytes_alone(token for token in found if token is not None)
         with failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
+
+    def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
+        numbered = dict(enumerate(tokens))
+        text = self._decoding(numbered.__getitem__, lambda token: "")
+        return "".join([*map(text.add, numbered), text.end()])
 
     def continuation(self, ids: Sequence[int]) -> str:
         """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
@@ -329,9 +340,13 @@ class Tokenizer:
 
     def incremental(self) -> IncrementalText:
         """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
+        return self._decoding(self._token_with_text, self._space_before)
+
+    def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
+        """Return what decodes one by one; token_of, space_before: as in `IncrementalText`."""
         decoder = self._tokenizer.decoder
         stated = None if decoder is None else json.loads(decoder.__getstate__())
-        return IncrementalText(stated, self._token_with_text, make_decoder, self._space_before)
+        return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
 
     def _token_with_text(self, number: int) -> str | None:
         """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""

@@ -72,6 +72,7 @@ def test_new_tokens_of_a_gguf_file_keep_their_first_space(tmp_path):
     save(load_model(tmp_path / "m.gguf"), tmp_path / "m.npz")
     for name in ("m.gguf", "m.npz"):
         generator = Generator.load(tmp_path / name, **OPTIONS)
+        assert load_model(tmp_path / name).decoder.text.bytes_alone     # as in llama.cpp, too
         found = []
         for first in range(3, 20):
             result = generator.generate([[1, first]], max_new_tokens=4)[0]

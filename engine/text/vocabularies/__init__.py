@@ -10,6 +10,7 @@ import logging
 
 from ...base.errors import UnsupportedError, shown
 from ...files.folder import ModelFolder
+from .gguf import gguf_bytes_alone as gguf_bytes_alone
 from .gguf import gguf_ends as gguf_ends
 from .gguf import gguf_keeps_space as gguf_keeps_space
 from .gguf import read_gguf_tokenizer as read_gguf_tokenizer
