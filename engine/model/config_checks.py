@@ -97,7 +97,7 @@ def _fastest(theta: Any, width: int, scale: Any) -> float:
     if not isinstance(theta, float) or not 0.0 < theta < 1e15 or not isinstance(scale, float) or not (
             scale > 0.0 and width >= 2):
         return 0.0
-    return float(max(1.0, power(theta, -(width - 2) / width))) / scale
+    return max(1.0, float(power(theta, -(width - 2) / width))) / scale
 
 
 _MOST_DISTANCES = 2**16
