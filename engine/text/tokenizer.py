@@ -222,6 +222,8 @@ class Tokenizer:
         for text in texts:
             stop.check()
             is_pair = not isinstance(text, str) and not split
+            if is_pair:
+                self._check_pairs()
             special = _count_special(tokenizer, is_pair)
             first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first_tokens
@@ -389,8 +391,19 @@ class Tokenizer:
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # without the token at the end of a text
 
+    def _check_pairs(self) -> None:
+        """Raise `InputError` if the tokenizer reads no pairs of texts."""
+        if not self._text.reads_pairs:
+            raise InputError("the tokenizer reads one text and no pair of texts: the model's files say that it has no "
+                             "end token (eos_token is null), which would stand between the two")
+
     def _check_room(self, is_pair: bool) -> None:
-        """Raise `WeightsError` if the length limit is below the number of special tokens."""
+        """Raise `WeightsError` if the length limit is below the number of special tokens.
+
+        Raises `InputError` for pairs where the tokenizer reads none.
+        """
+        if is_pair:
+            self._check_pairs()
         special = _count_special(self._tokenizer, is_pair)
         if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"
