@@ -43,7 +43,7 @@ def read_generator(values: Values) -> Parts:
         return Parts(Part(_read_second(values), names))
     if values.get("use_bidirectional_attention"):
         raise UnsupportedError("use_bidirectional_attention is true: the model is an encoder; load it with Engine")
-    return Parts(Part(embedding_gemma.read_layers(values, decodes=True), names))
+    return Parts(Part(embedding_gemma.read_layers(values, causal=True, decodes=True), names))
 
 
 def _read_first(values: Values) -> ModelConfig:

@@ -104,7 +104,7 @@ class FolderSource(Source):
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             if not names and family.usual is not None:
-                return family.usual
+                return family.usual if isinstance(family.usual, str) else family.usual(values)
             raise InputError(f"{self.folder.label(CONFIG)}: {shown(values.get('model_type'))} models can encode and "
                              f"{family.generates}, and the key architectures does not say which this one does; say "
                              f'kind="encode" or kind="{family.generates}"')
@@ -222,6 +222,10 @@ class FolderSource(Source):
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
             self._refuse_head(family, values)
+            if self.folder.has(MODULES):
+                raise UnsupportedError(f"{self.path}: {MODULES} makes it an embedding model, and the engine runs "
+                                       f"{shown(values.get('model_type'))} models as language models alone, which give "
+                                       f"no vectors. {ALONE}")
             raise self.refuse_kind("encode", family.generates)
         with home.within(CONFIG):
             part = family.read_encoder(values)

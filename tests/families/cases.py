@@ -589,8 +589,8 @@ ELECTRA = Case(
     cuda="Linear outside")
 
 EMBEDDING_GEMMA = Case(
-    "embedding_gemma", "EmbeddingGemma",
-    golden=("gemma_biased", "gemma_linear", "gemma_new", "gemma_old"),
+    "embedding_gemma", "EmbeddingGemma, harrier-oss-v1-270m",
+    golden=("gemma_biased", "gemma_causal", "gemma_linear", "gemma_new", "gemma_old"),
     types={
         "gemma3_text": Type("model.", GEMMA_NAMES,
             _SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 4, "sliding_window": 4,
@@ -614,7 +614,6 @@ EMBEDDING_GEMMA = Case(
     ],
     refused=[
         ("gemma_linear", "longrope", {"rope_scaling": {"rope_type": "longrope", "long_factor": [1.0], "factor": 8.0}}),
-        ("gemma_new", "use_bidirectional_attention", {"use_bidirectional_attention": False}),
         ("gemma_new", "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
         ("gemma_new", "query_pre_attn_scalar", {"query_pre_attn_scalar": 0}),
         ("gemma_new", "sliding_window", {"sliding_window": -1}),

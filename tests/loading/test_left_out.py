@@ -145,6 +145,24 @@ def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
     assert load_model(path, kind="generate").kind == "generate"
 
 
+def test_embedders_whose_language_model_is_gemma(tmp_path):
+    """Gemma 3 encodes with tokens that see no later token; Gemma 2 does not, and the advice is one that helps."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    third, second = changed(tmp_path / "3", ENCODERS / "gemma_causal"), changed(tmp_path / "2", DECODERS / "gemma2")
+    for path in (third, second):
+        write_json(path / "modules.json", modules)
+    assert open_source(third).kind == "encode"
+    found, ids = Engine.load(third, **OPTIONS), [3, 4, 5, 6]
+    assert found.config.attention_kinds[0].causal
+    np.testing.assert_allclose(found.forward([ids[:2]])[0], found.forward([ids])[0][:2], atol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"modules\.json makes it an embedding model, and the engine runs 'gemma2' "
+                                               r"models as language models alone, which give no vectors\. engine\.load"):
+        Engine.load(second, **OPTIONS)
+    assert load_model(second, kind="generate").kind == "generate"
+    assert open_source(changed(tmp_path / "a", ENCODERS / "gemma_causal", architectures=None)).kind == "generate"
+    assert open_source(changed(tmp_path / "b", ENCODERS / "gemma_new", architectures=None)).kind == "encode"
+
+
 def test_yarn_that_is_added_lengthens_the_context(tmp_path):
     yarn = {"rope_type": "yarn", "factor": 4.0}
     for scaling, longest in ((yarn, 256), (yarn | {"original_max_position_embeddings": 32}, 128), (None, 64),
