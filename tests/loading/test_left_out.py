@@ -147,10 +147,13 @@ def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
 
 def test_embedders_whose_language_model_is_gemma(tmp_path):
     """Gemma 3 encodes with tokens that see no later token; Gemma 2 does not, and the advice is one that helps."""
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules = [{"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{name}"}
+               for i, (place, name) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling")])]
     third, second = changed(tmp_path / "3", ENCODERS / "gemma_causal"), changed(tmp_path / "2", DECODERS / "gemma2")
     for path in (third, second):
         write_json(path / "modules.json", modules)
+        (path / "1_Pooling").mkdir()
+        write_json(path / "1_Pooling" / "config.json", {"word_embedding_dimension": 38, "pooling_mode_lasttoken": True})
     assert open_source(third).kind == "encode"
     found, ids = Engine.load(third, **OPTIONS), [3, 4, 5, 6]
     assert found.config.attention_kinds[0].causal
