@@ -158,8 +158,8 @@ def test_embedders_whose_language_model_is_gemma(tmp_path):
     found, ids = Engine.load(third, **OPTIONS), [3, 4, 5, 6]
     assert found.config.attention_kinds[0].causal
     np.testing.assert_allclose(found.forward([ids[:2]])[0], found.forward([ids])[0][:2], atol=1e-5)
-    with pytest.raises(UnsupportedError, match=r"modules\.json makes it an embedding model, and the engine runs 'gemma2' "
-                                               r"models as language models alone, which give no vectors\. engine\.load"):
+    with pytest.raises(UnsupportedError, match=r"modules\.json makes it an embedding model, and the engine runs "
+                                               r"'gemma2' models as language models alone, which give no vectors\."):
         Engine.load(second, **OPTIONS)
     assert load_model(second, kind="generate").kind == "generate"
     assert open_source(changed(tmp_path / "a", ENCODERS / "gemma_causal", architectures=None)).kind == "generate"
