@@ -147,8 +147,8 @@ BY_POSITIONS: dict[tuple[str, str], tuple[str, Family]] = {
 }
 """The name and the row of a family that shares its model_type, by model_type and position_embedding_type."""
 
-_GEMMA2_EMBEDS = "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported"
-REFUSED = {"embedding_gemma2": _GEMMA2_EMBEDS, "embedding_gemma2_text": _GEMMA2_EMBEDS}
+_EMBEDDING_GEMMA_2 = "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported"
+REFUSED = {"embedding_gemma2": _EMBEDDING_GEMMA_2, "embedding_gemma2_text": _EMBEDDING_GEMMA_2}
 """Why a model_type is refused that users may take for one of the supported families."""
 
 REFUSED_CLASSES = ("ChronosBoltModelForForecasting", "Chronos2Model")

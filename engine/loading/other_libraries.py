@@ -41,4 +41,5 @@ def library_of(values: dict[str, Any]) -> str:
         return "timm"
     if any(isinstance(value, dict) and "_target_" in value for value in values.values()):
         return "uni2ts (Moirai)"
-    return "pyannote.audio" if "pyannote" in str(values)[:10_000] else ""
+    named = any(isinstance(value, str) and value.startswith("pyannote.") for value in values.values())
+    return "pyannote.audio" if named else ""
