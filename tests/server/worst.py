@@ -121,16 +121,16 @@ def served(model: str, folder: Path) -> Iterator[tuple[int, subprocess.Popen[byt
         process.wait(30)
 
 
-def attack(port: int, process: subprocess.Popen[bytes], path: str, good: Callable[[int], Any], seconds: float,
+def attack(port: int, process: subprocess.Popen[bytes], path: str, asked: list[Any], seconds: float,
            connections: int = 8) -> Seen:
-    """Attack a route for some seconds. good: makes a body of so many texts for the other client."""
-    seen, end = Seen(), time.monotonic() + seconds
-    bodies = [json.dumps(body, ensure_ascii=False).encode() for body in worst(path)]
+    """Attack a route for some seconds with the bodies that are asked."""
+    seen, end, good = Seen(), time.monotonic() + seconds, harmless(path)
+    bodies = [json.dumps(body, ensure_ascii=False).encode() for body in asked]
     before = peak(process)
 
     def attacker(first: int) -> None:
         number = first
-        while time.monotonic() < end:
+        while number == first or time.monotonic() < end:
             client = Client(port)
             with suppress(OSError, HTTPException, ValueError):
                 status = 0
@@ -153,7 +153,7 @@ def attack(port: int, process: subprocess.Popen[bytes], path: str, good: Callabl
     seen.alone = sorted(alone)[2]
 
     def asks(client: Client, count: int, times: list[float], rest: float) -> None:
-        while time.monotonic() < end:
+        while not times or time.monotonic() < end:
             other(client, count, times)
             time.sleep(rest)
 
@@ -176,7 +176,7 @@ def peak(process: subprocess.Popen[bytes]) -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
-def good(path: str) -> Callable[[int], Any]:
+def harmless(path: str) -> Callable[[int], Any]:
     """Return what makes a harmless body of a number of texts for a route."""
     make: dict[str, Callable[[list[str]], Any]] = {
         "/v1/embeddings": lambda texts: {"input": texts}, "/v2/embed": lambda texts: {"texts": texts},
@@ -216,7 +216,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as given:
                 folder = Path(given)
                 with served(paths.get(name) or model_of(name, folder), folder) as (port, process):
-                    seen = attack(port, process, path, good(path), args.seconds)
+                    seen = attack(port, process, path, worst(path), args.seconds)
                     print(described(path, seen), flush=True)
 
 
