@@ -186,6 +186,11 @@ OTHERS = {
     "model/bits.py": "backends/test_portable_bits.py",
     "model/chat_config.py": "chat/test_template.py",
     "model/generation_config.py": "generation/test_settings.py",
+    "methods/encode.py": "methods/test_methods.py interface/test_engine.py",
+    "methods/encode_sparse.py": "methods/test_methods.py heads/test_sparse.py",
+    "methods/encode_tokens.py": "methods/test_methods.py heads/test_late.py",
+    "methods/columns.py": "jobs/test_embed.py",
+    "methods/*.py": "methods/test_methods.py heads/test_golden.py heads/test_heads.py",
     "model/head.py": "heads/test_heads.py",
     "model/late_config.py": "heads/test_late.py",
     "model/positions.py":

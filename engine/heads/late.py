@@ -15,29 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.stop import NEVER, Stop
-from ..encoding.call import Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.late_config import LateConfig
-from ..text.sentences import Sentence, slices
+from ..text.sentences import Sentence
 from ..text.tokenizer import Tokens
 from ..weights.modules import normalize
-from .runner import HeadRunner
-
-
-def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], call: Call, *,
-                  task: str | None, normalized: bool) -> list[np.ndarray]:
-    """Return the token vectors of texts: float32 [T_i, D'] for each, of the width D' behind the model's last module.
-
-    task: "query", "document" or None. normalized: scale each vector to length 1, whatever the model does.
-    """
-    token_vectors: list[np.ndarray] = [np.zeros((0, 0), np.float32)] * len(texts)
-    for part in slices(texts):
-        tokens = late_tokens(encoder, late, texts[part.start : part.stop], task, call.stop)
-        for members, rows in encoder.token_vectors(tokens, call):
-            for i, vectors in zip(members, rows, strict=True):
-                token_vectors[part[i]] = late_vectors(late, tokens.input_ids[i], vectors, task, normalized)
-            call.advance(len(members))
-    return token_vectors
 
 
 def late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
@@ -55,18 +37,6 @@ def late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: s
     kept = scored(ids, late, task)
     vectors = vectors if kept.all() else vectors[kept]
     return normalize(vectors) if normalized else vectors
-
-
-def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, normalized: bool
-                          ) -> list[np.ndarray]:
-    """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
-    token_vectors = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
-    for part in slices(texts):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
-        for i, vectors in runner.logits(tokens, call):
-            token_vectors[part[i]] = normalize(vectors) if normalized else vectors
-            call.advance(1)
-    return token_vectors
 
 
 def expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:

@@ -346,7 +346,7 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
 def _classify(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("classify", given, **_CUT, top_k=1, function_to_apply=None)
     top_k, function = positive_int_or_none("top_k", options["top_k"]), options["function_to_apply"]
-    check_function(function)
+    check_function("function_to_apply", function)
     runner = engine.runner_of("classify")
     tokens, marks = _cut_tokens(_texts(inputs),
                                 lambda texts: runner.encoder.tokens(texts, stop=stop), options["truncation"])

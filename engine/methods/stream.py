@@ -12,19 +12,17 @@ from ..base.progress import growing_progress
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
-
-RESULTS = {"vectors": "encode", "sparse": "encode_sparse", "tokens": "encode_tokens", "classes": "classify"}
-"""The method that computes each kind of result of `Engine.encode_stream` and of the command `engine embed`."""
+from .table import STREAMED
 
 
 def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
                   options: dict[str, Any]) -> Iterator[Any]:
     """Check the arguments of `Engine.encode_stream`, and return its iterator."""
-    if result is None or not is_one_of(result, RESULTS):
-        raise InputError(f"result must be one of {listed(RESULTS)}, not {shown(result)}")
+    if result is None or not is_one_of(result, STREAMED):
+        raise InputError(f"result must be one of {listed(STREAMED)}, not {shown(result)}")
     if isinstance(sentences, str):
         raise InputError("encode_stream takes sentences one after the other, and a string is a single one; pass it to "
-                         f"{RESULTS[result]}, or in a list")
+                         f"{STREAMED[result].name}, or in a list")
     rows = positive_int("rows", rows)
     if options.get("ranges") is None and _by_ranges(options.get("precision")):
         raise UnsupportedError(f"vectors in {options['precision']} need the ranges of all vectors, which a stream does "
@@ -32,7 +30,7 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
                                "float32 vectors v")
     options = dict(options)
     show = options.pop("show_progress_bar", None)
-    encode = getattr(engine, RESULTS[result])
+    encode = getattr(engine, STREAMED[result].name)
     encode([], **options)               # refuses wrong options now, and not when the first array is asked for
     return _stream(encode, enumerate(check_collection(sentences)), rows, show, options)
 
