@@ -11,17 +11,21 @@ import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.head import PAIR_FUNCTIONS
-from ..text.sentences import check_sentences, check_text, check_texts
+from ..text.sentences import check_collection, check_sentence, check_text, check_texts
 from .runner import FUNCTIONS, HeadRunner
 
 
 def check_pairs(pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of texts as a list of tuples; raises `InputError`."""
-    checked: list[tuple[str, str]] = []
-    for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs, "pairs"):
-        if isinstance(pair, str):
-            raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
-        checked.append(pair)
+    given = check_collection([pairs] if isinstance(pairs, str) else pairs, "pairs")
+    return [check_pair(i, pair) for i, pair in enumerate(given)]
+
+
+def check_pair(i: int, pair: Any) -> tuple[str, str]:
+    """Return a pair of texts as a tuple; raises `InputError`. i: its number."""
+    checked = check_sentence(i, pair, "pairs")
+    if isinstance(checked, str):
+        raise InputError(f"pairs must be pairs of a query and a document, not {shown(checked)}")
     return checked
 
 

@@ -34,7 +34,7 @@ from ..heads.coverage import limit_of_rank, ranked
 from ..heads.pairs import check_pairs, check_query, is_pair, pair_scores
 from ..model.bits import FASTEST
 from ..model.head import has_heads
-from ..text.cuts import marking, reported, truncating
+from ..text.cuts import Cuts, reported, reporting, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty.probabilities import probabilities
@@ -317,7 +317,7 @@ class Reranker(Loaded):
         prefix = self._ids_of(before, stop)
         texts = [f"{start}{document}" for document in documents]
         # With a prefix, a document keeps fewer tokens than this tokenizer cuts it to, so cuts are reported below.
-        with marking(truncation=True) if len(prefix) else nullcontext():
+        with reporting(Cuts(truncation=True)) if len(prefix) else nullcontext():
             starts = self._start_tokenizer(texts, stop).input_ids
         limit = self.max_length - len(self._end) - len(prefix)
         # A query can fill max_length alone only if some prompt reaches the limit; empty documents lose nothing by that.
@@ -334,7 +334,7 @@ class Reranker(Loaded):
 
     def _ids_of(self, pieces: Sequence[str], stop: Stop = NEVER) -> NDArray[np.int64]:
         """Return the joined ids of pieces, each tokenized apart. No cut is reported: none is a text of the caller."""
-        with marking(truncation=True):
+        with reporting(Cuts(truncation=True)):
             parts = self._model.tokenizer(self._prompt_text)(list(pieces), stop).input_ids if pieces else []
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 

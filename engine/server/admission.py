@@ -1,30 +1,90 @@
-"""Whether a request is taken: by how long it would wait for its first answer, and by the memory of all that wait."""
+"""Whether a request is taken: by how long it would wait for its first answer, and by the memory of all requests."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
-from ..base.errors import InputError, Overloaded
+from ..base.errors import Overloaded
+from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
 """A request that needs more than the share `SMALL` of the memory leaves the share `LEFT` free for smaller ones."""
+LARGEST = 3 / 8
+"""The share of the memory that one request may need."""
 KEPT = 32
 """About how many full batches the measured rate is the mean of."""
 
 
-class Admission:
-    """The rate of a model, and the memory of requests. Whoever calls it holds a lock."""
+class Memory:
+    """The bytes of all requests: of their bodies, values, tokens, results and answers. Any thread may call it."""
 
-    def __init__(self, max_wait: float, max_bytes: int, full: int):
-        """max_wait: seconds. full: the tokens of a full batch."""
-        self.max_wait, self.max_bytes, self._full = max_wait, max_bytes, full
-        self.bytes = 0
-        self._tokens = self._seconds = 0.0
+    def __init__(self, most: int = MAX_HELD):
+        """most: the bytes that all requests may need together."""
+        self.most, self.used = most, 0
+        self._lock = threading.Lock()
 
     @property
     def most_of_one(self) -> int:
-        """The most memory that one request may take."""
-        return int(self.max_bytes * (1 - LEFT))
+        """The most bytes that one request may need."""
+        return int(self.most * LARGEST)
+
+    def hold(self, room: Room, size: int) -> None:
+        """Count `size` bytes for a room in place of what it has; raises as `Room.hold` does."""
+        if size > room.size:
+            if size > self.most_of_one:
+                raise Limit(f"this request needs about {size:,} bytes for what it sends and what it asks for, and one "
+                            f"request may need {self.most_of_one:,}; send less in one request")
+            most = self.most if size <= self.most * SMALL else int(self.most * (1 - LEFT))
+        with self._lock:
+            if room.closed:
+                return
+            if size > room.size and self.used - room.size + size > most:
+                raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)
+            self.used += size - room.size
+            room.size = size
+
+    def close(self, room: Room) -> None:
+        """Give the bytes of a room back, once."""
+        with self._lock:
+            self.used -= room.size
+            room.size, room.closed = 0, True
+
+
+class Room:
+    """The bytes of one request, which are given back at the end of a `with` block, or by `close`."""
+
+    __slots__ = ("_memory", "closed", "size")
+
+    def __init__(self, memory: Memory):
+        self._memory, self.size, self.closed = memory, 0, False
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def hold(self, size: int) -> None:
+        """Count this many bytes from now on; nothing once the room is closed.
+
+        Raises `Limit` if it never fits, and `Overloaded` if there is too little now. Requests that need much leave a
+        part of the memory to the others, so that long lists refuse no short text.
+        """
+        self._memory.hold(self, size)
+
+    def close(self) -> None:
+        """Give the bytes back; a second call does nothing."""
+        self._memory.close(self)
+
+
+class Admission:
+    """The rate of a model, and what it says of a request. Whoever calls it holds a lock."""
+
+    def __init__(self, max_wait: float, full: int):
+        """max_wait: seconds. full: the tokens of a full batch."""
+        self.max_wait, self._full = max_wait, full
+        self._tokens = self._seconds = 0.0
 
     @property
     def rate(self) -> float:
@@ -60,21 +120,3 @@ class Admission:
             return
         if (late := (beside() + size) / self.rate - left) > 0:
             raise Overloaded(f"the answer would come {late:.1f} s after the deadline, because of other requests", late)
-
-    def reserve(self, size: int, counted: int = 0) -> None:
-        """Count the memory of a request; raises `Overloaded` if there is too little, and `InputError` if it never fits.
-
-        Requests that need much leave a part of the memory to the others, so that long lists refuse no short text.
-        counted: the bytes of the same request that are counted already, in whose place `size` comes.
-        """
-        most = self.max_bytes if size <= self.max_bytes * SMALL else self.most_of_one
-        if size > most:
-            raise InputError(f"the tokens and the results of this request need about {size:,} bytes, and {most:,} are "
-                             "allowed for all that wait together; send fewer texts in one request")
-        if self.bytes - counted + size > most:
-            raise Overloaded(f"the requests that wait have {self.bytes:,} of {self.max_bytes:,} bytes", 1.0)
-        self.bytes += size - counted
-
-    def release(self, size: int) -> None:
-        """Give the memory of a request back."""
-        self.bytes -= size

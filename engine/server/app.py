@@ -9,9 +9,9 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,13 +27,16 @@ from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
 from . import cohere, logs, openai, tei
+from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
+from .json_steps import write_json
 from .keys import Keys
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
-from .service import Answer, Service, Times
-from .settings import MAX_HELD, Settings, check_seconds
+from .service import LONG_BYTES, Answer, Service, Times
+from .settings import Settings, check_seconds
+from .workers import Steps, run
 
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 Scope = MutableMapping[str, Any]
@@ -55,36 +58,6 @@ _JSON = (b"content-type", b"application/json")
 
 class Gone(Exception):
     """The client has ended the connection."""
-
-
-class Held:
-    """The bytes of bodies that are in memory, of requests and of answers."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-class Room:
-    """The bytes that one request holds in memory, for a `with` block, at the end of which they are given back."""
-
-    __slots__ = ("_held", "_own")
-
-    def __init__(self, held: Held):
-        self._held, self._own = held, 0
-
-    def __enter__(self) -> Room:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.bytes -= self._own
-
-    def take(self, size: int) -> None:
-        """Hold `size` more bytes; raises `Refusal` if all requests would hold more than `MAX_HELD`."""
-        held = self._held
-        if held.bytes + size > MAX_HELD:
-            raise Refusal("overloaded", f"requests and answers with {held.bytes:,} bytes are in memory, and at most "
-                          f"{MAX_HELD:,} may be", retry_after=1.0)
-        self._own, held.bytes = self._own + size, held.bytes + size
 
 
 class Answers:
@@ -153,9 +126,6 @@ class Served:
     settings: Settings
     keys: Keys
     metrics: Metrics
-    held: Held = field(default_factory=Held)
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "engine-text"))
-    """The thread of routes that need no model."""
     closing: bool = False
     """Whether new requests are refused, because the server stops."""
 
@@ -175,9 +145,8 @@ class Served:
         return given.decode() if _ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers):x}"
 
     def close(self) -> None:
-        """End the service and the threads, after all answers."""
+        """End the service and its threads, after all answers."""
         self.service.close()
-        self.threads.shutdown()
 
     @property
     def serves(self) -> str:
@@ -208,8 +177,8 @@ class Endpoint:
         """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
         self._served.rest.soon()
         exchange = Exchange(self._served, self._route, scope, receive, send)
-        with Room(self._served.held) as room:
-            await exchange.run(room.take)
+        with Room(self._served.service.memory) as room:
+            await exchange.run(room)
 
 
 class Exchange:
@@ -223,24 +192,20 @@ class Exchange:
         self._family = route.kind.family        # whose form errors have
         self._owner, self._tokens = "", 0       # for the log, once they are known
 
-    async def run(self, take: Callable[[int], None]) -> None:
-        """Read the request, compute and answer; write a line into the log. take: see `Room.take`."""
+    async def run(self, room: Room) -> None:
+        """Read the request, compute and answer; write a line into the log. room: counts its memory."""
         status: int | None = None
         failure: BaseException | None = None
         try:
             try:
-                headers, body = await self._answer(take)
+                headers, parts = await self._answer(room)
                 status = 200
             except (Gone, asyncio.CancelledError):
                 raise
             except Exception as error:
                 failure = error
-                status, headers, body = self._refused(refusal_of(error, self._id))
-            take(len(body))
-            await self._write(status, headers, body)
-        except Refusal as error:        # no room for the body
-            status, headers, body = self._refused(error)
-            await self._write(status, headers, body)
+                status, headers, parts = self._refused(refusal_of(error, self._id))
+            await self._write(status, headers, parts)
         except Gone:
             status = 499
             self._served.metrics.refuse("gone")
@@ -251,9 +216,9 @@ class Exchange:
                        error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
 
-    async def _answer(self, take: Callable[[int], None]) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Return the headers and the body of an answer; raises `Refusal` and whatever the computation raises."""
-        served = self._served
+    async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises."""
+        served, service = self._served, self._served.service
         owner = served.keys.owner(self._headers.get(b"authorization", b""))
         if owner is None:
             raise Refusal("key", NO_KEY)
@@ -261,29 +226,40 @@ class Exchange:
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
         deadline = self._deadline()
-        data = await self._body(take)
-        memory = memory_of(data)
-        if memory > served.service.most_bytes:
-            raise Refusal("too_large", f"the values of the body take about {memory:,} bytes of memory, and one request "
-                          f"may take {served.service.most_bytes:,}; send less in one request")
-        if len(data) <= _SHORT_BODY:
-            work, options = self._read(data)
-        else:       # which takes so long that other requests would wait
-            work, options = await self._until(served.threads.submit(self._read, data), deadline)
+        work, options = await self._wanted(room, deadline)
         served.metrics.begin(work.task, work.single)
-        asked = Asked(request=self._id, model=served.settings.names[0])
         if work.task:
-            answer = await self._until(served.service.submit(
-                work.task, work.inputs, options, key=self._owner, deadline=deadline, size=memory), deadline)
-            body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
+            answer = await self._until(service.submit(work.task, work.inputs, options, key=owner, deadline=deadline,
+                                                      room=room), deadline)
         else:       # a route that needs no model
-            answer = Answer(None, tokens=[], truncated=[], times=Times())
-            body = await self._until(served.threads.submit(
-                lambda: orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)), deadline)
+            room.hold(room.size + work.bytes)
+            answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
+        written = partial(_written, work, answer, Asked(request=self._id, model=served.settings.names[0]))
+        parts = await self._worked(written, deadline, long=answer.bytes > LONG_BYTES, here=bool(work.task))
         self._tokens = sum(answer.tokens)
         seconds = time.monotonic() - self._begun
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
-        return _headers_of_answer(answer, work, seconds), body
+        return _headers_of_answer(answer, work, seconds), parts
+
+    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool, here: bool) -> Any:
+        """Return what a call, or the steps that it returns, make: by the workers, or at once if it is short.
+
+        here: whether the event loop itself runs a call that is not long, as it takes about a millisecond.
+        """
+        if long or not here:
+            return await self._until(self._served.service.workers.submit(
+                call, key=self._owner, long=long, deadline=deadline), deadline)
+        result: Any = call()
+        return run(result) if isinstance(result, Generator) else result
+
+    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, dict[str, Any]]:
+        """Return the work for the body of the request, whose values the room counts, and its options."""
+        data = await self._body(room)
+        text, values = memory_of(data)
+        room.hold(len(data) + text + values)
+        wanted = await self._worked(partial(self._read, data), deadline, long=len(data) > _SHORT_BODY, here=True)
+        room.hold(values)
+        return wanted
 
     def _read(self, data: bytes) -> tuple[Wanted, dict[str, Any]]:
         """Return the work for a body, and its options; raises `Refusal`."""
@@ -319,8 +295,8 @@ class Exchange:
                 raise Refusal("wrong", str(error), "x-request-timeout") from None
         return self._begun + seconds
 
-    async def _body(self, take: Callable[[int], None]) -> bytes:
-        """Return the body; raises `Refusal` for a large or slow one and a wrong type, and `Gone`. take: `Room.take`."""
+    async def _body(self, room: Room) -> bytes:
+        """Return the body; raises `Refusal` for a large or slow one and a wrong type, `Overloaded`, and `Gone`."""
         limit = self._served.settings.max_body
         self._check_type()
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
@@ -339,7 +315,7 @@ class Exchange:
                     size, more = size + len(parts[-1]), message.get("more_body", False)
                     if size > limit:
                         raise too_large
-                    take(len(parts[-1]))
+                    room.hold(size)
             except asyncio.CancelledError:
                 if alarm.rang:
                     raise Refusal("slow", "the body was not whole within "
@@ -398,20 +374,22 @@ class Exchange:
             watcher.cancel()
             future.cancel()
 
-    def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
         """Return the status, the headers and the body that say why there is no answer."""
         self._served.metrics.refuse(refusal.reason)
-        return refused(self._family, refusal, self._id)
+        status, headers, body = refused(self._family, refusal, self._id)
+        return status, headers, [body]
 
-    async def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send an answer, a part at a time."""
-        parts: list[MutableMapping[str, Any]] = [{"type": "http.response.start", "status": status, "headers": [
-            (b"content-length", b"%d" % len(body)), (b"x-request-id", self._id.encode()), *headers]}]
-        for start in range(0, max(1, len(body)), _CHUNK):
-            parts.append({"type": "http.response.body", "body": body[start : start + _CHUNK],
-                          "more_body": start + _CHUNK < len(body)})
-            await self._hand_over(parts)
-            parts = []
+    async def _write(self, status: int, headers: list[tuple[bytes, bytes]], parts: list[bytes]) -> None:
+        """Send an answer, a part at a time. parts: of the body; each is given up when it is sent."""
+        size = sum(map(len, parts))
+        messages: list[MutableMapping[str, Any]] = [{"type": "http.response.start", "status": status, "headers": [
+            (b"content-length", b"%d" % size), (b"x-request-id", self._id.encode()), *headers]}]
+        for body in chunks(parts, _CHUNK):
+            size -= len(body)
+            messages.append({"type": "http.response.body", "body": body, "more_body": size > 0})
+            await self._hand_over(messages)
+            messages = []
 
     async def _hand_over(self, parts: list[MutableMapping[str, Any]]) -> None:
         """Send parts of an answer; raises `Gone` for a client that reads nothing for some time, whose connection ends.
@@ -427,6 +405,27 @@ class Exchange:
                     raise
                 self._scope.get("extensions", {}).get(ABORT, lambda: None)()        # ends the connection
                 raise Gone from None
+
+
+def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
+    """Yield parts joined, or cut, to about `size` bytes each, at least one; the list is empty afterwards."""
+    parts.reverse()
+    while True:
+        some = [parts.pop()]
+        while parts and len(some[-1]) + sum(map(len, some[:-1])) < size:
+            some.append(parts.pop())
+        joined = some[0] if len(some) == 1 else b"".join(some)
+        for start in range(0, max(1, len(joined)), size):
+            yield joined[start : start + size]
+        if not parts:
+            return
+
+
+def _written(work: Wanted, answer: Answer, asked: Asked) -> Steps:
+    """Return the parts of the body of an answer, in steps."""
+    value = work.body(answer, asked)
+    yield
+    return (yield from write_json(value))
 
 
 class Alarm:

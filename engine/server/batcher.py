@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.stop import NEVER
-from .admission import Admission
+from .admission import Admission, Room
 from .tasks import Job, Work
 from .turns import Turns
 
@@ -27,9 +27,16 @@ class Pending:
     key: str                            # the API key whose requests take turns with those of other keys
     deadline: float
     """The time.monotonic() after which nobody waits for it."""
-    future: Future[Any]
-    bytes: int
-    """What admission has counted for it."""
+    future: Future[Any] | None
+    """What its caller has; None once it has its result."""
+    room: Room
+    """What counts its memory."""
+    base: int
+    """The bytes that its inputs take."""
+    owns_room: bool = True
+    """Whether the room is closed with the answer, because nobody else will."""
+    part: Future[Any] | None = None
+    """What a worker does for it now, or did last."""
     work: Work = field(init=False)      # from `_admit` on, when its texts are tokenized
     rows: list[Any] = field(default_factory=list)
     """The result of each sequence, None as long as there is none."""

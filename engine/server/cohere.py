@@ -9,6 +9,7 @@ import msgspec
 
 from ..encoding.vector_precision import quantize_vectors
 from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite
+from .json_steps import Rows
 from .openai import usage
 from .refusals import COHERE, Refusal
 from .service import Answer
@@ -48,11 +49,11 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
         embeddings: dict[str, Any] = {}
         for kind in form.embedding_types:
             if kind == "float":
-                embeddings[kind] = vectors
+                embeddings[kind] = Rows(vectors)
             elif kind == "base64":
-                embeddings[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+                embeddings[kind] = Rows(base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False))
             else:
-                embeddings[kind] = quantize_vectors(vectors, kind, ranges=None)
+                embeddings[kind] = Rows(quantize_vectors(vectors, kind, ranges=None))
         return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
@@ -69,8 +70,9 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])
-        results = [{"index": one["corpus_id"], "relevance_score": one["score"]}
-                   | ({"document": {"text": one["text"]}} if form.return_documents else {}) for one in answer.value]
+        results = Rows({"index": one["corpus_id"], "relevance_score": one["score"]}
+                       | ({"document": {"text": one["text"]}} if form.return_documents else {})
+                       for one in answer.value)
         return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
                 "usage": usage(answer), "meta": _meta(answer)}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import Closing, EngineError, InputError, Overloaded, TextTooLong, TimedOut, UnsupportedError
+from .settings import Limit
 
 STATUSES: Mapping[str, int] = {
     "wrong": 400, "empty": 400, "unsupported": 400, "too_long": 400, "key": 401, "path": 404, "model": 404,
@@ -55,6 +56,8 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
                          (TimedOut, "late")):
         if isinstance(error, kind):
             return Refusal(reason, str(error))
+    if isinstance(error, Limit):
+        return Refusal("too_large", str(error))
     if isinstance(error, Overloaded):
         return Refusal("overloaded", str(error), retry_after=error.retry_after)
     if isinstance(error, NotFinite):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from functools import partial
+from traceback import clear_frames
 from typing import Any
 
 from ..base.arguments import positive_int, positive_int_or_none
@@ -15,11 +18,12 @@ from ..base.errors import Closing, InputError, Overloaded, TimedOut, shown
 from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
-from .admission import Admission
+from .admission import Admission, Memory, Room
 from .batcher import Batcher, Counters, Pending
+from .settings import MAX_HELD, Limit
 from .tasks import Work, tasks_of
 from .turns import Turns
-from .workers import Workers
+from .workers import Result, Steps, Workers, run
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Answer:
     truncated: list[bool]
     """Whether each input was cut."""
     times: Times
+    bytes: int = 0
+    """About how much memory the value takes, and what is written of it."""
 
 
 class Service:
@@ -54,13 +60,13 @@ class Service:
     """
 
     def __init__(self, model: Engine | Reranker, *, max_batch_tokens: int = 1024, max_wait: float = 2.0,
-                 max_waiting_bytes: int = 2**28, tokenizer_threads: int | None = None):
+                 max_bytes: int = MAX_HELD, tokenizer_threads: int | None = None):
         """Start the threads of a model, and compute one batch, whose time is the first rate.
 
         max_batch_tokens: the most tokens that are computed at a time; a longer text is computed alone. max_wait: a
-        request is refused if its first answer would have to wait longer, in seconds. max_waiting_bytes: the most
-        memory of all requests that wait, and of answers that are not whole. tokenizer_threads: how many threads
-        tokenize short requests and finish answers; None for half of the model's threads, and 4 at most.
+        request is refused if its first answer would have to wait longer, in seconds. max_bytes: the most memory of all
+        requests that are open, of which one may need three eighths. tokenizer_threads: how many threads tokenize short
+        requests and finish answers; None for half of the model's threads, and 4 at most.
 
         Raises `InputError`, and `UnsupportedError` for a model that reads no texts.
         """
@@ -68,8 +74,11 @@ class Service:
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         self._tasks = tasks_of(model)
         threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
-        self._workers = Workers(threads)
-        self._admission = Admission(max_wait, max_waiting_bytes, self.max_batch_tokens)
+        self.workers = Workers(threads)
+        """The threads that tokenize requests and write their answers."""
+        self.memory = Memory(positive_int("max_bytes", max_bytes))
+        """What all requests take."""
+        self._admission = Admission(max_wait, self.max_batch_tokens)
         self._turns = Turns(self.max_batch_tokens)
         self._batcher = Batcher(self._turns, self._admission, done=self._computed, failed=self._settle,
                                 expired=self._expire)
@@ -78,6 +87,7 @@ class Service:
         self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
+        self._process = os.getpid()
         self._warm()
 
     def _warm(self) -> None:
@@ -86,18 +96,13 @@ class Service:
         words = "the first text that this model reads "
         by_task: dict[str, Any] = {"rank": ("a query", [words]), "score": [("a query", words)]}
         inputs: Any = by_task.get(task, [words])
-        [count] = self._tasks[task](inputs, {}, Stop()).counts
+        [count] = run(self._tasks[task](inputs, {}, Stop())).counts
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
         self.submit(task, inputs).result()
         with self._lock:
             self._admission.forget()
         self.submit(task, inputs).result()
-
-    @property
-    def most_bytes(self) -> int:
-        """The most memory that one request may take."""
-        return self._admission.most_of_one
 
     @property
     def backlog(self) -> float:
@@ -121,7 +126,7 @@ class Service:
         return frozenset(self._tasks)
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
-               deadline: float | None = None, size: int = 0) -> Future[Answer]:
+               deadline: float | None = None, room: Room | None = None) -> Result:
         """Return at once a future of the `Answer` to a request. `Future.cancel` drops the request.
 
         task: one of `tasks`.
@@ -137,16 +142,23 @@ class Service:
             model). truncation: True, as by default, cuts a long text, and False refuses it.
         key: whose request it is. Each key gets the same share of the model.
         deadline: the `time.monotonic()` after which nobody waits for the answer; None for no limit.
-        size: about how many bytes the inputs take, which are counted until they are tokens.
+        room: what counts the memory of the request, which has that of the inputs already; its owner closes it once the
+            answer is sent. None for one that is closed with the answer.
 
         The future may have these errors: `InputError` for a wrong request, of which `TextTooLong` has the tokens and
         the limit of a text that may not be cut, `UnsupportedError` for a task or an option that the model lacks,
-        `Overloaded` with `retry_after` seconds, `TimedOut` at the deadline, `Closing` after `close`, and whatever the
-        computation of this request alone raises.
+        `Limit` for one that needs more memory than a request may, `Overloaded` with `retry_after` seconds, `TimedOut`
+        at the deadline, `Closing` after `close`, and whatever the computation of this request alone raises.
+
+        Raises `InputError` in a process that was forked from the one of the service, whose threads it has not.
         """
-        future: Future[Answer] = Future()
+        if os.getpid() != self._process:
+            raise InputError("this process was forked from that of the service, and has none of its threads; make a "
+                             "Service here")
+        future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, bytes=0)
+        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory),
+                          base=0 if room is None else room.size)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -155,53 +167,66 @@ class Service:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
                     self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, first=1))
-                    self._admission.reserve(size)
-                except (InputError, Overloaded) as refusal:
+                except Overloaded as refusal:
                     error = refusal
-                    self._refused += isinstance(refusal, Overloaded)
+                    self._refused += 1
             if error is None:
-                request.bytes = size
                 self._open.add(request)
         if error is not None:
             future.set_exception(error)
             return future
+        request.owns_room = room is None
         future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
-        self._workers.call(self._tokenize, request, long=_is_long(task, inputs, size))
+        is_long = _is_long(task, inputs, request.base)
+        self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
         return future
 
-    def _tokenize(self, request: Pending) -> None:
-        """Make the tokens of a request, and let it wait for a batch; a thread of the workers calls it."""
-        try:
-            if request.settled:
+    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
+                ) -> None:
+        """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
+
+        def done(future: Future[Any]) -> None:
+            if future.cancelled():
                 return
-            if request.deadline < time.monotonic():
-                self._expire(request)
-                return
-            if request.task not in self._tasks:
-                raise InputError(f"there is no task {shown(request.task)}; the model serves "
-                                 f"{', '.join(sorted(self._tasks))}")
+            if (error := future.exception()) is not None:
+                self._settle(request, error)
+            elif not request.settled:
+                then(request, future.result())
+
+        part = self.workers.submit(call, key=request.key, long=long, deadline=request.deadline)
+        request.part = part
+        part.add_done_callback(done)
+
+    def _tokenize(self, request: Pending) -> Steps:
+        """Make the tokens of a request in steps, each of which counts what the request takes."""
+        if request.task not in self._tasks:
+            raise InputError(f"there is no task {shown(request.task)}; the model serves "
+                             f"{', '.join(sorted(self._tasks))}")
+        stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
+        steps = self._tasks[request.task](request.inputs, request.options, stop)
+        begun = time.monotonic()
+        while True:
+            try:
+                request.room.hold(request.base + next(steps))
+            except StopIteration as end:
+                work: Work = end.value
+                break
+            request.tokenize += time.monotonic() - begun
+            yield
             begun = time.monotonic()
-            stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
-            work = self._tasks[request.task](request.inputs, request.options, stop)
-            request.inputs = None
-            request.waiting_since = time.monotonic()
-            request.tokenize = request.waiting_since - begun
-        except TimedOut:
-            self._expire(request)
-        except BaseException as error:
-            self._settle(request, error)
-        else:
-            self._admit(request, work)
+        request.inputs = None
+        request.room.hold(request.base + work.bytes)
+        request.tokenize += time.monotonic() - begun
+        return work
 
     def _admit(self, request: Pending, work: Work) -> None:
-        """Let a request wait for a batch, unless it would wait too long, or need too much memory."""
+        """Let a request wait for a batch, unless it would wait too long."""
         request.work, request.rows = work, [None] * len(work.lengths)
+        request.waiting_since = time.monotonic()
         try:
             with self._lock:
                 if request.settled:
                     return
-                self._admission.reserve(work.bytes, counted=request.bytes)
-                request.bytes = work.bytes
                 if work.lengths:
                     turns, key, total = self._turns, request.key, sum(work.lengths)
                     computing = self._batcher.in_flight     # the tokens of the batches that the model computes now
@@ -211,7 +236,7 @@ class Service:
                                               left=request.deadline - time.monotonic())
                     self._turns.add(request)
                     self._batcher.added()
-        except (InputError, Overloaded) as error:
+        except Overloaded as error:
             self._settle(request, error)
         else:
             if not work.lengths:
@@ -219,25 +244,14 @@ class Service:
 
     def _computed(self, requests: list[Pending]) -> None:
         """Let the workers finish requests of which all sequences were computed."""
-        long = [request for request in requests if len(request.rows) > LONG]
-        if short := [request for request in requests if len(request.rows) <= LONG]:
-            self._workers.call(self._finish, short)
-        for request in long:
-            self._workers.call(self._finish, [request], long=True)
-
-    def _finish(self, requests: list[Pending]) -> None:
-        """Make the answers of requests; a thread of the workers calls it."""
         for request in requests:
-            if request.settled:
-                continue
-            work = request.work
-            try:
-                value = work.finish(request.rows)
-            except BaseException as error:
-                self._settle(request, error)
-                continue
-            times = Times(request.tokenize, request.queue, request.compute)
-            self._settle(request, Answer(value, work.counts, work.truncated, times))
+            self._worked(request, partial(request.work.finish, request.rows), self._finished,
+                         long=request.work.bytes > LONG_BYTES)
+
+    def _finished(self, request: Pending, value: Any) -> None:
+        times = Times(request.tokenize, request.queue, request.compute)
+        self._settle(request, Answer(value, request.work.counts, request.work.truncated, times,
+                                     request.work.bytes))
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
@@ -250,14 +264,17 @@ class Service:
                 self._refused += 1
             elif isinstance(result, TimedOut):
                 self._expired += 1
-            elif not isinstance(result, InputError):
+            elif not isinstance(result, InputError | Limit):
                 self._failed += 1
-        if not request.future.set_running_or_notify_cancel():
+        # The future knows the request, to cancel it: each would keep the other alive, and the rows with them.
+        future, request.future = request.future, None
+        if future is None or not future.set_running_or_notify_cancel():
             return
         if isinstance(result, Answer):
-            request.future.set_result(result)
+            future.set_result(result)
         else:
-            request.future.set_exception(result)
+            clear_frames(result.__traceback__)      # which hold the tokens of what was refused
+            future.set_exception(result)
 
     def _forget(self, request: Pending) -> bool:
         """Drop what is kept for a request; return False if it was dropped before. The caller holds the lock."""
@@ -266,7 +283,11 @@ class Service:
         request.settled = True
         self._turns.drop(request)
         self._open.discard(request)
-        self._admission.release(request.bytes)
+        if request.part is not None:
+            request.part.cancel()       # it ends at its next step
+            request.part = None
+        if request.owns_room:
+            request.room.close()
         if not self._open:
             self._empty.notify_all()
         return True
@@ -283,7 +304,7 @@ class Service:
         with self._lock:
             turns, admission = self._turns, self._admission
             return Statistics(**asdict(self._batcher.counters), waiting_requests=len(self._open),
-                              queued_requests=len(turns), waiting_tokens=turns.tokens, waiting_bytes=admission.bytes,
+                              queued_requests=len(turns), waiting_tokens=turns.tokens, waiting_bytes=self.memory.used,
                               rate=admission.rate, answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
@@ -304,7 +325,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self._batcher.end()
-        self._workers.end()
+        self.workers.end()
 
     def __enter__(self) -> Service:
         return self
@@ -317,6 +338,8 @@ LONG = 64
 """A request of more inputs is tokenized and finished by a thread for long requests."""
 LONG_CHARACTERS = 2**14
 """So is a request whose inputs have more characters, or take more bytes."""
+LONG_BYTES = 2**18
+"""So is an answer that takes more bytes."""
 
 
 def _is_long(task: str, inputs: Any, size: int) -> bool:
@@ -338,7 +361,7 @@ class Statistics(Counters):
     waiting_tokens: int = 0
     """Gauge: tokens that are not computed."""
     waiting_bytes: int = 0
-    """Gauge: the memory of what waits, and of answers that are not whole."""
+    """Gauge: the memory of all requests that are open: bodies, values, tokens, results and answers."""
     rate: float = 0.0
     """Gauge: tokens that are computed in a second."""
     answered: int = 0

@@ -14,12 +14,12 @@ MAX_BODY = 16_777_216
 MAX_HEADER = 32_768
 """Limit on the bytes of the request line and the headers."""
 MAX_HELD = 536_870_912
-"""Limit on the bytes of all bodies of requests and answers that are in memory at one time."""
+"""Limit on the bytes that all requests take at one time: bodies, values, tokens, results and answers."""
 MAX_SKIPPED = 134_217_728
 """Limit on the bytes of a body that are read and thrown away behind an early answer, so that the client sees it."""
-MAX_TOKENIZED = 1_048_576
+MAX_TOKENIZED = 262_144
 """Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
-MAX_DECODED = 1_048_576
+MAX_DECODED = 262_144
 """Limit on the token ids of a request to `/decode`."""
 MAX_KEYS = 10_000
 """Limit on the keys of a file of keys."""

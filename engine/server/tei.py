@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from ..interface.reranker import Reranker
-from ..text.sentences import check_texts
+from ..text.sentences import add_prompt, check_texts, slices
 from ..text.tokenizer import Tokenizer
 from .forms import (
     AnyModel,
@@ -27,9 +27,11 @@ from .forms import (
     prompt_of,
     texts_or_ids,
 )
+from .json_steps import Rows
 from .refusals import TEI, Refusal
 from .service import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
+from .tasks import SLICE_CHARACTERS, SLICE_TEXTS
 
 
 class EmbedForm(Form):
@@ -107,15 +109,15 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
     inputs, single = _inputs(form)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
-    return Wanted("embed", inputs, lambda answer, asked: finite(answer.value), options=options, single=single)
+    return Wanted("embed", inputs, lambda answer, asked: Rows(finite(answer.value)), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
     inputs, single = _inputs(form)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
-    return Wanted("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value],
-                  single=single)
+    return Wanted("late" if late else "tokens", inputs,
+                  lambda answer, asked: Rows(map(finite, answer.value)), single=single)
 
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
@@ -124,8 +126,8 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite(answer.value.values)
-        return [[{"index": index, "value": value}
-                 for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value]
+        return Rows([{"index": index, "value": value}
+                     for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value)
 
     return Wanted("sparse", inputs, body, single=single)
 
@@ -139,10 +141,10 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
     check_not_empty("inputs", texts)
 
     def body(answer: Answer, asked: Asked) -> Any:
-        labels = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
-        for row in labels:
+        for row in answer.value:
             finite([one["score"] for one in row])
-        return labels[0] if single else labels
+        labels = ([{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value)
+        return next(labels) if single else Rows(labels)
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
     return Wanted("classify", texts, body, options=options, single=single)
@@ -156,8 +158,8 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])
-        return [{"index": one["corpus_id"], "score": one["score"]} | ({"text": one["text"]} if form.return_text else {})
-                for one in answer.value]
+        return Rows({"index": one["corpus_id"], "score": one["score"]}
+                    | ({"text": one["text"]} if form.return_text else {}) for one in answer.value)
 
     return Wanted("rank", (form.query, form.texts), body, options=options)
 
@@ -176,22 +178,29 @@ def similarity(form: SimilarityForm, model: AnyModel) -> Wanted:
     return Wanted("embed", texts, body)
 
 
+_TOKENIZED, _DECODED = 700, 64
+"""About how many bytes of memory a character takes that becomes a token of an answer, and a token that becomes text."""
+
+
 def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
     """Return the work for the tokens of texts, which are never cut."""
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     check_items("inputs", texts)
     check_not_empty("inputs", texts)
-    if (characters := characters_of(texts)) > MAX_TOKENIZED:
+    prompt = prompt_of(form, model)
+    if (characters := characters_of(texts) + len(prompt) * len(texts)) > MAX_TOKENIZED:
         raise Refusal("too_large", f"inputs has {characters:,} characters, and at most {MAX_TOKENIZED:,} are made "
                       "tokens in one request; send several", "inputs")
-    prompt = prompt_of(form, model)
-    prompted = [prompt + text for text in check_texts(texts, "inputs")]
+    prompted = add_prompt(prompt, check_texts(texts, "inputs"))
 
-    def body(answer: Answer, asked: Asked) -> Any:
-        return [_tokens(text, places, form.add_special_tokens)
-                for text, places in zip(prompted, _uncut_tokenizer(model).places(prompted), strict=True)]
+    def rows() -> Iterator[list[dict[str, Any]]]:
+        for part in slices(prompted, SLICE_TEXTS, SLICE_CHARACTERS):
+            some: Any = prompted[part.start : part.stop]        # texts, and no pairs
+            for text, places in zip(some, _uncut_tokenizer(model).places(some), strict=True):
+                yield _tokens(text, places, form.add_special_tokens)
 
-    return Wanted("", texts, body, single=isinstance(form.inputs, str))        # "": no task of the model
+    return Wanted("", texts, lambda answer, asked: Rows(rows()), single=isinstance(form.inputs, str),
+                  bytes=_TOKENIZED * characters)        # "": no task of the model
 
 
 @lru_cache(maxsize=1)
@@ -207,8 +216,9 @@ def decode(form: DecodeForm, model: AnyModel) -> Wanted:
     if (count := sum(map(len, rows))) > MAX_DECODED:
         raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
                       "request; send several", "ids")
-    return Wanted("", rows, lambda answer, asked: [
-        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], single=single)
+    return Wanted("", rows, lambda answer, asked: Rows(
+        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows), single=single,
+        bytes=_DECODED * count)
 
 
 def _inputs(form: EmbedForm | InputsForm) -> tuple[list[Any], bool]:

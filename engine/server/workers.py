@@ -1,43 +1,196 @@
-"""Threads that tokenize requests and finish answers, while the thread of the model computes."""
+"""Threads that read requests, tokenize them and write answers, in fair turns, while the thread of the model computes.
+
+A long call is a generator, which does a step of some milliseconds between two yields. After each step the key, and of
+its calls the call, that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996), twice.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
+from itertools import count
 from typing import Any, TypeAlias
 
-Call: TypeAlias = Callable[[], object]
+from ..base.errors import TimedOut
+from . import logs
+
+Steps: TypeAlias = Generator[Any, None, Any]
+"""A call in steps, which ends with its result. What it yields between them is for whoever runs it inside of another."""
+
+
+class Result(Future[Any]):
+    """The result of a call or a request. A callback that raises, `SystemExit` too, is a line in the log and no more."""
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Let `fn` be called with this future when it is done, by the thread that ends it."""
+        super().add_done_callback(partial(_guarded, fn))
+
+
+def _guarded(call: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+    try:
+        call(future)
+    except BaseException as error:      # the thread that ends a request has those of others to end
+        logs.write("callback", error=type(error).__name__, places=logs.places_of(error))
+
+
+@dataclass(eq=False)
+class _Call:
+    function: Callable[[], Any]
+    """Returns the result, or the steps that make it."""
+    key: str
+    deadline: float
+    future: Result
+    used: float = 0.0
+    """The time of its key when it came, plus the seconds that it has used."""
+    steps: Steps | None = None
+
+
+@dataclass(eq=False)
+class _Key:
+    used: float
+    """`_Lane._start` when it came, plus the seconds that its calls have used."""
+    start: float = 0.0
+    """`used` of the last call that was taken, which a new call begins with."""
+    waiting: list[tuple[float, int, _Call]] = field(default_factory=list)
+    """A heap of (used, number of arrival, call)."""
+    runs: int = 0
+    """How many threads run one of its calls."""
+
+
+class _Lane:
+    """The calls of one kind that wait, and the threads that run them."""
+
+    def __init__(self, name: str, threads: int, of_key: int):
+        """of_key: the most threads that run calls of one key."""
+        self._keys: dict[str, _Key] = {}
+        self._of_key = of_key
+        self._start = 0.0       # `used` of the last key that was taken, which a new key begins with
+        self._numbers = count()
+        self._ends = False
+        self._changed = threading.Condition()
+        self._threads = [threading.Thread(target=self._work, name=f"engine-{name}-{i}", daemon=True)
+                         for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, call: _Call) -> None:
+        with self._changed:
+            key = self._keys.get(call.key)
+            if key is None:
+                key = self._keys[call.key] = _Key(self._start)
+            call.used = key.start
+            self._push(key, call)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """End the threads after the calls that wait, and wait for their ends."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (call := self._next()) is not None:
+            begun = time.perf_counter()
+            goes_on = _step(call)
+            self._ran(call, time.perf_counter() - begun, goes_on)
+
+    def _next(self) -> _Call | None:
+        """Wait for a call, and return the one that is next; None when the lane has ended and none waits."""
+        with self._changed:
+            while True:
+                ready = [key for key in self._keys.values() if key.waiting and key.runs < self._of_key]
+                if ready:
+                    key = min(ready, key=lambda key: key.used)
+                    key.runs += 1
+                    call = heapq.heappop(key.waiting)[2]
+                    self._start, key.start = key.used, call.used
+                    return call
+                if self._ends and not self._keys:
+                    return None
+                self._changed.wait()
+
+    def _ran(self, call: _Call, seconds: float, goes_on: bool) -> None:
+        """Count the time of a step, and let the call wait for its next one."""
+        with self._changed:
+            key = self._keys[call.key]
+            key.runs -= 1
+            key.used += seconds
+            call.used += seconds
+            if goes_on:
+                self._push(key, call)
+            elif not key.waiting and not key.runs:
+                del self._keys[call.key]
+            self._changed.notify_all()
+
+    def _push(self, key: _Key, call: _Call) -> None:
+        heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
+
+
+def _step(call: _Call) -> bool:
+    """Run a call to its next yield; return whether it goes on. Its future gets the result or the error."""
+    try:
+        if call.future.cancelled():
+            if call.steps is not None:
+                call.steps.close()
+            return False
+        if time.monotonic() > call.deadline:
+            raise TimedOut
+        if call.steps is None:
+            result: Any = call.function()
+            if isinstance(result, Generator):
+                call.steps = result
+                return True
+        else:
+            try:
+                next(call.steps)
+                return True
+            except StopIteration as end:
+                result = end.value
+    except BaseException as error:      # also SystemExit, which would end the thread
+        if call.future.set_running_or_notify_cancel():
+            call.future.set_exception(error)
+        return False
+    if call.future.set_running_or_notify_cancel():
+        call.future.set_result(result)
+    return False
 
 
 class Workers:
     """Two lanes of threads: short calls never wait for long ones."""
 
-    def __init__(self, short: int, long: int = 1):
-        """short, long: the threads of each lane. A call must not raise."""
-        self._lanes: list[tuple[SimpleQueue[Call | None], list[threading.Thread]]] = []
-        for name, threads in (("short", short), ("long", long)):
-            calls: SimpleQueue[Call | None] = SimpleQueue()
-            made = [threading.Thread(target=_work, args=(calls,), name=f"engine-{name}-{i}", daemon=True)
-                    for i in range(threads)]
-            for thread in made:
-                thread.start()
-            self._lanes.append((calls, made))
+    def __init__(self, short: int, long: int = 2):
+        """short, long: the threads of each lane. A key leaves one of the long lane's to others: a step may be long."""
+        self._lanes = _Lane("short", short, of_key=short), _Lane("long", long, of_key=max(1, long - 1))
 
-    def call(self, function: Callable[..., object], *args: Any, long: bool = False) -> None:
-        """Let a thread call a function; returns at once."""
-        self._lanes[long][0].put(partial(function, *args))      # lane 0 is for short calls
+    def submit(self, function: Callable[[], Any], *, key: str, long: bool = False, deadline: float = math.inf
+               ) -> Result:
+        """Let a thread call a function; return at once a future of its result, or of that of the steps it returns.
+
+        key: whose call it is. deadline: the `time.monotonic()` at which the future gets `TimedOut`, between two steps.
+        A call that is cancelled ends at its next step.
+        """
+        future = Result()
+        self._lanes[long].add(_Call(function, key, deadline, future))
+        return future
 
     def end(self) -> None:
         """End the threads after the calls that wait, and wait for their ends."""
-        for calls, threads in self._lanes:
-            for _ in threads:
-                calls.put(None)
-            for thread in threads:
-                thread.join()
+        for lane in self._lanes:
+            lane.end()
 
 
-def _work(calls: SimpleQueue[Call | None]) -> None:
-    while (call := calls.get()) is not None:
-        call()
+def run(steps: Steps) -> Any:
+    """Run a call in steps to its end, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value

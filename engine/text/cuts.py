@@ -91,15 +91,14 @@ def truncating(truncation: Any = None) -> Iterator[Cuts]:
 
 
 @contextmanager
-def marking(truncation: bool) -> Iterator[list[bool]]:
-    """Yield a list to which the tokenizers that this thread calls in the block add whether they cut each text.
+def reporting(cuts: Cuts) -> Iterator[None]:
+    """Let the tokenizers that this thread calls in the block report what they cut to these counts alone.
 
-    truncation: True to cut texts without a warning, False for `TextTooLong`.
+    The texts of one call may be tokenized in several blocks, by any threads.
     """
-    marks: list[bool] = []
-    token = _CUTS.set(Cuts(truncation, marks=marks))
+    token = _CUTS.set(cuts)
     try:
-        yield marks
+        yield
     finally:
         _CUTS.reset(token)
 

@@ -170,11 +170,18 @@ def characters_of(sentence: Any) -> int:
     return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
 
 
-def slices(sentences: Sequence[Sentence]) -> Iterator[range]:
-    """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
+def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None
+           ) -> Iterator[range]:
+    """Yield ranges of consecutive sentences to tokenize at one time.
+
+    most, most_characters: of a range, unless one sentence alone has more characters; None for `SLICE_SENTENCES` and
+    `SLICE_CHARACTERS`.
+    """
+    most = SLICE_SENTENCES if most is None else most
+    most_characters = SLICE_CHARACTERS if most_characters is None else most_characters
     first = characters = 0
     for i, size in enumerate(map(characters_of, sentences)):    # a text with a prompt is made here, and not kept
-        if i > first and (i - first == SLICE_SENTENCES or characters + size > SLICE_CHARACTERS):
+        if i > first and (i - first == most or characters + size > most_characters):
             yield range(first, i)
             first, characters = i, 0
         characters += size

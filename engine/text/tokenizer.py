@@ -74,6 +74,38 @@ class Places:
     """The text of a pair, 0 or 1; None for a special token."""
 
 
+@dataclass(frozen=True)
+class Windows:
+    """How a long text is cut into windows."""
+
+    limit: int
+    """The most tokens of a window."""
+    beside: int
+    """The tokens of a window that are not of the text: special ones, and those of the first text of a pair."""
+    stride: int
+    """The tokens by which a window overlaps the next one."""
+
+    @property
+    def step(self) -> int:
+        """By how many tokens a window lies behind the one before it."""
+        return self.limit - self.beside - self.stride
+
+    @property
+    def repeats(self) -> float:
+        """How often a token of a long text is read."""
+        return (self.limit - self.beside) / self.step
+
+    def tokens(self, text: int) -> int:
+        """Return how many tokens all windows of a text of so many tokens have together."""
+        more = max(0, text - (self.limit - self.beside))        # behind the first window
+        windows = 1 + -(-more // self.step)
+        return text + (windows - 1) * self.stride + windows * self.beside
+
+    def least_text(self, most: int) -> int:
+        """Return so many tokens of a text that a longer one has windows with more than `most` tokens together."""
+        return most * self.step // self.limit + self.limit
+
+
 def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
     """Return the tokens of all windows of some texts, one window after the other."""
     flat = [places for of_text in windows for places in of_text]
@@ -82,6 +114,10 @@ def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
 
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
+REPEATS = 16
+"""In how many windows a token may be without a limit on the tokens of all windows of a text."""
+MAX_REPEATED = 2**20
+"""Limit on the tokens of all windows of a text that overlap by more."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 
 
@@ -210,7 +246,7 @@ class Tokenizer:
 
         limit: the most tokens of a window, special tokens included; None for the limit of a call. split, stop: as
         in `places`; it is looked at between texts. Raises `InputError` if the special tokens, the first text of
-        a pair and the stride leave no room.
+        a pair and the stride leave no room, and for windows that move by so little that they would fill the memory.
         """
         try:
             tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
@@ -234,14 +270,54 @@ class Tokenizer:
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
                                      f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
                                      "must be less than what is left")
-                stride = 0          # one window holds the whole text
+                overlap = 0         # one window holds the whole text
+            else:
+                overlap = stride
+                self._check_overlap(text, Windows(limit, special + first_tokens, stride), split, stop)
             with failures("reads a text"):
-                tokenizer.enable_truncation(limit, stride=stride, direction="right",
+                tokenizer.enable_truncation(limit, stride=overlap, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
             [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split)
             windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         self._spare.append(tokenizer)
         return windows
+
+    def _check_overlap(self, text: Sentence | Sequence[str], windows: Windows, split: bool, stop: Stop) -> None:
+        """Raise `InputError` for a text that windows would read again and again, in more tokens than `MAX_REPEATED`."""
+        if windows.repeats <= REPEATS:
+            return
+        second = text if isinstance(text, str) or split else text[1]
+        tokens = self._count_up_to(windows.least_text(MAX_REPEATED), second, stop)
+        if (size := windows.tokens(tokens)) > MAX_REPEATED:
+            raise InputError(f"a window of {windows.limit} tokens that overlaps the next one by a stride of "
+                             f"{windows.stride} moves by {windows.step}, so the windows of this text, which has at "
+                             f"least {tokens:,} tokens, would have {size:,} together; at most {MAX_REPEATED:,} are "
+                             f"made of a text that is read more than {REPEATS} times: choose a smaller stride")
+
+    def window_tokens(self, text: str, stride: int, most: int, stop: Stop = NEVER) -> int:
+        """Return how many tokens all windows of a text have together, before they are made: more than `most`, or all.
+
+        stride: as in `windows`. A long text is counted in parts, so that its number may be wrong by a token a part.
+        """
+        windows = Windows(self._limit, _count_special(self._tokenizer, is_pair=False), stride)
+        if windows.step < 1:        # `windows` says whether one window holds the text
+            return self._limit
+        return windows.tokens(self._count_up_to(windows.least_text(most), text, stop))
+
+    def _count_up_to(self, most: int, text: str | Sequence[str], stop: Stop) -> int:
+        """Return how many tokens a text has without special tokens; of a long text with more than `most`, some of them.
+
+        A list of words is counted as they are when they are joined.
+        """
+        joined = text if isinstance(text, str) else " ".join(text)
+        tokens = 0
+        for first in range(0, len(joined), CHARACTERS_AT_A_TIME):
+            stop.check()
+            [part] = self._encodings([joined[first : first + CHARACTERS_AT_A_TIME]], stop, add_special_tokens=False)
+            tokens += count_tokens(part)
+            if tokens > most:
+                break
+        return tokens
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
         """Return the tokens of an encoding. shift: the number of characters before the text that was encoded."""

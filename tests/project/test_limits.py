@@ -25,6 +25,7 @@ import pytest
 from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
 from engine.backends.cpu.packer import Packer
 from engine.base.errors import EngineError
+from engine.base.stop import NEVER
 from engine.chat.messages import Plain
 from engine.chat.render import TEXT as RENDERED
 from engine.chat.render import Templates
@@ -55,7 +56,7 @@ from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
 from engine.speech.spectrogram import log_mel
 from engine.text.safety import check_added, check_size, check_tokenizer
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, Windows
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.byte_pairs import joined_pieces
 from engine.text.vocabularies.sentencepiece import parse_model
@@ -73,7 +74,8 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("soundfile")
 pytest.importorskip("uvicorn")
 
-from engine.server.app import ROUTES, Exchange, Held, Room
+from engine.server.admission import Memory, Room
+from engine.server.app import ROUTES, Exchange
 from engine.server.keys import Keys
 from engine.server.protocol import Protocol
 from engine.server.settings import Settings
@@ -336,8 +338,16 @@ def sent(n: int) -> None:
 
 
 def held(n: int) -> None:
-    with Room(Held()) as room:
-        room.take(n)
+    """Hold n bytes together, in parts that are small enough to use all of the memory."""
+    memory = Memory()
+    for size in [2**20] * (n // 2**20) + [n % 2**20]:
+        Room(memory).hold(size)
+
+
+def overlapping(n: int) -> None:
+    """Cut a text into windows of 4 tokens that move by one, which have 4 (tokens - 3) tokens together."""
+    tokenizer = engine_of(random_model(tiny_text()), threads=1).text_encoder.tokenizer
+    tokenizer._check_overlap("a " * (n // 4 + 3), Windows(4, 0, 3), False, NEVER)
 
 
 PROBES: dict[str, Probe] = {
@@ -419,6 +429,8 @@ PROBES: dict[str, Probe] = {
     "chat/messages.py: MAX_BITS": Probe(lambda n, place: Plain().value(2**n - 1, "x")),
     "chat/render.py: MAX_ANSWER": Probe(rendered),
     "chat/terminal.py: MAX_FILE": Probe(conversation, 100),
+    "text/tokenizer.py: MAX_REPEATED": Probe(
+        lambda n, place: overlapping(n), 40, others=(("REPEATS", 0),), above=lambda n: n + 4),
     "text/safety.py: MAX_TOKENIZER": Probe(lambda n, place: check_size(b" " * n), 100),
     "text/safety.py: MAX_VALUES": Probe(lambda n, place: check_size(b":" + b"," * (n - 1))),
     "text/safety.py: MAX_TOKEN": Probe(lambda n, place: tokenizer(model={"vocab": {"[UNK]": 0, "x" * n: 1}})),

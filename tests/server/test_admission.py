@@ -2,12 +2,13 @@
 
 import pytest
 
-from engine.base.errors import InputError, Overloaded
-from engine.server.admission import Admission
+from engine.base.errors import Overloaded
+from engine.server.admission import Admission, Memory, Room
+from engine.server.settings import Limit
 
 
-def measured(rate=1000, max_wait=2.0, max_bytes=2**20):
-    admission = Admission(max_wait, max_bytes, 1024)
+def measured(rate=1000, max_wait=2.0):
+    admission = Admission(max_wait, 1024)
     admission.measure(1024, 1024 / rate)
     return admission
 
@@ -42,24 +43,37 @@ def test_a_request_that_others_would_make_too_late():
 
 
 def test_memory_has_a_bound():
-    admission = measured(max_bytes=1000)
-    for _ in range(333):
-        admission.reserve(3)
-    with pytest.raises(Overloaded, match="999 of 1,000 bytes"):
-        admission.reserve(3)
-    admission.release(3)
-    admission.reserve(3)
-    admission.reserve(3, 3)
-    assert admission.bytes == 999
+    memory = Memory(1000)
+    rooms = [Room(memory) for _ in range(333)]
+    for room in rooms:
+        room.hold(3)
+    with pytest.raises(Overloaded, match="999 of 1,000 bytes"), Room(memory) as other:
+        other.hold(3)
+    rooms[0].close()
+    with Room(memory) as other:
+        other.hold(3)
+        other.hold(3)
+        assert memory.used == 999
+    assert memory.used == 996
+    rooms[0].hold(3)        # a part of a request that has ended meanwhile
+    assert memory.used == 996
+    for room in rooms:
+        room.close()
+        room.close()
+    assert memory.used == 0
 
 
 def test_long_requests_leave_room_for_short_ones():
-    admission = measured(max_bytes=2**20)
-    admission.reserve(2**19)
+    memory = Memory(2**20)
+    large, one = Room(memory), Room(memory)
+    large.hold(2**18)
+    large.hold(3 * 2**17)       # in place of what it had
+    one.hold(2**18)
+    one.hold(3 * 2**17)
     with pytest.raises(Overloaded):
-        admission.reserve(2**19)
-    for _ in range(2**7):
-        admission.reserve(2**12)
-    assert admission.bytes == 2**20
-    with pytest.raises(InputError, match=r"1,000,000 bytes, and 786,432 are allowed .* send fewer texts"):
-        admission.reserve(10**6)
+        Room(memory).hold(2**13)
+    for _ in range(2**6):
+        Room(memory).hold(2**12)
+    assert memory.used == 2**20
+    with pytest.raises(Limit, match=r"1,000,000 bytes .* one request may need 393,216; send less"):
+        large.hold(10**6)

@@ -23,6 +23,7 @@ from ..tools.tiny_text import tiny_text
 pytest.importorskip("uvicorn")
 
 from engine.server import app
+from engine.server.admission import Room
 from engine.server.keys import Keys
 from engine.server.service import Answer, Service, Times
 from engine.server.settings import MAX_HEADER, Settings
@@ -130,7 +131,7 @@ def test_a_body_of_many_small_values_is_refused_before_it_is_read(model, monkeyp
         monkeypatch.setattr(app, "read_fields", None)
         found = client.post("/embed", b'{"inputs": [' + b"[5]," * 2_300_000 + b"[5]]}")
         assert found.status == 413
-        assert "bytes of memory" in str(found.data)
+        assert "one request may need" in str(found.data)
 
 
 def test_a_long_body_is_read_beside_the_event_loop(model):
@@ -142,15 +143,19 @@ def test_a_long_body_is_read_beside_the_event_loop(model):
 
 
 def test_all_bodies_together_have_a_limit(model, monkeypatch):
-    monkeypatch.setattr(app, "MAX_HELD", 100)
     with serving(model) as client:
-        found = client.post("/embed", {"inputs": "x" * 200})
-        assert found.status == 429
-        assert found.headers["retry-after"] == "1"
-        assert client.served.held.bytes == 0
-        assert client.post("/tokenize", {"inputs": "the cat"}).status == 429      # the answer is longer
-        assert client.post("/decode", {"ids": [4]}).status == 200
-        assert client.served.held.bytes == 0
+        memory = client.served.service.memory
+        monkeypatch.setattr(memory, "most", 40_000)     # 15,000 for one request, and 30,000 for long ones
+        with Room(memory) as one, Room(memory) as other:
+            one.hold(14_000)
+            other.hold(14_000)
+            found = client.post("/decode", {"ids": [4] * 100})
+            assert found.status == 429
+            assert found.headers["retry-after"] == "1"
+            assert client.post("/decode", {"ids": [4]}).status == 200
+        assert client.post("/decode", {"ids": [4] * 100}).status == 200
+        assert client.post("/tokenize", {"inputs": "the cat " * 10}).status == 413      # the answer is longer
+        assert memory.used == 0
 
 
 def test_a_large_header_is_refused(client):
@@ -167,7 +172,7 @@ def test_a_large_header_is_refused(client):
 def test_what_stands_beside_a_body_in_chunks_has_a_limit(client, parts):
     head = b"POST /embed HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
     assert b"HTTP/1.1 431 " in raw(client.port, head, *parts)
-    wait_for(lambda: client.served.held.bytes == 0)
+    wait_for(lambda: client.served.service.memory.used == 0)
 
 
 def test_trailers_are_read_over(client):
@@ -291,11 +296,11 @@ def test_a_client_that_has_gone_is_dropped(model, path):
             connection.sendall(REQUEST.replace(b"/embed", path.encode()) % len(body) + body)
             wait_for(lambda: futures)
         wait_for(futures[0].cancelled)
-        wait_for(lambda: client.served.held.bytes == 0)
+        wait_for(lambda: client.served.service.memory.used == 0)
         head = REQUEST.replace(b"/embed", path.encode()) % 1000
         with socket.create_connection(("127.0.0.1", client.port)) as connection:
             connection.sendall(head + b"{")
-        wait_for(lambda: client.served.held.bytes == 0 and len(client.server.server_state.tasks) == 0)
+        wait_for(lambda: client.served.service.memory.used == 0 and len(client.server.server_state.tasks) == 0)
         assert len(futures) == 1
 
 
@@ -310,7 +315,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(model, monkeypatch, wi
         connection.connect(("127.0.0.1", client.port))
         connection.sendall((REQUEST % 14 + b'{"inputs":"x"}') * requests)
         wait_for(lambda: any(line["status"] == 499 for line in lines))
-        wait_for(lambda: client.served.held.bytes == 0 and not client.server.server_state.connections)
+        wait_for(lambda: client.served.service.memory.used == 0 and not client.server.server_state.connections)
 
 
 def test_many_idle_connections_do_not_stop_others(client):

@@ -20,6 +20,7 @@ import pytest
 from engine import InputError, TimedOut, UnsupportedError
 from engine.base.errors import Closing, Overloaded, TextTooLong
 from engine.server.service import Service
+from engine.server.settings import Limit
 
 from ..tools import served
 from ..tools.served import Asked, load, requests_of, same
@@ -272,7 +273,7 @@ def test_an_end_without_answers(engine, monkeypatch):
 
 
 def test_memory_has_a_bound(engine, monkeypatch):
-    with Service(engine, max_waiting_bytes=2**20, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
+    with Service(engine, max_bytes=2**20, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
         futures = [service.submit("classify", ["lovely"] * 100) for _ in range(20)]
         until(lambda: sum(future.done() for future in futures) + service.statistics().waiting_requests == 20
               and service.statistics().waiting_tokens > 0)
@@ -284,10 +285,8 @@ def test_memory_has_a_bound(engine, monkeypatch):
         assert single.result(timeout=30).value
         kinds = {type(future.exception(timeout=30)) for future in futures}
         assert kinds == {Overloaded, type(None)}
-        with pytest.raises(InputError, match="send fewer texts in one request"):
+        with pytest.raises(Limit, match=r"needs about [\d,]+ bytes .* one request may need 393,216; send less"):
             service.submit("classify", ["lovely"] * 2000).result(timeout=30)
-        with pytest.raises(Overloaded):
-            [service.submit("classify", ["a"], size=2**19) for _ in range(2)][1].result(timeout=30)
         until(lambda: service.statistics().waiting_bytes == 0)
 
 
