@@ -45,6 +45,11 @@ class TextEncoder:
         return self._text
 
     @property
+    def vocab_size(self) -> int:
+        """The number of token ids that the model knows."""
+        return self._config.vocab_size
+
+    @property
     def width(self) -> int:
         """The number of dimensions of a sentence's vector."""
         return min(self.whole_width, self._text.truncate_dim or self.whole_width)

@@ -45,12 +45,8 @@ def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answeri
     """Return the windows of each pair with their tokens: the first of three steps, before `HeadRunner.logits`."""
     tokenizer = runner.encoder.tokenizer
     limit = min(answering.window, tokenizer.limit)
-    return tokenizer.windows(pairs, stride_of(answering, limit), limit, stop=stop)
-
-
-def stride_of(answering: Answering, limit: int) -> int:
-    """Return the tokens by which windows of at most `limit` tokens overlap."""
-    return min(limit // 2, 128) if answering.stride is None else answering.stride
+    stride = min(limit // 2, 128) if answering.stride is None else answering.stride
+    return tokenizer.windows(pairs, stride, limit, stop=stop)
 
 
 CANDIDATES = 20

@@ -16,8 +16,10 @@ from ..methods.classify import CLASSIFY, ClassifyOptions
 from ..methods.encode_sparse import ENCODE_SPARSE, EncodeSparseOptions
 from ..methods.encode_tokens import ENCODE_TOKENS, EncodeTokensOptions
 from ..methods.fill_mask import FILL_MASK, FillMaskOptions
+from ..methods.method import Method
 from ..methods.pairs import PREDICT, RANK, PredictOptions, RankOptions
 from ..methods.run import run
+from ..methods.table import methods_of
 from ..methods.tag import TAG, TagOptions
 from ..model.head import has_heads
 from ..weights.calibration import outputs_of
@@ -237,6 +239,11 @@ class HeadMethods(EngineBase):
                                       normalize_embeddings=normalize_embeddings)
         return run(ENCODE_TOKENS, self, sentences, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
                    truncation=truncation, timeout=timeout)
+
+    @property
+    def methods(self) -> dict[str, Method[Any]]:
+        """The methods for texts that this model has, by their names, such as "encode"."""
+        return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""

@@ -14,10 +14,10 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
-from ..encoding.text_encoder import ROLE_PROMPTS, check_options, role_prompt
+from ..encoding.text_encoder import check_options
 from ..methods.encode import ENCODE, EncodeOptions
-from ..methods.run import run
-from ..methods.stream import encode_stream
+from ..methods.method import with_role_prompt
+from ..methods.run import encode_stream, run
 from ..text.cuts import truncating
 from ..text.sentences import check_sentences, read_sentences
 from ..weights.input_layers import embed
@@ -207,8 +207,7 @@ class VectorMethods(HeadMethods):
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
-        if options.get("prompt") is None and options.get("prompt_name") is None:
-            options = options | {"prompt": role_prompt(self._text, ROLE_PROMPTS[role])}
+        options = with_role_prompt(self._text, role, options)
         if self._routes and options.get("task") is None:
             options = options | {"task": role}
         return self.encode(sentences, **options)

@@ -15,7 +15,6 @@ from ..heads.answers import (
     answer_or_abstain,
     answer_windows,
     best_answers,
-    stride_of,
     with_candidates,
 )
 from ..heads.coverage import calibration_of
@@ -23,8 +22,8 @@ from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
 from ..uncertainty.conformal import check_coverage, threshold
 from .method import EncodingModel, Method, Options, option
-from .tag import Windows
-from .workload import Bound, Slice, Workload, bound_of_windows
+from .tag import WindowedTexts
+from .workload import Slice, Workload
 
 TEXTS = 64
 """How many texts are cut into windows at a time."""
@@ -81,7 +80,7 @@ def _asked(given: Any) -> tuple[Any, Any]:
     return [row["question"] for row in rows], [row["context"] for row in rows]
 
 
-class Answers(Windows):
+class Answers(WindowedTexts):
     """The best answers to each pair (question, text), the best first: score, start, end and answer.
 
     start and end count characters of the text. A text without an answer has the empty one, with score 0.
@@ -93,9 +92,9 @@ class Answers(Windows):
         super().__init__(runner, pairs)
         self._answering, self._finish = answering, finish
 
-    def parts(self) -> Iterator[range]:
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield ranges of pairs whose windows are made at one time."""
-        return (range(first, min(first + TEXTS, len(self.inputs))) for first in range(0, len(self.inputs), TEXTS))
+        return super().parts(TEXTS if most is None else most, most_characters)
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the windows of some pairs."""
@@ -107,11 +106,6 @@ class Answers(Windows):
         for place, windows, logits in zip(part.places, part.windows or (), part.rows_of_inputs(), strict=True):
             yield self._finish(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
                                             self._answering, stop))
-
-    def bound(self) -> Bound:
-        """Return how much the call computes at most."""
-        limit = min(self._answering.window, self._runner.encoder.tokenizer.limit)
-        return bound_of_windows(self.inputs, limit, stride_of(self._answering, limit))
 
 
 def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:

@@ -46,7 +46,8 @@ class ClassifyOptions(Options):
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyOptions) -> Workload:
     runner = model.runner_of("classify")
     if options.coverage is None:
-        return Logits(runner, texts,
+        labels = min(options.top_k or runner.config.outputs, runner.config.outputs)
+        return Logits(runner, texts, dictionaries=labels,
                       finish=lambda logits: labels_of(runner, logits, options.top_k, options.function_to_apply))
     sets = Sets(check_coverage(options.coverage), check_choice("conformal_score", options.conformal_score, [*SCORES]),
                 flag("by_class", options.by_class))
@@ -61,7 +62,7 @@ def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyO
         warn_of_shift(confidences, calibration, rate)
         return results
 
-    return Logits(runner, texts, finish=finish)
+    return Logits(runner, texts, finish=finish, dictionaries=runner.config.outputs)
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from ..heads.sparse import NOTHING, SparseVectors, largest, sparse_rows, sparse_
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
 from ..text.tokenizer import Tokens
 from .columns import column, lists
+from .encode import with_role
 from .method import EncodingModel, Method, Options, option
-from .workload import Computation, Rows, Slice, Workload
+from .workload import Computation, Cost, Rows, Slice, Workload
 
-WORDS = 1024
+_WORD = 48
+"""A word of a sparse vector: its int32 id, its float32 number, their share of arrays, and their digits and names."""
+_WORDS = 1024
 """How many words of a sparse vector its memory is counted for; few texts have more."""
 
 
@@ -36,9 +39,8 @@ class _SparseVectors(Workload):
     """The words of each text with their numbers, of which the largest are kept."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
-        # About 12 bytes for a word: its int32 id, its float32 number, and its share of their arrays.
         super().__init__(Computation(_word_rows, runner), inputs, lambda texts, stop: runner.encoder.tokens(
-            texts, stop=stop), [NOTHING] * len(inputs), bytes_of_sequence=12 * min(WORDS, runner.config.outputs))
+            texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
@@ -68,4 +70,4 @@ def _columns(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
 
 ENCODE_SPARSE = Method("encode_sparse", EncodeSparseOptions, lambda model: model.sparse_runner,
                        lambda given, options: (read_sentences(given)[0], False), _prepare,
-                       streamed="sparse", columns=_columns)
+                       with_role=with_role, streamed="sparse", columns=_columns)

@@ -19,7 +19,7 @@ from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
 from ..text.tokenizer import Tokens
 from .method import EncodingModel, Method, Options, option
-from .workload import Computation, Rows, Slice, Workload
+from .workload import DICTIONARY, NUMBER, Computation, Cost, Rows, Slice, Workload
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class _Words(Workload):
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], top_k: int, targets: np.ndarray | None):
         """targets: the ids to choose from; None for all."""
-        super().__init__(Computation(_mask_logits, runner), texts, bytes_of_sequence=4 * runner.config.outputs)
+        super().__init__(Computation(_mask_logits, runner), texts,
+                         cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
         self._runner, self._top_k, self._targets = runner, top_k, targets
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:

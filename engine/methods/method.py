@@ -3,20 +3,22 @@
     inputs, options -> Method.prepare -> Workload: slices of tokens -> Computation -> rows -> results
 
 `Engine` runs a method to its end with `run`. Whoever computes the calls of several callers together takes the same
-steps apart: `Workload.parts`, `slice`, `take`, `end` and `result`.
+steps apart: `tokenized`, and then `Workload.take`, `end` and `result`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..base.arguments import refuse_unknown
+from ..base.errors import InputError, shown
 from ..base.other_names import OtherName
-from ..encoding.text_encoder import TextEncoder
+from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
 from ..model.text_config import TextConfig
+from ..text.sentences import check_sentence
 from ..weights.calibration import Calibration
 from .workload import Workload
 
@@ -87,6 +89,35 @@ def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]
     return known
 
 
+class Listed(NamedTuple):
+    """The inputs of a method, one by one, for a caller that checks some of them at a time."""
+
+    items: Sequence[Any]
+    check: Callable[[int, Any], Any]
+    """Returns an input as it is prepared, by its number; raises `InputError`."""
+    whole: Callable[[list[Any]], Any] = lambda checked: checked
+    """Returns what `Method.prepare` takes, by all inputs."""
+
+
+def listed(inputs: Any) -> Sequence[Any]:
+    """Return inputs that are a list; raises `InputError`, also for a text, whose items are its letters."""
+    if not isinstance(inputs, (list, tuple)):
+        raise InputError(f"inputs must be a list, not {type(inputs).__name__} {shown(inputs, 60)}")
+    return inputs
+
+
+def listed_sentences(inputs: Any, options: Any = None) -> Listed:
+    """Return a list of texts or pairs of texts."""
+    return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs"))
+
+
+def with_role_prompt(text: TextConfig, role: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the prompt of a role, "query" or "document", unless they name a prompt."""
+    if options.get("prompt") is not None or options.get("prompt_name") is not None:
+        return options
+    return options | {"prompt": role_prompt(text, ROLE_PROMPTS[role])}
+
+
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
@@ -97,16 +128,22 @@ class Method(Generic[AnyOptions]):
     name: str
     """The name of the method of `Engine` that runs it."""
     options: type[AnyOptions]
-    needs: Callable[[EncodingModel], object]
-    """Raises `UnsupportedError` for a model that lacks what the method needs."""
+    needs: Callable[[Any], object]
+    """Raises `UnsupportedError` for a model that lacks what the method needs; it gets an `EncodingModel`, or for the
+    methods of a `Reranker` one of these."""
     read: Callable[[Any, AnyOptions], tuple[Any, bool]]
     """Returns the inputs as they are prepared, and whether the caller gave one alone, whose result is returned alone.
 
     Raises `InputError`.
     """
-    prepare: Callable[[EncodingModel, Any, AnyOptions], Workload]
+    prepare: Callable[[Any, Any, AnyOptions], Workload]
     """Returns the work for inputs of `read`. Raises `InputError`, and `UnsupportedError` for options that the model
     does not have."""
+    listed: Callable[[Any, AnyOptions], Listed] = listed_sentences
+    """Returns a list of inputs, one by one; raises `InputError` for what is no list."""
+    with_role: Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]] | None = None
+    """Gets a model, the role of texts, "query" or "document", options by their names, and inputs; returns the model and
+    the options for the role. None for a method whose texts have no roles."""
     streamed: str = ""
     """The kind of result of `Engine.encode_stream` and of the command `engine embed`; "" if these do not have it."""
     columns: Callable[[Any], dict[str, Any]] | None = None

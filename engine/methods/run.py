@@ -1,11 +1,23 @@
-"""Run methods: the one loop over slices and batches, which keeps the memory of a call of any size bounded."""
+"""Run methods: the one loop over slices and batches, which keeps the memory of a call of any size bounded.
+
+A stream is a call after the other, of inputs that come one after the other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
+from ..base.arguments import is_one_of, positive_int
+from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.progress import growing_progress
 from ..encoding.call import PLAIN, Call, calling
+from ..model.precision import canonical_name
+from ..text.cuts import truncating
+from ..text.sentences import check_collection, check_sentence
 from .method import AnyOptions, EncodingModel, Method
+from .table import STREAMED
 from .workload import Workload
 
 
@@ -35,3 +47,40 @@ def compute(workload: Workload, call: Call = PLAIN) -> Any:
         if part.windows is not None:
             call.advance(len(places))
     return workload.result()
+
+
+def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
+                  options: dict[str, Any]) -> Iterator[Any]:
+    """Check the arguments of `Engine.encode_stream`, and return its iterator."""
+    if result is None or not is_one_of(result, STREAMED):
+        raise InputError(f"result must be one of {listed(STREAMED)}, not {shown(result)}")
+    if isinstance(sentences, str):
+        raise InputError("encode_stream takes sentences one after the other, and a string is a single one; pass it to "
+                         f"{STREAMED[result].name}, or in a list")
+    rows = positive_int("rows", rows)
+    if options.get("ranges") is None and _by_ranges(options.get("precision")):
+        raise UnsupportedError(f"vectors in {options['precision']} need the ranges of all vectors, which a stream does "
+                               "not know before its end; pass ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of many "
+                               "float32 vectors v")
+    options = dict(options)
+    show = options.pop("show_progress_bar", None)
+    encode = getattr(engine, STREAMED[result].name)
+    encode([], **options)               # refuses wrong options now, and not when the first array is asked for
+    return _stream(encode, enumerate(check_collection(sentences)), rows, show, options)
+
+
+def _stream(encode: Callable[..., Any], sentences: Iterator[tuple[int, Any]], rows: int, show: bool | None,
+            options: dict[str, Any]) -> Iterator[Any]:
+    with growing_progress(show, "Sentences", " sentences") as (advance, expect):
+        while part := [check_sentence(i, sentence) for i, sentence in islice(sentences, rows)]:
+            expect(len(part))
+            with truncating(options.get("truncation")) as cuts:     # in place of the call, to warn once for all arrays
+                vectors = encode(part, show_progress_bar=False, **options | {"truncation": None})
+            if cuts.cut:
+                options = options | {"truncation": True}        # which warns no more
+            advance(len(part))
+            yield vectors
+
+
+def _by_ranges(precision: Any) -> bool:
+    return isinstance(precision, str) and canonical_name(precision) in ("int8", "uint8")

@@ -13,12 +13,14 @@ from ..base.other_names import same
 from ..base.stop import NEVER, Stop
 from ..heads.runner import HeadRunner
 from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
-from ..text.sentences import read_texts
-from .method import Method, Options, option
-from .workload import Bound, Slice, Workload, bound_of_windows, head_logits
+from ..text.sentences import check_sentence, read_texts
+from .method import Listed, Method, Options, listed, option
+from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
-BYTES_OF_PLACE = 300
-"""About how much memory a token of a window takes beside its logits: its place, its text and its word."""
+_PLACE = 300
+"""A token with its place in a text: what `Places` has of it."""
+_COUNTED = 2**19
+"""As many tokens of one text need more memory than a request may have, so that no more are counted."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ class TagOptions(Options):
         return Tagging(self.aggregation_strategy, tuple(self.ignore_labels), self.words)
 
 
-class Windows(Workload):
+class WindowedTexts(Workload):
     """The logits of the tokens of texts, which are read in windows."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[Any]):
-        super().__init__(head_logits(runner), texts, bytes_of_token=4 * runner.config.outputs + BYTES_OF_PLACE)
+        super().__init__(head_logits(runner), texts,
+                         cost=Cost(token=NUMBER * runner.config.outputs + _PLACE + DICTIONARY))
         self._runner = runner
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
@@ -67,7 +70,7 @@ class Windows(Workload):
         raise NotImplementedError
 
 
-class _Tags(Windows):
+class _Tags(WindowedTexts):
     def __init__(self, runner: HeadRunner, texts: Sequence[Any], options: TagOptions):
         super().__init__(runner, texts)
         self._options = options
@@ -84,15 +87,17 @@ class _Tags(Windows):
         return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._options.tagging,
                            split=self._options.is_split_into_words, stop=stop)
 
-    def bound(self) -> Bound:
-        """Return how much the call computes at most."""
-        if self._options.stride is None:
-            return super().bound()
-        return bound_of_windows(map(" ".join, self.inputs) if self._options.is_split_into_words else self.inputs,
-                                self._runner.encoder.tokenizer.limit, self._options.stride)
+    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Yield how many tokens some texts have in all windows: a text may have as many windows as tokens."""
+        if (stride := self._options.stride) is not None:
+            tokens = 0
+            for text in self.inputs[places.start : places.stop]:
+                joined = text if isinstance(text, str) else " ".join(text)
+                tokens += self._runner.encoder.tokenizer.window_tokens(joined, stride, _COUNTED, stop)
+                yield tokens
 
 
-class WordLogits(Windows):
+class WordLogits(WindowedTexts):
     """For each text, a list of words, the words that the model reads, and the logits of the first token of each.
 
     They are integers [n] and float32 [n, labels]. A text is truncated, and a word without tokens has no logits.
@@ -112,6 +117,12 @@ class WordLogits(Windows):
                    np.zeros((0, self._runner.config.outputs), np.float32) if logits is None else logits[rows])
 
 
+def _listed(inputs: Any, options: TagOptions) -> Listed:
+    if options.is_split_into_words:
+        return Listed(listed(inputs), lambda i, words: read_words([words])[0][0])
+    return Listed(listed(inputs), lambda i, text: check_sentence(i, text, "inputs", pairs=False))
+
+
 TAG = Method("tag", TagOptions, lambda model: model.runner_of("tag"),
              lambda given, options: read_words(given) if options.is_split_into_words else read_texts(given),
-             lambda model, texts, options: _Tags(model.runner_of("tag"), texts, options))
+             lambda model, texts, options: _Tags(model.runner_of("tag"), texts, options), listed=_listed)

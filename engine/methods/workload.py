@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,12 +27,8 @@ class Computation:
     """
 
     function: Callable[[Any, Tokens, Call], Rows]
-    owner: TextEncoder | HeadRunner
-
-    @property
-    def encoder(self) -> TextEncoder:
-        """The encoder that reads the sequences."""
-        return self.owner if isinstance(self.owner, TextEncoder) else self.owner.encoder
+    owner: Any
+    """The encoder or the head that computes."""
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Rows:
         """Yield the numbers of sequences and the rows of each, for a batch at a time; a sequence may have none."""
@@ -93,28 +89,39 @@ class Slice:
             first += len(of_input)
 
 
-def gathered(pieces: Iterable[tuple[Slice, Sequence[int]]]) -> Tokens:
-    """Return the tokens of some sequences of some slices, which may be those of several calls, in this order."""
-    pieces = list(pieces)
-    ids = [part.tokens.input_ids[i] for part, numbers in pieces for i in numbers]
-    types = [part.tokens.token_type_ids[i] for part, numbers in pieces for i in numbers]
+def gathered(sequences: Iterable[tuple[Slice, int]]) -> Tokens:
+    """Return the tokens of sequences in this order; each is given by a slice, of any call, and its number there."""
+    found = [(part.tokens, i) for part, i in sequences]
     skips = reads = None
-    if any(part.tokens.skips is not None for part, _ in pieces):
-        skips = [0 if part.tokens.skips is None else part.tokens.skips[i] for part, numbers in pieces for i in numbers]
-    if any(part.tokens.reads is not None for part, _ in pieces):
-        reads = [len(part.tokens.input_ids[i]) if part.tokens.reads is None else part.tokens.reads[i]
-                 for part, numbers in pieces for i in numbers]
-    return Tokens(ids, types, skips, reads)
+    if any(tokens.skips is not None for tokens, _ in found):
+        skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in found]
+    if any(tokens.reads is not None for tokens, _ in found):
+        reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in found]
+    return Tokens([tokens.input_ids[i] for tokens, i in found], [tokens.token_type_ids[i] for tokens, i in found],
+                  skips, reads)
 
 
-class Bound(NamedTuple):
-    """How much a call computes at most, which is known before any token is made.
+@dataclass(frozen=True)
+class Cost:
+    """About how many bytes the rows of a method take, and the results that are made of them, as JSON too."""
 
-    A text has at most one token for each byte of UTF-8, unless a normalizer writes one character as several.
-    """
+    sequence: int = 0
+    """For each sequence."""
+    token: int = 0
+    """For each token of a sequence."""
 
-    sequences: int
-    tokens: int
+    def of(self, sequences: int, tokens: int) -> int:
+        """Return about how many bytes a call takes: its tokens, its rows and its results."""
+        ids_and_type = 4 + 4     # int32
+        return sequences * (_SEQUENCE + self.sequence) + tokens * (ids_and_type + self.token)
+
+
+_SEQUENCE = 800
+"""About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
+NUMBER = 24
+"""A number of a vector: in a row, among all rows, once more where a function makes it another one, and its digits."""
+DICTIONARY = 400
+"""A dictionary of a label, a rank or a tag, with its values, and its JSON."""
 
 
 class Workload:
@@ -125,20 +132,25 @@ class Workload:
     """
 
     def __init__(self, computation: Computation, inputs: Sequence[Any],
-                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *,
-                 bytes_of_sequence: int = 0, bytes_of_token: int = 0):
+                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
         """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
 
-        results: a list or an array for the result of each input; None for a list. bytes_of_sequence, bytes_of_token:
-        about how much memory the rows of a sequence take, and those of a token.
+        results: a list or an array for the result of each input; None for a list.
         """
-        self.computation, self.inputs, self._tokenize = computation, inputs, tokenize
+        self.computation, self.inputs, self.cost, self._tokenize = computation, inputs, cost, tokenize
         self.results: Any = [None] * len(inputs) if results is None else results
-        self.bytes_of_sequence, self.bytes_of_token = bytes_of_sequence, bytes_of_token
 
-    def parts(self) -> Iterator[range]:
-        """Yield ranges of inputs to tokenize at one time, which bounds the memory."""
-        return slices(self.inputs)
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
+        """Yield ranges of inputs to tokenize at one time, which bounds the memory; the arguments are as in `slices`."""
+        return slices(self.inputs, most, most_characters)
+
+    def least(self, stop: Stop = NEVER) -> int:
+        """Return how many tokens each sequence has at least, before any input is tokenized."""
+        return 1
+
+    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Yield how many tokens some inputs have at least, as they are counted, where `slice` may make very many."""
+        return iter(())
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""
@@ -157,52 +169,21 @@ class Workload:
         """Return the result of the call, when all slices have ended."""
         return self.results
 
-    def bytes_of(self, part: Slice) -> int:
-        """Return about how much memory the rows of a slice take."""
-        lengths = [len(ids) for ids in part.tokens.input_ids]
-        return self.bytes_of_sequence * len(lengths) + self.bytes_of_token * sum(lengths)
-
-    def bound(self) -> Bound:
-        """Return how much the call computes at most."""
-        limit = self.computation.encoder.tokenizer.limit
-        return Bound(len(self.inputs), sum(min(limit, _most_tokens(one) + _SPECIAL) for one in self.inputs))
-
-
-_SPECIAL = 4
-"""How many special tokens stand around a text or a pair of texts at most."""
-
-
-def _most_tokens(text: Any) -> int:
-    """Return how many tokens a text, or all texts of a pair or a list, have at most, as `Bound` says."""
-    if isinstance(text, str):
-        return len(text) if text.isascii() else len(text.encode())
-    return sum(map(_most_tokens, text))
-
-
-def bound_of_windows(texts: Iterable[Any], limit: int, stride: int) -> Bound:
-    """Return how many windows of at most `limit` tokens texts have at most, and how many tokens these have.
-
-    texts: of a pair, the first text stands in each window of the second. stride: the tokens by which windows overlap.
-    """
-    windows = tokens = 0
-    for text in texts:
-        first = _most_tokens(text[0]) if isinstance(text, tuple) else 0
-        size, room = _most_tokens(text) - first, limit - _SPECIAL - first
-        count = 1 + max(0, -(-(size - room) // max(1, room - stride)))
-        windows, tokens = windows + count, tokens + min(count * limit, size + count * (_SPECIAL + first + stride))
-    return Bound(windows, tokens)
-
 
 class Logits(Workload):
     """One row of logits for each text or pair; zeros for a text without tokens."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Any],
                  tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None,
-                 finish: Callable[[np.ndarray], Any] = lambda logits: logits):
-        """tokenize: None for the tokenizer of the encoder. finish: makes the result of float32 [n, outputs]."""
+                 finish: Callable[[np.ndarray], Any] = lambda logits: logits, dictionaries: int = 1):
+        """tokenize: None for the tokenizer of the encoder. finish: makes the result of float32 [n, outputs].
+
+        dictionaries: how many the result of an input has, for its cost.
+        """
         outputs = runner.config.outputs
         super().__init__(head_logits(runner), inputs, tokenize or runner.encoder.tokenizer,
-                         np.zeros((len(inputs), outputs), np.float32), bytes_of_sequence=4 * outputs)
+                         np.zeros((len(inputs), outputs), np.float32),
+                         cost=Cost(sequence=NUMBER * outputs + DICTIONARY * dictionaries))
         self._finish = finish
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
@@ -213,10 +194,3 @@ class Logits(Workload):
     def result(self) -> Any:
         """Return what `finish` makes of the logits."""
         return self._finish(self.results)
-
-
-def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]],
-                finish: Callable[[np.ndarray], Any] = lambda logits: logits) -> Logits:
-    """Return the work for the logits of pairs; a query that many pairs share is tokenized once."""
-    return Logits(runner, pairs, runner.encoder.tokenizer.pairs, finish)
-

@@ -22,9 +22,10 @@ from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
 from ..methods.answer import Answers
+from ..methods.pairs import pair_logits
 from ..methods.run import compute
 from ..methods.tag import WordLogits
-from ..methods.workload import Logits, pair_logits
+from ..methods.workload import Logits
 from ..text.sentences import check_order, check_sentences
 from ..uncertainty.conformal import aps_scores, lac_scores
 from ..uncertainty.measures import Measures, measure, measure_summary, summarise

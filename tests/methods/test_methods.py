@@ -1,4 +1,4 @@
-"""Methods as values: their options, what they need, their steps taken apart, and bounds of the work they make."""
+"""Methods as values: their options, what they need, their steps taken apart, and the memory that these count."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from inspect import signature
 import numpy as np
 import pytest
 
-from engine import Engine, InputError, UnsupportedError
+from engine import Engine, InputError
 from engine.base.stop import Stop
 from engine.encoding.call import Call
+from engine.encoding.text_encoder import TextEncoder
 from engine.heads.sparse import SparseVectors
+from engine.methods.steps import tokenized
 from engine.methods.table import METHODS, STREAMED
 from engine.methods.workload import Workload, gathered
 
@@ -95,7 +97,7 @@ def compute_together(one, other, seed):
     rng.shuffle(sequences)
     for first in range(0, len(sequences), 5):
         some = sequences[first : first + 5]
-        tokens = gathered((waiting[place][1], [i]) for place, i in some)
+        tokens = gathered((waiting[place][1], i) for place, i in some)
         for numbers, rows in one.computation.rows(tokens, Call(batch_size=3)):
             for number, row in zip(numbers, rows, strict=True):
                 (workload, part), i = waiting[some[number][0]], some[number][1]
@@ -115,32 +117,63 @@ def test_steps_of_two_calls_together_give_the_bits_of_each(name, folder, monkeyp
     assert same(other.result(), expected)
 
 
+def run(steps):
+    """Return what the steps of a call yielded, and its result."""
+    yielded = []
+    while True:
+        try:
+            yielded.append(next(steps))
+        except StopIteration as end:
+            return yielded, end.value
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_no_call_makes_more_than_its_bound(name, folder):
-    workload, _ = prepared(name, folder)
-    parts = [workload.slice(places) for places in workload.parts()]
-    made = sum(len(part.tokens.input_ids) for part in parts)
-    tokens = sum(sum(part.counts) for part in parts)
-    bound = workload.bound()
-    assert made <= bound.sequences
-    assert tokens <= bound.tokens
-    assert sum(map(len, (part.counts for part in parts))) == len(workload.inputs)
-    assert all(workload.bytes_of(part) > 0 for part in parts if sum(part.counts))
+def test_a_call_in_steps(name, folder, monkeypatch):
+    """Its tokens are made in steps that never claim too much memory, and its result is that of the library."""
+    monkeypatch.setattr("engine.methods.steps.STEP_INPUTS", 5)
+    monkeypatch.setattr("engine.methods.steps.CHECKED", 7)
+    _, expected = prepared(name, folder)
+    engine, method, inputs, options = model(CASES[name][0], folder), METHODS[CASES[name][1]], *CASES[name][2:]
+    if method.name == "answer":
+        pytest.skip("its inputs are two lists")
+    bytes_by_step, call = run(tokenized(method, engine, inputs, options, truncation=True))
+    assert name == "tag in windows" or bytes_by_step == sorted(bytes_by_step)
+    assert max(bytes_by_step) <= call.bytes
+    assert len(call.cut) == len(call.counts) == len(inputs[1] if method.name == "rank" else inputs)
+    assert sum(call.counts) == sum(call.lengths)
+    rows = [None] * len(call.lengths)
+    for numbers, found in call.computation.rows(gathered(call.sequences)):
+        for number, row in zip(numbers, found, strict=True):
+            rows[number] = row
+    steps, result = run(call.results(rows))
+    assert same(result, expected)
+    assert len(steps) < 10 or method.name == "tag"
 
 
-def test_windows_are_bounded_by_their_stride(folder):
+def test_windows_are_counted_before_they_are_made(folder):
     engine, method = model("bert_tag", folder), METHODS["tag"]
-    few, many = (method.prepare(engine, [texts.LONG], method.read_options(
-        {"aggregation_strategy": "simple", "stride": stride})).bound() for stride in (2, 80))
-    assert many.sequences > 4 * few.sequences
-    assert many.tokens > 4 * few.tokens
+    options = {"aggregation_strategy": "simple", "stride": 80}
+    steps = tokenized(method, engine, [texts.LONG], options, truncation=True)
+    least = [next(steps) for _ in range(4)][-1]
+    _, call = run(steps)
+    assert len(call.sequences) > 50
+    assert 0.9 * call.bytes < least <= call.bytes
+
+
+def test_texts_of_a_role():
+    engine = engine_of(random_model(tiny_text(prompts={"query": "query : "})), threads=1)
+    call = run(tokenized(METHODS["encode"], engine, ["the cat"], {"role": "query"}, truncation=True))[1]
+    prompted = engine.tokenizer(["query : the cat"]).input_ids[0]
+    assert np.array_equal(call.sequences[0][0].tokens.input_ids[0], prompted)
+    with pytest.raises(InputError, match="classify has no argument role"):
+        run(tokenized(METHODS["classify"], engine, ["the cat"], {"role": "query"}, truncation=True))
 
 
 def test_a_call_holds_the_tokens_of_one_slice_at_a_time(folder, monkeypatch):
     monkeypatch.setattr("engine.text.sentences.SLICE_SENTENCES", 3)
     made, ended = [], []
-    slices, end = Workload.parts, Workload.end
-    monkeypatch.setattr(Workload, "parts", lambda self: (made.append(1) or places for places in slices(self)))
+    tokens, end = TextEncoder.tokens, Workload.end
+    monkeypatch.setattr(TextEncoder, "tokens", lambda *args: made.append(1) or tokens(*args))
     monkeypatch.setattr(Workload, "end", lambda self, part, stop: ended.append(len(made)) or end(self, part, stop))
     engine = model("dense", folder)
     assert engine.encode(["the cat"] * 10).shape == (10, 12)
@@ -184,20 +217,12 @@ def test_wrong_options_say_which():
 
 
 def test_what_methods_need(folder):
-    serves = {name: {method for method in METHODS if _serves(METHODS[method], model(name, folder))}
+    serves = {name: set(model(name, folder).methods)
               for name in ("dense", "late", "bert_tag", "bert_classify", "bert_pairs", "bert_fill_mask")}
     assert serves == {"dense": {"encode"}, "late": {"encode_tokens", "tag"}, "bert_tag": {"encode", "tag"},
                       "bert_classify": {"encode", "classify", "predict"},
                       "bert_pairs": {"encode", "classify", "predict", "rank"},
                       "bert_fill_mask": {"encode", "encode_sparse", "fill_mask"}}
-
-
-def _serves(method, engine):
-    try:
-        method.needs(engine)
-    except UnsupportedError:
-        return False
-    return True
 
 
 def test_streams_have_columns():
