@@ -7,6 +7,7 @@ when it is idle for a minute, at `close`, or when its parent ends. A dead one is
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -148,6 +149,7 @@ class _Process:
         command = [sys.executable, "-I", "-S", str(SCRIPT), filter_of_this_machine().hex(), str(seconds),
                    str(idle_seconds), *_folders_of_jinja()]
         self._number, self._seconds = 0, seconds    # the number of the last request
+        self._asked = math.inf      # the `time.monotonic()` of the last request
         self._ended = False
         self._lock = threading.RLock()
         with _STARTING:
@@ -192,7 +194,8 @@ class _Process:
 
         Raises `_EndedError` if the process ended before it read the request.
         """
-        until = time.monotonic() + WALL_SECONDS
+        self._asked = time.monotonic()
+        until = self._asked + WALL_SECONDS
         self._number += 1
         data = render.REQUEST.pack(len(data), self._number) + data
         try:
@@ -262,7 +265,9 @@ class _Process:
         code = self._child.returncode
         if was_ended:
             return _closed()
-        if code == -signal.SIGPROF:
+        # By itself it never ends with status 0 while it has a request, and subprocess says 0 where nobody knows.
+        is_known = bool(code)
+        if code == -signal.SIGPROF or (not is_known and time.monotonic() - self._asked >= self._seconds):
             return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
         if self._number == 0:       # it had no request yet, so that no template ended it
             return _EndedError()
@@ -270,6 +275,8 @@ class _Process:
             return InputError("the chat template lets the process that renders it crash "
                               f"({signal.Signals(-code).name})")
         how = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+        if not is_known:
+            how += ", or an unknown one, as where this process ignores SIGCHLD or waits for all of its children"
         return EngineError(f"the process that renders chat templates was ended from outside ({how}); the next call "
                            "starts another one")
 

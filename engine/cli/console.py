@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -145,10 +146,27 @@ def write_utf8() -> None:
     """Let standard output and standard error write UTF-8, whatever the environment says.
 
     Paths and variables of the environment may hold other bytes: standard output gives them back, messages show escapes.
+    A standard stream that was closed at the start becomes the null device.
     """
+    _hold_streams()
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _hold_streams() -> None:
+    """Open the null device in place of standard streams that were closed at the start of this process.
+
+    Otherwise the next file or connection would have the number of one of them, and get what is written to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)      # which takes the smallest number that is free
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
@@ -156,7 +174,10 @@ def warnings_in_a_line(command: str) -> Iterator[None]:
     """Write each warning as a line of its own after the name of the command, without the place in the code."""
 
     def write(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"{command}: {message}", file=sys.stderr)
+        try:
+            print(f"{command}: {message}", file=sys.stderr)
+        except OSError:     # nobody can read it; the stream would fail again at the end of the process
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
     with warnings.catch_warnings():
         warnings.showwarning = write

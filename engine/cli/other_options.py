@@ -60,7 +60,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "-p": _option("--port"), "--uds-path": _option("--uds"), "--served-name": _option("--served-model-name"),
         "--alias": _option("--served-model-name"), "--dtype": _option("--precision"), "--engine": _option("--backend"),
         "--api-key": "a key in a command line is seen by all users of the machine; write it into a file, and give "
-                     "--api-key-file",
+                     "--api-key-file, or set the variable ENGINE_API_KEY",
+        "--no-mmap": "--memory copy is the same",
         "--payload-limit": _option("--max-body-bytes"), "--disable-http2": "there is only HTTP/1.1",
         **dict.fromkeys(("--max-num-batched-tokens", "--batch-size", "-b", "-ub", "--ubatch-size"),
                         "--max-batch-tokens bounds what is computed at a time, in tokens"),

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,6 +30,28 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 
 class FormatError(Exception):
     """The contents of a file are wrong; `naming` converts this error to a `WeightsError` that names the file."""
+
+
+class FileState(NamedTuple):
+    """What tells whether somebody has written to a file: its device, inode, size and time of the last change."""
+
+    device: int
+    inode: int
+    size: int
+    changed_at: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        """Return the state of a file."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+_MAPPED: WeakKeyDictionary[mmap.mmap, tuple[Path, FileState]] = WeakKeyDictionary()
+
+
+def mapped_files() -> dict[Path, FileState]:
+    """Return the files that this process maps now, and their states when they were mapped."""
+    return dict(_MAPPED.values())
 
 
 @contextmanager
@@ -98,7 +121,8 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
     read a copy, which nothing changes.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        state = FileState.of(os.fstat(file.fileno()))
+        size = state.size
         if size == 0:
             raise FormatError("the file is empty")
         if memory == "map":
@@ -108,6 +132,7 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
             else:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             refuse_pointer(mapped[: len(_LFS)])
+            _MAPPED[mapped] = path, state
             return mapped
         copy = _PrivateMemory(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with memoryview(copy) as view:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -154,17 +155,30 @@ class Engine(VectorMethods, SimilarityMethods):
         if unknown := [name for name in changes if name not in known]:
             raise InputError(f"there is no text setting {listed(unknown)}{nearest(unknown[0], known)}; there are "
                              f"{', '.join(known)}")
+        return self._changed(changes, lambda engine: changes)
+
+    def limited_to(self, max_tokens: int) -> Engine:
+        """Return this engine with texts of at most `max_tokens` tokens; both share the weights.
+
+        A route, or this engine itself, with a smaller limit keeps its own.
+        """
+        most = positive_int("max_tokens", max_tokens)
+        return self._changed({_LIMIT: most},
+                             lambda engine: {"max_seq_length": min(most, engine.max_seq_length or most)})
+
+    def _changed(self, again: dict[str, Any], changes: Callable[[Engine], dict[str, Any]]) -> Engine:
+        """Return this engine with changes of the text settings of each of its engines. again: see `_reload_changed`."""
         made: dict[Engine, Engine] = {}
         for engine in [self, *self._routes.values()]:
             if engine not in made:
-                made[engine] = engine._with_own_text(changes)
+                made[engine] = engine._with_own_text(changes(engine))
         other = made[self]
         other._routes = {task: made[engine] for task, engine in self._routes.items()}
         if self._reload is not None:
             reload, before = self._reload, {}
-            if reload.func is _reload_with_text:    # changes of an engine that has some: one reload with all of them
+            if reload.func is _reload_changed:      # changes of an engine that has some: one reload with all of them
                 reload, before = reload.args
-            other._reload = partial(_reload_with_text, reload, before | changes)
+            other._reload = partial(_reload_changed, reload, before | again)
         return other
 
     def _with_own_text(self, changes: dict[str, Any]) -> Engine:
@@ -205,9 +219,15 @@ def _reading_plan(plan: Plan, backend: Backend, decoder: Transformer, run: RunCo
     return ReadingPlan(plan, backend.prepare_decoder(decoder.config, decoder.weights, run), start, run.max_tokens)
 
 
-def _reload_with_text(reload: partial[Engine], changes: dict[str, Any]) -> Engine:
-    """Load an engine of `with_text` again, in the process that opens its pickle."""
-    return reload().with_text(**changes)
+_LIMIT = "limited_to"
+"""The name of the limit of `Engine.limited_to` among changes of text settings."""
+
+
+def _reload_changed(reload: partial[Engine], changes: dict[str, Any]) -> Engine:
+    """Load an engine of `with_text` or `limited_to` again, in the process that opens its pickle."""
+    own = {name: value for name, value in changes.items() if name != _LIMIT}
+    engine = reload().with_text(**own)
+    return engine.limited_to(changes[_LIMIT]) if _LIMIT in changes else engine
 
 
 def _precision_of(part: Transformer, asked: str | None, *, alone: bool) -> str:

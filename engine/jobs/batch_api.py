@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import shown
-from ..weights.modules import normalize
+from ..weights.modules import shortened
 
 URL = "/v1/embeddings"
 _ID = "batch_req_"
@@ -76,8 +76,7 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
 
 def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
     """Return the line of the output for a request. vectors: float32 [n, D]; tokens: their number in all its texts."""
-    if request.dimensions is not None:
-        vectors = normalize(vectors[:, : request.dimensions])
+    vectors = shortened(vectors, request.dimensions)
     data = [{"object": "embedding", "index": i, "embedding": _encoded(vector, request.encoding_format)}
             for i, vector in enumerate(vectors)]
     body = {"object": "list", "data": data, "model": request.model,

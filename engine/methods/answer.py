@@ -22,6 +22,7 @@ from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
 from ..uncertainty.conformal import check_coverage, threshold
 from .method import EncodingModel, Method, Options, option
+from .pairs import listed_pairs
 from .tag import WindowedTexts
 from .workload import Slice, Workload
 
@@ -126,4 +127,4 @@ def _first(answers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 ANSWER = Method("answer", AnswerOptions, lambda model: model.runner_of("answer"),
-                _read, _prepare)
+                _read, _prepare, listed_pairs)

@@ -1,7 +1,8 @@
 """`Engine.encode_tokens`: a vector for each token of a text, for late interaction.
 
-Khattab and Zaharia 2020 (arXiv 2004.12832), section 3. A query may be filled up with tokens such as [MASK]. Unless the model's settings say otherwise, no token reads them, and
-they read the tokens of the query; each has a vector in the result. `LateConfig` has the settings.
+Khattab and Zaharia 2020 (arXiv 2004.12832), section 3. A query may be filled up with tokens such as [MASK]. Unless the
+model's settings say otherwise, no token reads them, and they read the tokens of the query; each has a vector in the
+result. `LateConfig` has the settings.
 
 A model with one vector for each text may have vectors of tokens besides, by a head: BGE-M3 (Chen et al. 2024, arXiv
 2402.03216, section 3.2). It reads queries as documents.

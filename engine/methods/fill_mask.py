@@ -18,7 +18,7 @@ from ..encoding.call import Call
 from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
 from ..text.tokenizer import Tokens
-from .method import EncodingModel, Method, Options, option
+from .method import EncodingModel, Method, Options, listed_texts, option
 from .workload import DICTIONARY, NUMBER, Computation, Cost, Rows, Slice, Workload
 
 
@@ -140,4 +140,4 @@ def _prepare(model: EncodingModel, texts: Sequence[str], options: FillMaskOption
 
 
 FILL_MASK = Method("fill_mask", FillMaskOptions, lambda model: model.runner_of("fill_mask"),
-                   lambda given, options: read_texts(given), _prepare)
+                   lambda given, options: read_texts(given), _prepare, listed_texts)

@@ -111,6 +111,11 @@ def listed_sentences(inputs: Any, options: Any = None) -> Listed:
     return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs"))
 
 
+def listed_texts(inputs: Any, options: Any = None) -> Listed:
+    """Return a list of texts."""
+    return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs", pairs=False))
+
+
 def with_role_prompt(text: TextConfig, role: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return options with the prompt of a role, "query" or "document", unless they name a prompt."""
     if options.get("prompt") is not None or options.get("prompt_name") is not None:

@@ -47,11 +47,6 @@ class RankOptions(Options):
     activation_fn: Any = None
 
 
-def _prompted(runner: HeadRunner, pairs: Sequence[tuple[str, str]], options: PredictOptions) -> Sequence[Any]:
-    """Return pairs with the prompt in front of each first text."""
-    return add_prompt(choose_prompt(runner.encoder.text, options.prompt, options.prompt_name), pairs)
-
-
 def _read_pairs(given: Any, options: PredictOptions) -> tuple[list[tuple[str, str]], bool]:
     single = is_pair(given)
     return check_pairs([given] if single else given), single
@@ -59,7 +54,8 @@ def _read_pairs(given: Any, options: PredictOptions) -> tuple[list[tuple[str, st
 
 def _prepare_scores(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: PredictOptions) -> Workload:
     runner = model.runner_of("classify")
-    return pair_logits(runner, _prompted(runner, pairs, options), lambda logits: scores_of(
+    prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
+    return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: scores_of(
         runner, logits, options.activation_fn, as_logits=options.logits, apply_softmax=options.apply_softmax))
 
 
@@ -100,7 +96,8 @@ def _prepare_ranks(model: EncodingModel, given: tuple[str, list[str]], options: 
         runner, logits, documents, options.top_k, limit, options.activation_fn))
 
 
-def _listed_pairs(inputs: Any, options: Any) -> Listed:
+def listed_pairs(inputs: Any, options: Any = None) -> Listed:
+    """Return a list of pairs of texts."""
     return Listed(listed(inputs), check_pair)
 
 
@@ -116,7 +113,7 @@ def _listed_documents(inputs: Any, options: Any) -> Listed:
 
 
 PREDICT = Method("predict", PredictOptions, lambda model: model.runner_of("classify", "score pairs"), _read_pairs,
-                 _prepare_scores, _listed_pairs)
+                 _prepare_scores, listed_pairs)
 RANK = Method("rank", RankOptions, lambda model: check_ranks(model.runner_of("classify", "rank")),
               lambda given, options: (check_query(*given), False), _prepare_ranks, _listed_documents)
 
@@ -232,7 +229,7 @@ def _prepare_reranked(model: RankingModel, given: tuple[str, list[str]], options
 
 RERANKED: dict[str, Method[Any]] = {
     "predict": Method("predict", ScoreOptions, lambda model: None, _read_pairs, _prepare_reranked_scores,
-                      _listed_pairs),
+                      listed_pairs),
     "rank": Method("rank", RerankOptions, lambda model: None, lambda given, options: (check_query(*given), False),
                    _prepare_reranked, _listed_documents)}
 """The methods of a `Reranker`."""

@@ -13,8 +13,8 @@ from ..base.other_names import same
 from ..base.stop import NEVER, Stop
 from ..heads.runner import HeadRunner
 from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
-from ..text.sentences import check_sentence, read_texts
-from .method import Listed, Method, Options, listed, option
+from ..text.sentences import read_texts
+from .method import Listed, Method, Options, listed, listed_texts, option
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
 _PLACE = 300
@@ -120,7 +120,7 @@ class WordLogits(WindowedTexts):
 def _listed(inputs: Any, options: TagOptions) -> Listed:
     if options.is_split_into_words:
         return Listed(listed(inputs), lambda i, words: read_words([words])[0][0])
-    return Listed(listed(inputs), lambda i, text: check_sentence(i, text, "inputs", pairs=False))
+    return listed_texts(inputs)
 
 
 TAG = Method("tag", TagOptions, lambda model: model.runner_of("tag"),

@@ -10,7 +10,7 @@ from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
 """A request that needs more than the share `SMALL` of the memory leaves the share `LEFT` free for smaller ones."""
-LARGEST = 3 / 8
+OF_ONE = 3 / 8
 """The share of the memory that one request may need."""
 KEPT = 32
 """About how many full batches the measured rate is the mean of."""
@@ -27,7 +27,7 @@ class Memory:
     @property
     def most_of_one(self) -> int:
         """The most bytes that one request may need."""
-        return int(self.most * LARGEST)
+        return int(self.most * OF_ONE)
 
     def hold(self, room: Room, size: int) -> None:
         """Count `size` bytes for a room in place of what it has; raises as `Room.hold` does."""

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,11 +26,13 @@ from starlette.routing import Route as Path
 from ..base.errors import Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
+from ..interface.reranker import Reranker
 from . import cohere, logs, openai, tei
 from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
 from .json_steps import write_json
 from .keys import Keys
+from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
@@ -126,6 +128,8 @@ class Served:
     settings: Settings
     keys: Keys
     metrics: Metrics
+    files: MappedFiles = field(default_factory=MappedFiles)
+    """The files that the model reads while it computes."""
     closing: bool = False
     """Whether new requests are refused, because the server stops."""
 
@@ -147,6 +151,13 @@ class Served:
     def close(self) -> None:
         """End the service and its threads, after all answers."""
         self.service.close()
+        self.files.close()
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a text, special tokens included; a longer one is cut or refused."""
+        model = self.service.model
+        return model.max_length if isinstance(model, Reranker) else model.max_seq_length
 
     @property
     def serves(self) -> str:
@@ -198,7 +209,9 @@ class Exchange:
         failure: BaseException | None = None
         try:
             try:
+                self._served.files.check()
                 headers, parts = await self._answer(room)
+                self._served.files.check()      # it was computed while a file changed
                 status = 200
             except (Gone, asyncio.CancelledError):
                 raise
@@ -272,7 +285,7 @@ class Exchange:
         """Return the work for the fields of a request, and its options; raises `Refusal`."""
         served, model = self._served, self._served.service.model
         form = read_form(fields, kind.form)
-        if form.model is not None and form.model not in served.settings.names:
+        if form.model is not None and not served.settings.has(form.model):
             raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
                           f"{listed(served.settings.names)}", "model")
         work = kind.work(form, model)
@@ -525,9 +538,13 @@ def _refuse_path(served: Served, request: Request, error: HTTPException) -> Resp
 
 
 def _health(served: Served, scope: Scope) -> Response:
-    """Return 200: the service computed a batch when it was made. A server that stops is not healthy."""
+    """Return 200: the service computed a batch when it was made.
+
+    A server that stops is not healthy, nor is one whose model has changed.
+    """
     if served.closing:
         raise Refusal("closing", "the server stops, and takes no more requests")
+    served.files.check()
     return Response(b"")
 
 
@@ -541,14 +558,15 @@ def _models(served: Served, scope: Scope) -> Response:
 
 def _model(served: Served, scope: Scope) -> Response:
     name = scope["path_params"]["name"]
-    if name not in served.settings.names:
+    if not served.settings.has(name):
         raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
                       "model")
-    return _json(_model_of(served, name))
+    return _json(_model_of(served, name if name in served.settings.names else served.settings.names[0]))
 
 
 def _model_of(served: Served, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine"}
+    return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine",
+            "max_input_length": served.longest}
 
 
 def _info(served: Served, scope: Scope) -> Response:
@@ -564,10 +582,9 @@ def _info(served: Served, scope: Scope) -> Response:
         kind = {"classifier": classes}
     else:
         kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}
-    longest = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
     return _json({"model_id": settings.names[-1], "model_sha": None, "model_dtype": model.precision,
                   "served_model_name": settings.names[0], "model_type": kind, "max_concurrent_requests": None,
-                  "max_input_length": longest, "max_batch_tokens": settings.max_batch_tokens,
+                  "max_input_length": served.longest, "max_batch_tokens": settings.max_batch_tokens,
                   "max_batch_requests": None, "max_client_batch_size": None, "auto_truncate": True,
                   "tokenization_workers": model.threads, "version": __version__, "sha": None, "docker_label": None,
                   "payload_limit": settings.max_body, "max_wait": settings.max_wait, "timeout": settings.timeout,

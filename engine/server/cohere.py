@@ -8,7 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from ..encoding.vector_precision import quantize_vectors
-from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite
+from ..weights.modules import shortened
+from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite, top_of
 from .json_steps import Rows
 from .openai import usage
 from .refusals import COHERE, Refusal
@@ -45,7 +46,7 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     check_items("embedding_types", form.embedding_types, "type")
 
     def body(answer: Answer, asked: Asked) -> Any:
-        vectors = finite(answer.value)
+        vectors = finite(shortened(answer.value, form.dimensions))
         embeddings: dict[str, Any] = {}
         for kind in form.embedding_types:
             if kind == "float":
@@ -63,10 +64,8 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
 def rerank(form: RerankForm, model: AnyModel) -> Wanted:
     """Return the work for ranks in the form of Cohere and Jina, which is a superset of both."""
     check_items("documents", form.documents, "document")
-    if form.top_n is not None and form.top_n < 1:
-        raise Refusal("wrong", f"top_n must be at least 1, not {form.top_n}", "top_n")
     texts = [_text(i, one) for i, one in enumerate(form.documents)]
-    options = {"return_documents": bool(form.return_documents)} | ({} if form.top_n is None else {"top_k": form.top_n})
+    options = {"return_documents": bool(form.return_documents)} | top_of(form.top_n)
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])

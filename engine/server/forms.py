@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -27,6 +28,8 @@ Inputs: TypeAlias = str | list[str | int | list[int]]
 ROLES = {"search_query": "query", "query": "query", "search_document": "document", "document": "document",
          "passage": "document"}
 """The role of a text by `input_type`, in the words of Cohere, Jina and Voyage."""
+TEXT_FIELDS = frozenset({"input", "inputs", "texts", "documents", "query", "queries", "text_1", "text_2"})
+"""The fields that have texts."""
 PURPOSES = ("classification", "clustering")
 """The other values of `input_type`: prompts of the same names, where the model has them."""
 _CUTS = {"none": False, "end": "right", "start": "left", "right": "right", "left": "left"}
@@ -133,7 +136,13 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
             raise Refusal("wrong", f"there is no field {listed([name])}{nearest(name, known)}; this route has "
                           f"{', '.join(known)}", listed([name]))
     try:
-        return msgspec.convert(fields, form)
+        try:
+            return msgspec.convert(fields, form)
+        except msgspec.ValidationError:
+            if (joined := _with_joined_parts(fields)) is None:
+                raise
+            fields = joined
+            return msgspec.convert(fields, form)
     except UnicodeEncodeError:
         raise Refusal("wrong", "a text has half of a surrogate pair, and so it is not valid Unicode") from None
     except msgspec.ValidationError as error:
@@ -142,7 +151,63 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
         missing = re.fullmatch(r"Object missing required field `(\w+)`", match[1])
         name = ".".join(part for part in (match[2], missing and missing[1]) if part)
         why = "the field is missing" if missing else match[1][:1].lower() + match[1][1:]
+        choices = _choices(form).get(re.split(r"[.[]", name)[0])
+        if choices and not missing and re.match("invalid enum value|expected `str", why):
+            raise Refusal("wrong", f"{name} must be {choices}, not {shown(_at(fields, name))}", name) from None
         raise Refusal("wrong", f"{name}: {why}", name) from None
+
+
+def _with_joined_parts(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return fields in which each text that came as {"content": [parts]} is the text of its parts; None without any.
+
+    Raises `Refusal` for a part that is no text. A list of parts alone stays as it is: it may be one text, or several.
+    """
+    found = False
+
+    def joined(value: Any, place: str) -> Any:
+        nonlocal found
+        if isinstance(value, list):
+            return [joined(item, f"{place}[{i}]") if isinstance(item, (list, dict)) else item
+                    for i, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        parts = value.get("content")
+        if value.keys() != {"content"} or not isinstance(parts, list):
+            return {name: joined(item, f"{place}.{name}") for name, item in value.items()}
+        found = True
+        for i, part in enumerate(parts):
+            if not isinstance(part, dict) or part.keys() != {"type", "text"} or part["type"] != "text" or (
+                    not isinstance(part["text"], str)):
+                raise Refusal("wrong", f"{place}.content[{i}] must be a text, as {{\"type\": \"text\", \"text\": "
+                              f"\"...\"}}, because the model reads texts alone, not {shown(part, 60)}", place)
+        return "".join(part["text"] for part in parts)
+
+    fields = {name: joined(value, name) if name in TEXT_FIELDS else value for name, value in fields.items()}
+    return fields if found else None
+
+
+@cache
+def _choices(form: type[Form]) -> dict[str, str]:
+    """Return the values of each field of a form that has fixed ones, as a message lists them."""
+    found = {}
+    for name, kind in get_type_hints(form).items():
+        if values := [str(value) for value in _literals(kind)]:
+            found[name] = " or ".join(part for part in (", ".join(values[:-1]), values[-1]) if part)
+    return found
+
+
+def _literals(kind: Any) -> list[Any]:
+    """Return the values of all `Literal` in a type."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [value for part in get_args(kind) for value in _literals(part)]
+
+
+def _at(fields: Any, name: str) -> Any:
+    """Return the value at a place such as `name[0]` of a body."""
+    for part in re.findall(r"\w+", name):
+        fields = fields[int(part)] if isinstance(fields, list) else fields[part]
+    return fields
 
 
 def check_items(name: str, items: Sequence[Any], what: str = "text") -> None:
@@ -176,6 +241,13 @@ def characters_of(inputs: Sequence[Any]) -> int:
     """Return the characters of inputs that are texts, or tuples of texts."""
     return sum(len(one) if isinstance(one, str) else sum(map(len, one)) if isinstance(one, tuple) else 0
                for one in inputs)
+
+
+def top_of(top_n: int | None) -> dict[str, int]:
+    """Return the option for how many of the best documents an answer has; raises `Refusal`."""
+    if top_n is not None and top_n < 1:
+        raise Refusal("wrong", f"top_n must be at least 1, not {top_n}", "top_n")
+    return {} if top_n is None else {"top_k": top_n}
 
 
 def check_not_empty(name: str, texts: Sequence[Any]) -> None:

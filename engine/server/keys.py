@@ -10,6 +10,8 @@ from pathlib import Path
 from ..base.errors import InputError
 from .settings import MAX_KEY, MAX_KEYS, check_size
 
+KEY_VARIABLE = "ENGINE_API_KEY"
+"""The variable of the environment with a key."""
 _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _SCHEME = b"bearer "
 
@@ -42,6 +44,23 @@ class Keys:
         if not keys._hashes:
             raise InputError(f"--api-key-file: {path} has no key; write one a line, or leave the option out to serve "
                              "every client")
+        return keys
+
+    @classmethod
+    def of(cls, path: str | None, variable: str | None) -> Keys:
+        """Return the keys of a server: those of a file, and that of the variable `KEY_VARIABLE`, where they are given.
+
+        Raises `InputError` for a file or a variable without a key, so that neither lets every client in.
+        """
+        keys = cls([]) if path is None else cls.read(path)
+        if variable is not None:
+            if not variable.strip() or variable.lstrip().startswith("#") or len(variable.splitlines()) > 1:
+                raise InputError(f"the variable {KEY_VARIABLE} must have one key, which does not begin with #; unset "
+                                 "it to serve without it, and give --api-key-file for several keys")
+            try:
+                keys._hashes += cls([variable])._hashes
+            except UnicodeEncodeError:
+                raise InputError(f"the variable {KEY_VARIABLE} is no UTF-8; set another key") from None
         return keys
 
     def owner(self, authorization: bytes) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client.core import CollectorRegistry, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from . import logs
 from .service import Service, Times
 
 _SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
@@ -114,7 +115,9 @@ class Metrics:
                 ("engine_sequences_total", "Sequences of all batches", numbers.sequences),
                 ("engine_tokens_total", "Tokens of all batches", numbers.tokens),
                 ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation",
-                 numbers.busy_seconds))
+                 numbers.busy_seconds),
+                ("engine_log_lines_lost_total", "Lines of the log that nobody read, or that could not be written",
+                 logs.lost()))
         for name, text, number in figures:
             yield _number(name, text, number, "gauge")
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")

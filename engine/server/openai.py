@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..weights.modules import shortened
 from .forms import (
     AnyModel,
     Asked,
@@ -63,7 +64,7 @@ def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
     check_not_empty("input", inputs)
 
     def body(answer: Answer, asked: Asked) -> Any:
-        vectors = finite(answer.value)
+        vectors = finite(shortened(answer.value, form.dimensions))
         rows: Any = vectors
         if form.encoding_format == "base64":
             rows = (base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False))

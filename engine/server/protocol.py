@@ -6,6 +6,7 @@ An ASGI application sees a request when its headers are whole, so that nothing b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -13,8 +14,9 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from . import logs
-from .refusals import STATUSES
-from .settings import MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
+from .connections import Connections
+from .refusals import STATUSES, Refusal
+from .settings import CONNECTIONS, MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
 
 ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
@@ -25,9 +27,11 @@ _LONG = 2**15
 class Joined:
     """A transport that writes all parts of an answer with one system call: its header, and its body."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
-        self._transport, self._loop = transport, loop
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, closing: Callable[[], None]):
+        """closing: called when the transport closes as soon as all is written."""
+        self._transport, self._loop, self._closing = transport, loop, closing
         self._parts: list[bytes] = []
+        self._reads = True
 
     def write(self, data: bytes) -> None:
         """Write data when the tasks that run now have gone on; a long part at once, so that its task can wait."""
@@ -40,7 +44,18 @@ class Joined:
     def close(self) -> None:
         """Close the connection when all is written."""
         self._flush()
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()
+            self._closing()
+
+    def end_reading(self) -> None:
+        """Read nothing more, whatever `resume_reading` is called for."""
+        self._reads = False
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reads:
+            self._transport.resume_reading()
 
     def write_eof(self) -> None:
         self._flush()
@@ -65,6 +80,8 @@ class Protocol(HttpToolsProtocol):
 
     settings = Settings()
     """Those of the server; a subclass has its own."""
+    room = Connections(CONNECTIONS)
+    """All connections of the server; a subclass has its own."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -78,11 +95,17 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
         """Begin to wait for a request."""
-        super().connection_made(Joined(transport, self.loop))   # type: ignore[arg-type]
-        self._wait()
+        self._joined = Joined(transport, self.loop, self._wait)     # a client has to read what closes the connection
+        super().connection_made(self._joined)       # type: ignore[arg-type]
+        if self.room.add(self):
+            self._wait()
+        else:
+            self._answer("full", "the server has no room for another connection; try again later")
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.room.remove(self)
         self._unset_keepalive_if_required()
         self._set_late(None)
 
@@ -98,7 +121,9 @@ class Protocol(HttpToolsProtocol):
         except Limit as error:
             self._refuse("header", str(error))
         except httptools.HttpParserError as error:
-            if not isinstance(error.__context__, Limit):        # the parser wraps what our methods raise
+            if isinstance(error.__context__, Refusal):      # the parser wraps what our methods raise
+                self._refuse(error.__context__.reason, str(error.__context__))
+            elif not isinstance(error.__context__, Limit):
                 self._refuse("wrong", "this is no HTTP request that can be read")
             elif self._in_headers:
                 self._refuse("header", str(error.__context__))
@@ -127,15 +152,21 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Check the headers, and start the application, unless `_feed` reads the request again."""
         self._check_headers()
+        self._check_chunks()
         self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers:
             self._in_headers, self._read = False, 0
+            self.room.set_idle(self, False)
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         if not self._offers:
             self._read = 0
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.room.set_idle(self, self.cycle.response_complete)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, or throw it away where the answer was given before it was whole."""
@@ -154,6 +185,11 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def end(self) -> None:
+        """End the connection at once, for the room that it takes."""
+        self._ends = True
+        self.transport.abort()
 
     def _feed(self, data: bytes) -> None:
         """Let the parser read.
@@ -186,6 +222,14 @@ class Protocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
         check_size("the header", size, MAX_HEADER, "send less")
 
+    def _check_chunks(self) -> None:
+        """Raise `Refusal` for a body in chunks in a request of HTTP/1.0, which has none."""
+        version = self.parser.get_http_version()
+        # A proxy in front may not know chunks there, and take the body for the next request.
+        if version != "1.1" and any(name == b"transfer-encoding" for name, _ in self.headers):
+            raise Refusal("wrong", f"a body in chunks needs HTTP/1.1, and this request is HTTP/{version}; send "
+                          "content-length")
+
     def _skip(self, size: int) -> None:
         """Count bytes of a body that are thrown away; raises `Limit`."""
         self._skipped += size
@@ -212,13 +256,18 @@ class Protocol(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:     # the application has the request, and its answer ends the connection
                 cycle.keep_alive = False
+                self._joined.end_reading()
                 return
             cycle.disconnected = True       # the rest of its body cannot be read
             cycle.message_event.set()
+        self._answer(reason, message)
+        # What the client still sends is read for a second: a closed connection would reset it before it reads this.
+        self.transport.write_eof()
+        self.loop.call_later(1.0, self.transport.close)
+
+    def _answer(self, reason: str, message: str) -> None:
+        """Write an answer that no application gives."""
         body = orjson.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None,
                                        "code": None}})
         self.transport.write(STATUS_LINE[STATUSES[reason]] + b"content-type: application/json\r\ncontent-length: %d\r\n"
                              b"connection: close\r\n\r\n%b" % (len(body), body))
-        # What the client still sends is read for a second: a closed connection would reset it before it reads this.
-        self.transport.write_eof()
-        self.loop.call_later(1.0, self.transport.close)

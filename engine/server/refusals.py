@@ -12,7 +12,7 @@ from .settings import Limit
 STATUSES: Mapping[str, int] = {
     "wrong": 400, "empty": 400, "unsupported": 400, "too_long": 400, "key": 401, "path": 404, "model": 404,
     "method": 405, "slow": 408, "too_large": 413, "type": 415, "header": 431, "overloaded": 429, "failed": 500,
-    "closing": 503, "late": 504}
+    "closing": 503, "changed": 503, "full": 503, "late": 504}
 """The status of each reason, unless a family has another."""
 
 
@@ -50,8 +50,8 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, TextTooLong):
-        return Refusal("too_long", f"a text has {error.tokens} tokens, and the model reads at most {error.limit:,}; "
-                       'shorten it, or say "truncate": true')
+        return Refusal("too_long", f"a text is too large: it has {error.tokens} tokens, and the model reads at most "
+                       f"{error.limit:,}; shorten it, or say \"truncate\": true")
     for kind, reason in ((InputError, "wrong"), (UnsupportedError, "unsupported"), (Closing, "closing"),
                          (TimedOut, "late")):
         if isinstance(error, kind):
@@ -75,12 +75,13 @@ def _openai(refusal: Refusal, status: int, request: str) -> Any:
 
 
 def _cohere(refusal: Refusal, status: int, request: str) -> Any:
-    return {"id": request, "message": str(refusal)}
+    # Cohere's own errors have the first two fields; clients of /rerank by other servers look for an error, as OpenAI's.
+    return {"id": request, "message": str(refusal), **_openai(refusal, status, request)}
 
 
 def _tei(refusal: Refusal, status: int, request: str) -> Any:
     kinds = {"empty": "Empty", "overloaded": "Overloaded", "failed": "Backend", "unsupported": "Backend",
-             "closing": "Unhealthy"}
+             "closing": "Unhealthy", "changed": "Unhealthy"}
     return {"error": str(refusal), "error_type": kinds.get(refusal.reason, "Validation")}
 
 

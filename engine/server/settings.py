@@ -25,6 +25,10 @@ MAX_KEYS = 10_000
 """Limit on the keys of a file of keys."""
 MAX_KEY = 1_000
 """Limit on the characters of a key."""
+LOG_BYTES = 1_048_576
+"""The most bytes of lines of the log that wait to be written; later lines are lost, and counted."""
+CONNECTIONS = 16_384
+"""The most connections that are open at one time, where the limit of descriptors allows as many."""
 HEADER_SECONDS = 10.0
 """How long the headers of a request may take from their first byte."""
 BODY_SECONDS = 10.0
@@ -53,6 +57,8 @@ class Settings:
     """The path of a Unix socket, in place of host and port."""
     names: tuple[str, ...] = ("model",)
     """The names of the model in requests; answers have the first."""
+    silent_names: tuple[str, ...] = ()
+    """Other names that requests may have, which no answer shows, such as a path."""
     max_batch_tokens: int = 1024
     max_wait: float = 2.0
     timeout: float = 60.0
@@ -67,10 +73,18 @@ class Settings:
             raise InputError(f"--port must be from 0 to 65535, not {shown(self.port)}; 0 takes a free one")
         if not all(self.names):
             raise InputError("--served-model-name is empty; give a name, or leave it out")
+        for name in self.names:
+            if any("\ud800" <= letter <= "\udfff" for letter in name):      # as Python has bytes that are no UTF-8
+                raise InputError(f"--served-model-name {shown(name)} is no UTF-8, which answers are written in; give "
+                                 "another name")
         for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body)):
             positive_int(option, number)
         for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout)):
             check_seconds(option, seconds)
+
+    def has(self, name: str) -> bool:
+        """Return whether a request may call the model so."""
+        return name in self.names or name in self.silent_names
 
 
 def check_seconds(name: str, value: Any) -> float:

@@ -22,11 +22,16 @@ from ..base.errors import InputError
 from ..files.claims import claim
 from . import logs
 from .app import Served, make_app
+from .connections import Connections
 from .protocol import Protocol
-from .settings import Settings
+from .settings import CONNECTIONS, Settings
 
 BACKLOG = 2048
 """Connections that wait to be taken."""
+_TAKEN = 64
+"""The most connections that are taken at a time; asyncio takes as many as its `backlog` says."""
+_SPARE = 16
+"""Descriptors beside those of connections, and beside those that are open when the server starts."""
 
 
 @contextlib.contextmanager
@@ -128,6 +133,17 @@ def raise_descriptors() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+def connections_of(descriptors: int) -> tuple[int, int]:
+    """Return how many connections there may be at one time, and how many are taken at a time.
+
+    descriptors: the limit of descriptors. Connections that were taken are counted a moment later, and those of clients
+    that were refused are closed a moment later, so that there is room for all that are taken at a time.
+    """
+    taken = max(1, min(_TAKEN, descriptors // 16))
+    others = len(os.listdir("/proc/self/fd")) + _SPARE
+    return max(1, min(CONNECTIONS, descriptors - others - 2 * taken)), taken
+
+
 def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = lambda address: None) -> None:
     """Serve until SIGTERM or SIGINT; then refuse new requests, answer all that were accepted, and return.
 
@@ -135,39 +151,52 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
     """
     logs.log_as_json()
     descriptors = raise_descriptors()
+    connections, taken = connections_of(descriptors)
     address = address_of(listener)
     listen(listener, served.settings)
 
     def begin() -> None:
         logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
-                   descriptors=descriptors)
+                   descriptors=descriptors, connections=connections)
         ready(address)
 
     gc.collect()
     gc.freeze()     # what was loaded stays, so that no collection beside a flood of requests goes through all of it
     try:
-        asyncio.run(Server(served, begin).serve(sockets=[listener]))
-    finally:
+        asyncio.run(Server(served, begin, connections, taken).serve(sockets=[listener]))
         served.close()
-    logs.write("stop", address=address)
+        logs.write("stop", address=address)
+    finally:
+        served.close()      # a second call does nothing
+        logs.end()
 
 
 class Server(uvicorn.Server):
     """A server of uvicorn that refuses requests from the signal on, and whose process then ends with status 0."""
 
-    def __init__(self, served: Served, begin: Callable[[], Any] = lambda: None):
-        """begin: called when the server takes connections and signals."""
+    def __init__(self, served: Served, begin: Callable[[], Any] = lambda: None, connections: int = CONNECTIONS,
+                 taken: int = _TAKEN):
+        """begin: called when the server takes connections and signals. connections, taken: see `connections_of`."""
         settings = served.settings
-        protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings})
+        protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings, "room": Connections(connections)})
         super().__init__(uvicorn.Config(
             make_app(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
-            log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=BACKLOG,
+            log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=taken,
             timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1))
         self._served, self._begin = served, begin
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)        # asyncio has set it to the number of connections that it takes at a time
         self._begin()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look once a second whether the files of the model have changed, and whether messages were left out."""
+        if counter % 10 == 0:       # uvicorn has ten ticks a second
+            self._served.files.look()
+            logs.report()
+        return await super().on_tick(counter)
 
     def stop(self) -> None:
         """Refuse new requests, answer those that were accepted, and end."""

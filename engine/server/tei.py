@@ -27,6 +27,7 @@ from .forms import (
     finite,
     prompt_of,
     texts_or_ids,
+    top_of,
 )
 from .json_steps import Rows
 from .refusals import TEI, Refusal
@@ -62,6 +63,8 @@ class RerankForm(Form):
     texts: list[str]
     raw_scores: bool = False
     return_text: bool = False
+    top_n: int | None = None
+    """How many of the best texts the answer has, as llama-server takes it; None for all."""
 
 
 class Sentences(msgspec.Struct, forbid_unknown_fields=True):
@@ -154,7 +157,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
     """Return the work for ranks in TEI's form."""
     check_items("texts", form.texts)
     raw = {"logits": True} if isinstance(model, Reranker) else {"activation_fn": "identity"}
-    options = {"return_documents": form.return_text} | (raw if form.raw_scores else {})
+    options = {"return_documents": form.return_text} | top_of(form.top_n) | (raw if form.raw_scores else {})
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])

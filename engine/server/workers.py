@@ -155,6 +155,8 @@ def _step(call: _Call) -> bool:
             except StopIteration as end:
                 result = end.value
     except BaseException as error:      # also SystemExit, which would end the thread
+        if call.steps is not None:
+            call.steps.close()
         if call.future.set_running_or_notify_cancel():
             call.future.set_exception(error)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -11,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from ..base.errors import UnsupportedError
+from ..base.errors import EngineError, UnsupportedError
 from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError
 from .containers import Container
@@ -47,7 +48,13 @@ def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) 
         try:
             while data := process.stdout.read(_BLOCK):
                 yield np.frombuffer(data[: len(data) // 4 * 4], "<f4")
-            if process.wait() != 0:
+            status = _exit_status(process)
+            if status is None:
+                stop.check()
+                raise EngineError("nobody knows whether ffmpeg has read the whole file, because this process ignores "
+                                  "SIGCHLD or waits for all of its children; let SIGCHLD have its default, or give a "
+                                  "WAV, FLAC, OGG or MP3 file")
+            if status != 0:
                 stop.check()
                 errors.seek(0)
                 said = errors.read(4 * _REASON).decode("utf-8", "replace").split("\n")[0][:_REASON]
@@ -55,6 +62,17 @@ def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) 
         finally:
             ended.set()
             process.kill()
+
+
+def _exit_status(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for a process, and return its exit status; None where somebody else has it, for which `wait` says 0."""
+    try:
+        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        return process.wait() or None
+    assert found is not None        # it is waited for
+    process.wait()
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 def _kill_at(stop: Stop, process: subprocess.Popen[bytes], ended: Event) -> None:

@@ -174,11 +174,10 @@ def slices(sentences: Sequence[Sentence], most: int | None = None, most_characte
            ) -> Iterator[range]:
     """Yield ranges of consecutive sentences to tokenize at one time.
 
-    most, most_characters: of a range, unless one sentence alone has more characters; None for `SLICE_SENTENCES` and
-    `SLICE_CHARACTERS`.
+    most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
+    SLICE_CHARACTERS.
     """
-    most = SLICE_SENTENCES if most is None else most
-    most_characters = SLICE_CHARACTERS if most_characters is None else most_characters
+    most, most_characters = most or SLICE_SENTENCES, most_characters or SLICE_CHARACTERS
     first = characters = 0
     for i, size in enumerate(map(characters_of, sentences)):    # a text with a prompt is made here, and not kept
         if i > first and (i - first == most or characters + size > most_characters):

@@ -262,9 +262,7 @@ class Tokenizer:
             first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first_tokens
             if stride >= room:
-                [whole] = self._encodings([text[-1] if is_pair else text], stop, add_special_tokens=False,
-                                          is_pretokenized=split)
-                size = count_tokens(whole)
+                size = self._count_up_to(max(room, 0), text[1] if is_pair else text, stop)
                 if size > room or room < 0:
                     beside = f" and {first_tokens} of the first text" if is_pair else ""
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
@@ -277,7 +275,9 @@ class Tokenizer:
             with failures("reads a text"):
                 tokenizer.enable_truncation(limit, stride=overlap, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
-            [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split)
+            # A batch, in which `tokenizers` lets other threads go on, where the text is long.
+            [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split,
+                                         batch=characters_of(text) > CHARACTERS_AT_A_TIME)
             windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         self._spare.append(tokenizer)
         return windows
@@ -297,7 +297,7 @@ class Tokenizer:
     def window_tokens(self, text: str, stride: int, most: int, stop: Stop = NEVER) -> int:
         """Return how many tokens all windows of a text have together, before they are made: more than `most`, or all.
 
-        stride: as in `windows`. A long text is counted in parts, so that its number may be wrong by a token a part.
+        stride: as in `windows`. Of a very long text the number may be wrong by some tokens (`_count_up_to`).
         """
         windows = Windows(self._limit, _count_special(self._tokenizer, is_pair=False), stride)
         if windows.step < 1:        # `windows` says whether one window holds the text
@@ -307,13 +307,18 @@ class Tokenizer:
     def _count_up_to(self, most: int, text: str | Sequence[str], stop: Stop) -> int:
         """Return how many tokens a text has without special tokens; of a long text with more than `most`, some of them.
 
-        A list of words is counted as they are when they are joined.
+        A text of more than `MAX_CHARACTERS` is counted in parts, so that its number may be wrong by a token a part.
         """
-        joined = text if isinstance(text, str) else " ".join(text)
+        if not isinstance(text, str):
+            words = list(text)
+            if characters_of(words) <= MAX_CHARACTERS:
+                return count_tokens(self._encodings([words], stop, is_pretokenized=True, add_special_tokens=False)[0])
+            text = " ".join(words)
+        size = CHARACTERS_AT_A_TIME if len(text) > MAX_CHARACTERS else max(1, len(text))
         tokens = 0
-        for first in range(0, len(joined), CHARACTERS_AT_A_TIME):
+        for first in range(0, len(text), size):
             stop.check()
-            [part] = self._encodings([joined[first : first + CHARACTERS_AT_A_TIME]], stop, add_special_tokens=False)
+            [part] = self._encodings([text[first : first + size]], stop, add_special_tokens=False, batch=True)
             tokens += count_tokens(part)
             if tokens > most:
                 break

@@ -233,6 +233,11 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
         return vectors / np.maximum(lengths, 1e-12)
 
 
+def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """Return the first dimensions of vectors [n, D], scaled to length 1; None leaves the vectors as they are."""
+    return vectors if dimensions is None else normalize(vectors[:, :dimensions])
+
+
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + e^-x), without overflow."""
     small = exp(-np.abs(x))

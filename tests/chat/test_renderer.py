@@ -214,6 +214,27 @@ def test_the_end_of_the_cpu_time():
     one.close()
 
 
+def test_the_end_of_the_cpu_time_where_nobody_knows_how_a_process_ended():
+    """The system reaps children of a process that ignores SIGCHLD, and subprocess says that they ended with 0."""
+    one, handler = Renderer(seconds=0.1), signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert rendered(one) == "1 and 2"
+        with pytest.raises(InputError, match=r"does not end within 0\.1 s of CPU time"):
+            one.render(ENDLESS, {}, DATE, NEVER)
+        assert rendered(one, 2) == "2 and 3"
+        one.close()
+        slow = Renderer(seconds=30)
+        rendered(slow)
+        killer = threading.Timer(0.05, lambda: os.kill(slow.process_id, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(EngineError, match="or an unknown one, as where this process ignores SIGCHLD"):
+            slow.render(ENDLESS, {}, DATE, NEVER)
+        killer.join()
+        slow.close()
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+
+
 def test_without_a_filter_a_template_has_to_be_trusted(monkeypatch):
     monkeypatch.setattr(renderer, "filter_of_this_machine", lambda: b"")
     one = Renderer()

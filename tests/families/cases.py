@@ -1029,8 +1029,8 @@ LLAMA = Case(
                "internlm3": (4096, 48, 32, 2, 10240, 128512, "own"),
                "ministral": (4096, 32, 32, 8, 14336, 32000, "own"),
                "seed_oss": (4096, 64, 80, 8, 27648, 155136, "own")},
-    generating=("ernie4_5", "helium", "internlm3", "llama", "llama_biased", "llama_scaled", "ministral", "mistral",
-                "qwen2", "qwen2_windows", "qwen3", "seed_oss"),
+    generating=("ernie4_5", "helium", "internlm3", "llama", "llama_biased", "llama_linear", "llama_scaled", "ministral",
+                "mistral", "qwen2", "qwen2_windows", "qwen3", "seed_oss"),
     not_generating=[
         ("internlm3", UnsupportedError, "must be equal", {"qkv_bias": True, "attention_bias": None}),
         ("ministral", WeightsError, "layer_types must be a list of 3 names", {"layer_types": ["chunked"] * 3}),

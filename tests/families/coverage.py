@@ -1,147 +1,119 @@
-"""The table of the most used checkpoints in docs/coverage.md, made from the golden models. Run this file to write it:
+"""The tables of the most used checkpoints in docs/coverage.md, made from a list of them. Run this file to write them:
 
     python -m tests.families.coverage
 
-checkpoints.txt lists the checkpoints with their classes. A checkpoint runs whole if there is a golden model of its
-family and of its task, which the tests compare with transformers; half if the family is there and the task or
-something that the list names is not; and it is refused if the engine refuses the family.
+checkpoints.tsv is the list, a line for each checkpoint, with the columns of `Checkpoint`. To change what the page says
+of a checkpoint, change its line: the status, and the golden models that prove it. test_coverage.py holds each line to
+the golden models and to the refusals of the engine.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from engine.base.errors import EngineError
-from engine.families import get_family
-from engine.loading.left_out import TASKS
-from tests.tools.encoders import module_of
-from tests.tools.paths import DECODERS, ENCODERS, HEADS, ROOT
+from tests.tools.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "coverage.md"
 START, END = "<!-- made by python -m tests.families.coverage -->", "<!-- end -->"
-LIST = Path(__file__).with_name("checkpoints.txt")
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "bert/alibi": {"position_embedding_type": "alibi"}, "xlm-roberta/rotary": {"position_embedding_type": "rotary"},
-    "nomic_bert/moe": {"num_experts": 8, "moe_every_n_layers": 2, "moe_top_k": 2},
-    "bert/remote": {"auto_map": {"AutoModel": "bert_layers.BertModel"}},
-}
-"""The settings of config.json that a model_type of the list stands for."""
-ARRAYS = {"HF_ColBERT": ("late.npz", "stanford query"), "StaticEmbedding": ("modules.npz", "static float32"),
-          "StaticModel": ("modules.npz", "static model2vec")}
-"""Classes whose golden results are arrays of a file in tests/golden/heads, by the name of one of them."""
-_GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "MTModel")
+LIST = Path(__file__).with_name("checkpoints.tsv")
+MAIN = "269"
+"""The name of the list that the page counts; the other one is of newer checkpoints."""
+TIERS = {"A": 20.0, "B": 3.0, "C": 0.4, "D": 0.05}
+"""Millions of downloads a month that a tier stands for: about the middle of its bounds."""
+WORDS = {"whole": "whole", "runs": "runs, not compared", "half": "half", "refused": "refused", "wrong": "wrong"}
+"""The heads of columns for `Checkpoint.word`."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A row of the list."""
+    """A line of the list."""
 
-    name: str
     group: str
+    checkpoint: str
+    """Its name, or several names that one line stands for."""
+    downloads: str
+    """A key of `TIERS`."""
+    list: str
+    status: str
+    """"whole", "half", "refused", or "wrong" for results that differ from those of the other library."""
     kind: str
-    """Its class in transformers."""
+    """Its class in transformers, as its config.json names it."""
     model_type: str
-    lacks: str = ""
-    refused: str = ""
-
-    @property
-    def task(self) -> str:
-        """What the class is for: the task of a head, "generate" or "encode"."""
-        task = next((task for end, task in TASKS.items() if self.kind.endswith(end)), None)
-        return task or ("generate" if self.kind.endswith(_GENERATES) else "encode")
+    """"" for a folder whose config.json names none."""
+    tokenizer: str
+    """The kind of its vocabulary; "" for what has none."""
+    form: str
+    """The pooling of an embedder, and what follows it."""
+    golden: tuple[str, ...]
+    """The golden models in its form, as KIND/NAME; test_coverage.py has the kinds."""
+    lacks: str
+    """What does not run."""
+    config: Mapping[str, Any]
+    """The settings of config.json that the engine refuses, of a model_type that it reads otherwise."""
 
     @property
     def word(self) -> str:
-        """Whether it runs "whole", "half" or is "refused"."""
-        if self.refused:
-            return "refused"
-        if self.kind in ARRAYS:
-            return "whole" if has_array(*ARRAYS[self.kind]) else "refused"
-        values = {"model_type": self.model_type.partition("/")[0], **SETTINGS.get(self.model_type, {})}
-        tasks = golden_tasks().get(module(values), frozenset())
-        if not tasks:
-            return "refused"
-        return "whole" if self.task in tasks and not self.lacks else "half"
+        """The key of `WORDS` that it is counted under."""
+        return "runs" if self.status == "whole" and not self.golden else self.status
 
-
-def module(values: dict[str, Any]) -> str:
-    """Return the module of the family that reads a config.json; "" if the engine refuses it."""
-    try:
-        family = get_family(values)
-        if family.read_encoder is not None:
-            family.read_encoder(values)
-    except EngineError as error:
-        # Sizes may be missing from what the list says; a setting that is refused is named.
-        if any(key in str(error) for key in values if key != "model_type"):
-            return ""
-        try:
-            return module_of(get_family(values))
-        except EngineError:
-            return ""
-    return module_of(family)
-
-
-@cache
-def golden_tasks() -> Mapping[str, frozenset[str]]:
-    """Return the tasks of the golden models by the module of their family."""
-    found: dict[str, set[str]] = {}
-    for folder, task in ((ENCODERS, "encode"), (HEADS, ""), (DECODERS, "generate")):
-        for path in sorted(folder.glob("*/config.json")):
-            values, expected = json.loads(path.read_text(encoding="utf-8")), path.with_name("expected.json")
-            own = {task}
-            if not task:
-                own = {json.loads(expected.read_text(encoding="utf-8"))["task"]} if expected.exists() else set()
-            if values.get("is_encoder_decoder"):        # its encoder is read by the decoder
-                own.add("encode")
-            for name in {module(values), module({"model_type": values["model_type"]})}:
-                found.setdefault(name, set()).update(own)
-    found.pop("", None)
-    return {name: frozenset(tasks) for name, tasks in found.items()}
-
-
-@cache
-def has_array(file: str, name: str) -> bool:
-    """Return whether a file of golden results has an array whose name begins like this."""
-    with np.load(HEADS / file) as arrays:
-        return any(key.startswith(name) for key in arrays.files)
+    @property
+    def result(self) -> str:
+        """What the page says of it."""
+        return {"whole": "whole", "runs": "runs, no golden model of this form", "half": f"half, without {self.lacks}",
+                "refused": f"refused: {self.lacks}", "wrong": f"wrong: {self.lacks}"}[self.word]
 
 
 @cache
 def checkpoints() -> tuple[Checkpoint, ...]:
-    """Return the rows of the list."""
-    rows, group = [], ""
-    for line in LIST.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            group = line.removeprefix("## ")
-        elif line and not line.startswith("#"):
-            name, kind, model_type, *more = line.split(maxsplit=3)
-            mark, _, text = (more[0] if more else "").partition(" ")
-            rows.append(Checkpoint(name, group, kind, model_type, text if mark == "-" else "",
-                                   text if mark == "!" else ""))
-    return tuple(rows)
+    """Return the lines of the list."""
+    with LIST.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return tuple(Checkpoint(**{key: value for key, value in row.items() if key not in ("class", "golden", "config")},
+                            kind=row["class"], golden=tuple(filter(None, row["golden"].split("; "))),
+                            config=json.loads(row["config"] or "{}")) for row in rows)
+
+
+def weight(rows: Sequence[Checkpoint], word: str | None = None) -> float:
+    """Return the downloads of checkpoints, in millions a month; word: of those that are counted under it."""
+    return sum(TIERS[row.downloads] for row in rows if word in (None, row.word))
+
+
+def counts(rows: Sequence[Checkpoint]) -> list[str]:
+    """Return the table of the groups."""
+    words = [word for word in WORDS if word != "wrong" or any(row.word == word for row in rows)]
+    found = ["| group | checkpoints | " + " | ".join(WORDS[word] for word in words) + " | whole, by downloads |",
+             "|---" * (len(words) + 3) + "|"]
+    for group in [*dict.fromkeys(row.group for row in rows), None]:
+        own = [row for row in rows if group in (None, row.group)]
+        numbers = Counter(row.word for row in own)
+        share = f"{100 * weight(own, 'whole') / weight(own):.0f} %"
+        cells = [group or "**all**", len(own), *(numbers[word] for word in words), share]
+        found.append("| " + " | ".join(map(str, cells)) + " |")
+    return found
+
+
+def each(rows: Sequence[Checkpoint]) -> list[str]:
+    """Return the table of the checkpoints."""
+    found = ["| checkpoint | class | vocabulary | it runs | golden models |", "|---|---|---|---|---|"]
+    for row in rows:
+        name = row.checkpoint.replace("*", r"\*")
+        found.append(f"| {name} | {row.kind} | {row.tokenizer} | {row.result} | {'; '.join(row.golden)} |")
+    return found
 
 
 def tables() -> str:
-    """Return the table of the groups and that of the checkpoints, as Markdown."""
-    rows, words = checkpoints(), ("whole", "half", "refused")
-    found = ["| group | checkpoints | whole | half | refused |", "|---|---|---|---|---|"]
-    for group in [*dict.fromkeys(row.group for row in rows), None]:
-        own = [row for row in rows if group in (None, row.group)]
-        counts = Counter(row.word for row in own)
-        found.append(f"| {group or '**all**'} | {len(own)} | " + " | ".join(str(counts[word]) for word in words) + " |")
-    found += ["", "| checkpoint | class | it runs |", "|---|---|---|"]
-    for row in rows:
-        note = {"half": f", without {row.lacks or 'its own head'}", "refused": f": {row.refused}"}.get(row.word, "")
-        found.append(f"| {row.name} | {row.kind} | {row.word}{note if note != ': ' else ''} |")
-    return "\n".join(found)
+    """Return the tables of the page, as Markdown."""
+    main = [row for row in checkpoints() if row.list == MAIN]
+    newer = [row for row in checkpoints() if row.list != MAIN]
+    return "\n".join([*counts(main), "", *each(main), "", "## Newer checkpoints", "",
+                      "These checkpoints of 2026 are not among those that the first table counts.", "", *each(newer)])
 
 
 def document() -> str:

@@ -1,6 +1,7 @@
 """Static models, chains of modules and routes are those of sentence-transformers and model2vec.
 
-tests/golden/make/modules.py wrote the vectors, of the folders in tests/tools/module_folders.py.
+tests/golden/make/modules.py wrote the vectors of the folders in tests/tools/module_folders.py, and embedders.py those
+of embedders in the forms of published ones, of the folders in tests/tools/embedder_folders.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engine.files.safetensors import read_safetensors
 from engine.model.config import static_config
 from engine.programs import programs_of
 
+from ..tools import embedder_folders
 from ..tools import module_folders as folders
 from ..tools.head_texts import TEXTS
 from ..tools.paths import HEADS
@@ -43,6 +45,14 @@ def test_chains_of_modules(tmp_path, part, one_backend):
         found, expected = engine.encode(list(TEXTS[:4])), EXPECTED[f"chain {seed}"]
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= 1e-5, seed
+
+
+@pytest.mark.parametrize("name", embedder_folders.EMBEDDERS)
+def test_embedders_in_the_forms_of_published_ones(tmp_path, name, one_backend):
+    engine = Engine.load(embedder_folders.write_embedder(tmp_path / "folder", name), backend=one_backend)
+    found = engine.encode(list(TEXTS[:6]))
+    with np.load(HEADS / "embedders.npz") as expected:
+        assert np.abs(found - expected[name]).max() <= 1e-5
 
 
 @pytest.mark.parametrize("name", folders.ROUTERS)

@@ -1,6 +1,6 @@
 """`Reranker`: the scores of transformers and sentence-transformers, the same bits in any call, and refusals.
 
-tests/golden/make/reranker.py made the folder.
+tests/golden/make/reranker.py made the folder, and known_rerankers.py those of models with prompts of their own.
 """
 
 import json
@@ -53,6 +53,17 @@ def test_scores_of_transformers(backend, case):
     scores = reranker.predict(PAIRS, instruction=case["instruction"])
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, 1 / (1 + np.exp(-expected)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bge_gemma", "mxbai_qwen2"])
+def test_scores_of_models_with_prompts_of_their_own(name):
+    expected = json.loads((DECODERS / name / "expected.json").read_text(encoding="utf-8"))
+    reranker = Reranker.load(DECODERS / name, template=expected["template"])
+    logits = np.array(expected["logits"])
+    right = logits[:, 0] - logits[:, 1] if logits.shape[1] == 2 else logits[:, 0]
+    found = reranker.predict([tuple(pair) for pair in expected["pairs"]], logits=True)
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-5)
+    assert np.ptp(right) > 0.1, "scores that are all alike prove nothing"
 
 
 def test_a_pair_has_the_same_score_in_any_call():

@@ -1,6 +1,6 @@
 """Models that CTranslate2 converted: the log probabilities of its own engine, and what is refused.
 
-tests/golden/make/ctranslate2.py made the folders.
+tests/golden/make/ctranslate2.py made the folders, and ctranslate2_whisper.py that of a model of speech.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.files.ctranslate2 import CTranslate2File
 from engine.loading.ctranslate2 import read_parts
 
 from ..tools.ctranslate2_files import ctranslate2
-from ..tools.golden_generating import Exact
+from ..tools.golden_generating import Exact, Expected
 from ..tools.paths import CTRANSLATE2
 from ..tools.tiny_models import write_json
 
@@ -45,6 +45,13 @@ def test_the_log_probabilities_of_ctranslate2(name):
             1, keepdims=True)  # fmt: skip
         # CTranslate2 computes in float32; without a last norm, logits are in the hundreds.
         np.testing.assert_allclose(logits[np.arange(len(ids) + 1), [*ids, 2]], expected, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["whisper"])
+def test_the_logits_of_the_folder_that_was_converted(name):
+    exact = Exact(load_model(GOLDEN / name, kind="generate"))
+    for source, ids, expected, _ in Expected(name).sequences:
+        assert np.abs(exact.logits(source, ids) - expected).max() <= 1e-6 * np.abs(expected).max()
 
 
 def test_saved_and_read_again(tmp_path):

@@ -334,7 +334,7 @@ def sent(n: int) -> None:
 
     served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
     exchange = Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
-    asyncio.run(exchange._body(lambda size: None))
+    asyncio.run(exchange._body(Room(Memory())))
 
 
 def held(n: int) -> None:

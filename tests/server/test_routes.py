@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from engine import Engine
+from engine.jobs.batch_api import BatchRequest
+from engine.jobs.batch_api import answer as batch_answer
 
 from ..tools.encoders import engine_of
 from ..tools.head_models import folder_of
@@ -181,7 +183,8 @@ def refused(case, answer, status):
         assert set(answer.data) == {"error", "error_type"}
         return answer.data["error"]
     if case.family == "cohere":
-        assert set(answer.data) == {"id", "message"}
+        assert set(answer.data) == {"id", "message", "error"}
+        assert answer.data["error"]["message"] == answer.data["message"]
         return answer.data["message"]
     assert set(answer.data["error"]) == {"message", "type", "param", "code"}
     return answer.data["error"]["message"]
@@ -250,6 +253,7 @@ def test_a_long_text_is_cut_or_refused(served, case):
     message = refused(case, whole, 413 if case.family == "tei" else 400)
     limit = client.model.max_seq_length
     assert f"at most {limit:,}" in message
+    assert "too large" in message       # which clients of llama-server look for
     assert "has 24" in message or "has 48" in message, message
     assert cut.status == 200
     assert cut.headers["x-engine-truncated"] == "1"
@@ -304,10 +308,20 @@ def test_a_model_without_the_head_says_what_it_serves(served, case):
         assert "this model serves embed" in refused(case, answer, 400)
 
 
+def unit_vectors(model, texts, dimensions):
+    """Return the first dimensions of vectors as a batch in OpenAI's form has them."""
+    request = BatchRequest("one", tuple(texts), encoding_format="base64", dimensions=dimensions)
+    rows = batch_answer(request, model.encode(texts), 0)["response"]["body"]["data"]
+    found = np.array([np.frombuffer(base64.b64decode(row["embedding"]), np.float32) for row in rows])
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    return found
+
+
 def test_base64_and_dimensions(served):
     client = served("vectors")
     whole = client.model.encode(TEXTS)
-    for changes, expected in (({}, whole), ({"dimensions": 5}, client.model.encode(TEXTS, truncate_dim=5))):
+    for changes, expected in (({}, whole), ({"dimensions": 5}, unit_vectors(client.model, TEXTS, 5)),
+                              ({"dimensions": 12}, unit_vectors(client.model, TEXTS, 12))):
         answer = client.post("/v1/embeddings", {"input": TEXTS, "encoding_format": "base64"} | changes)
         rows = [np.frombuffer(base64.b64decode(row["embedding"]), np.float32) for row in answer.data["data"]]
         assert np.array_equal(rows, expected)
@@ -315,7 +329,7 @@ def test_base64_and_dimensions(served):
         assert answer.data["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     found = client.post("/v2/embed", {"texts": TEXTS, "embedding_types": ["base64", "ubinary", "binary"],
                                       "output_dimension": 8}).data["embeddings"]
-    eight = client.model.encode(TEXTS, truncate_dim=8)
+    eight = unit_vectors(client.model, TEXTS, 8)
     assert [base64.b64decode(row) for row in found["base64"]] == [row.tobytes() for row in eight]
     for kind in ("ubinary", "binary"):
         assert found[kind] == client.model.encode(TEXTS, truncate_dim=8, precision=kind).tolist()
@@ -349,6 +363,54 @@ def test_prompts_mean_the_same_in_every_route(served, path, body):
                     {"truncation_direction": "Left", "truncate": True}):
         refused(case, client.post(path, body | changes), wrong_status(case))
     assert client.post(path, body | {"truncation_direction": "Left", "truncate": False}).status == 200
+
+
+@pytest.mark.parametrize(("path", "body", "place", "choices"), [
+    ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "encoding_format", "float or base64, not 'hex'"),
+    ("/v1/embeddings", {"input": "a", "encoding_format": 5}, "encoding_format", "float or base64, not 5"),
+    ("/v2/embed", {"texts": ["a"], "embedding_types": ["float", "int8"]}, "embedding_types[1]",
+     "float, base64, binary or ubinary, not 'int8'")])
+def test_fixed_values_are_named(served, path, body, place, choices):
+    answer = served("vectors").post(path, body)
+    assert answer.status == 400
+    assert answer.data["error"]["message"] == f"{place} must be {choices}"
+
+
+def part(text):
+    return {"type": "text", "text": text}
+
+
+def test_a_text_may_come_in_parts(served):
+    """As Cohere and llama-server take it; the parts are joined as they are."""
+    vectors, ranks = served("vectors"), served("bert_pairs")
+    whole = vectors.post("/v1/embeddings", {"input": ["the cat sat", "a dog"]}).data
+    content = {"content": [part("the cat"), part(" sat")]}
+    assert vectors.post("/v1/embeddings", {"input": [content, "a dog"]}).data == whole
+    one = vectors.post("/v1/embeddings", {"input": content}).data
+    assert one["data"] == whole["data"][:1]
+    assert vectors.post("/v2/embed", {"texts": [content]}).data["embeddings"]["float"] == [
+        row["embedding"] for row in one["data"]]
+    assert vectors.post("/similarity", {"inputs": {"source_sentence": content, "sentences": [content]}}).status == 200
+    assert ranks.post("/rerank", {"query": content, "documents": [content, "a dog"]}).data["results"] == ranks.post(
+        "/rerank", {"query": "the cat sat", "documents": ["the cat sat", "a dog"]}).data["results"]
+    for wrong, message in (
+            ({"content": [part("a"), {"type": "image_url", "image_url": {"url": "x"}}]}, "input.content[1] must be a"),
+            ({"content": [{"type": "text", "text": 5}]}, "input.content[0] must be a text"),
+            ({"content": [part("")]}, "text 0 is empty"), ({"content": "a"}, "input: expected"),
+            ([part("a"), part("b")], "input[0]: expected")):        # one text or two
+        answer = vectors.post("/v1/embeddings", {"input": wrong})
+        assert answer.status == 400, wrong
+        assert message in answer.data["error"]["message"]
+    assert vectors.post("/v1/embeddings", {"input": "a", "user": content}).status == 400
+
+
+def test_ranks_of_texts_may_be_the_best_alone(served):
+    client = served("bert_pairs")
+    body = {"query": "a cat", "texts": [*TEXTS, "a"]}
+    whole = client.post("/rerank", body).data
+    for count in (1, 2, 99):
+        assert client.post("/rerank", body | {"top_n": count}).data == whole[:count]
+    assert client.post("/rerank", body | {"top_n": 0}).status == 422
 
 
 def test_raw_scores_are_logits(served):
@@ -391,6 +453,17 @@ def test_tokens_have_their_places(served):
     decoded = client.post("/decode", {"ids": [2, *ids("the cat")], "skip_special_tokens": False})
     assert decoded.data == ["[CLS] the cat"]
     assert client.post("/tokenize", {"inputs": "a" * 1_048_577}).status == 413
+
+
+def test_a_path_may_be_asked_for_and_is_not_shown(served):
+    path = "/srv/models/tiny"
+    with serving(served("vectors").model, silent_names=(path,)) as client:
+        answers = [client.post("/v1/embeddings", {"input": "a", "model": path}), client.get("/v1/models"),
+                   client.get(f"/v1/models/{path}"), client.get("/info"), client.get("/v1/models/x"),
+                   client.post("/embed", {"inputs": "a", "model": "x"})]
+        assert [answer.status for answer in answers] == [200, 200, 200, 200, 404, 404]
+        assert answers[0].data["model"] == answers[2].data["id"] == "tiny"
+        assert "/srv" not in str([answer.data for answer in answers])
 
 
 def test_pages(served):

@@ -1,6 +1,9 @@
 """`engine serve` in a process of its own: it starts, stops in full flow, and says what is wrong with its options."""
 
+import hashlib
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -10,6 +13,10 @@ from contextlib import ExitStack
 import pytest
 
 pytest.importorskip("uvicorn")
+
+from engine.base.errors import InputError
+from engine.cli import serve
+from engine.cli.main import parsers
 
 from ..tools.paths import ROOT
 from ..tools.serving import Client, wait_for
@@ -40,18 +47,22 @@ def test_options(model, tmp_path):
             assert client.post("/embed", {"inputs": "cat", "model": name}, **options).status == 200
         assert client.post("/embed", {"inputs": "c" * 100}, **options).status == 413
         info = client.get("/info", **options).data
-        # More connections than descriptors: the others wait, and the log says so.
-        idle = [socket.create_connection(("127.0.0.1", process.port)) for _ in range(80)]
-        wait_for(lambda: any("out of system resource" in line for line in process.lines))
-        for one in idle:
-            one.close()
-        assert client.get("/health").status == 200
+        # More connections than descriptors: those that wait end for new ones, and the log says so.
+        with ExitStack() as stack:
+            for _ in range(80):
+                stack.enter_context(socket.create_connection(("127.0.0.1", process.port)))
+            client.close()
+            assert client.get("/health").status == 200
+            wait_for(lambda: any("connections are open" in line for line in process.lines))
+        assert not any("out of system resource" in line for line in process.lines)
+        assert sum("connections are open" in line for line in process.lines) < 20
         assert (info["served_model_name"], info["max_batch_tokens"], info["payload_limit"]) == ("a", 64, 100)
     finally:
         client.close()
         status, lines = process.stop(signal.SIGINT)
     assert status == 0
     assert lines[0]["descriptors"] == 64
+    assert 1 < lines[0]["connections"] < 50
     assert [line["event"] for line in lines if line["event"] != "log"] == ["start", *["request"] * 4, "stop"]
     assert "secret" not in str(lines)
 
@@ -71,7 +82,7 @@ def test_two_servers_that_start_at_once_on_one_socket(model, tmp_path):
         loser, winner = sorted(both, key=lambda one: one.poll() is None)
         assert (loser.returncode, loser.stdout.read()) == (1, "")
         assert f"--uds {path}: another server has it; choose another path" in loser.stderr.read()
-        assert winner.stdout.readline() == f"{model} is served at unix:{path}\n"
+        assert winner.stdout.readline() == f"{model.name} is served at unix:{path}\n"
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -79,3 +90,86 @@ def test_two_servers_that_start_at_once_on_one_socket(model, tmp_path):
         winner.send_signal(signal.SIGTERM)
         assert winner.wait(60) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("streams", ["2>/dev/full >/dev/full", "2>&- >&- <&-", "2>&3"])
+def test_a_log_that_cannot_be_written_changes_nothing(model, tmp_path, streams):
+    """A full disk, closed descriptors, and a pipe that is full and that nobody reads."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with ExitStack() as stack:
+        stack.callback(os.close, reader)
+        while select.select([], [writer], [], 0)[1]:
+            os.write(writer, bytes(2**12))
+        os.set_blocking(writer, True)
+        path = tmp_path / "socket"
+        server = stack.enter_context(subprocess.Popen(
+            ["bash", "-c", f"exec \"$@\" 3>&{writer} {streams}", "-", sys.executable, "-m", "engine", "serve",
+             str(model), "--uds", str(path), "--threads", "1"], pass_fds=[writer], stdout=subprocess.DEVNULL, cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}))
+        stack.callback(server.kill)
+        os.close(writer)
+        body = b'{"inputs": "cat"}'
+        request = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        wait_for(path.exists)
+        with socket.socket(socket.AF_UNIX) as client:
+            wait_for(lambda: client.connect_ex(str(path)) == 0)
+            for _ in range(3):
+                client.sendall(request % (len(body), body))
+                assert client.recv(2**16).startswith(b"HTTP/1.1 200 ")
+            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            found = b""
+            while not (lost := re.search(rb"\nengine_log_lines_lost_total (\d+)", found)):
+                found += client.recv(2**16)
+            assert int(lost[1]) >= (0 if streams == "2>&3" else 4)      # those for the pipe still wait for a reader
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"no request\r\n\r\n")
+            assert client.recv(2**16).startswith(b"HTTP/1.1 400 ")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+
+
+def settings(*options):
+    return serve._settings(parsers()[1]["serve"].parse(options))
+
+
+def test_the_name_of_a_model_is_the_last_part_of_its_path(tmp_path):
+    for path in (f"{tmp_path}/a/b/", f"{tmp_path}/a/c/../b"):
+        found = settings(path)
+        assert (found.names, found.silent_names) == (("b",), (path,))
+        assert found.has(path)
+        assert found.has("b")
+    found = settings(os.fsdecode(f"{tmp_path}/".encode() + b"m\xff"))
+    assert found.names == ("m\ufffd",)
+    assert (settings("some-org/some-name").names, settings("/").names) == (("some-org/some-name",), ("model",))
+    assert settings("some-org/some-name").has("some-name")
+    found = settings(str(tmp_path), "--served-model-name", "text-embedding-3-small", "--served-model-name", "x")
+    assert (found.names, found.silent_names) == (("text-embedding-3-small", "x"), ())
+    with pytest.raises(InputError, match=r"--served-model-name .*no UTF-8"):
+        settings(str(tmp_path), "--served-model-name", os.fsdecode(b"\xff"))
+
+
+def test_keys_of_the_variable(model, tmp_path, monkeypatch):
+    """They hold beside those of the file, and a variable without a key lets nobody in."""
+    found = []
+    monkeypatch.setattr(serve, "_run", lambda model, settings, keys, listener: found.append(keys))
+    monkeypatch.setattr(serve, "_model", lambda args: None)
+    (tmp_path / "keys").write_text("one\n")
+
+    def start(*options):
+        serve.serve(parsers()[1]["serve"].parse([str(model), "--port", "0", *options]))
+        return [bool(found[-1].owner(b"Bearer " + key)) for key in (b"one", b"two", b"three")]
+
+    monkeypatch.setenv("ENGINE_API_KEY", " two\n")
+    assert start() == [False, True, False]
+    assert start("--api-key-file", str(tmp_path / "keys")) == [True, True, False]
+    monkeypatch.setenv("ENGINE_API_KEY", "sha256:" + hashlib.sha256(b"three").hexdigest())
+    assert start() == [False, False, True]
+    for wrong in ("", "  ", "# two", "one\ntwo", os.fsdecode(b"\xff"), "sha256:5"):
+        monkeypatch.setenv("ENGINE_API_KEY", wrong)
+        with pytest.raises(InputError, match=r"ENGINE_API_KEY|sha256"):
+            start()
+    monkeypatch.delenv("ENGINE_API_KEY")
+    start()
+    assert found[-1].owner(b"") == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import stat
 import struct
 import sys
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 from engine import InputError, TimedOut, UnsupportedError, WeightsError, read_audio, read_wav, resample
-from engine.base.errors import Cancelled
+from engine.base.errors import Cancelled, EngineError
 from engine.base.stop import Stop
 from engine.speech import audio_files
 from engine.speech.audio_files import MAX_CHANNELS, recording_samples
@@ -266,6 +267,17 @@ def test_an_ffmpeg_that_fails_or_hangs(tmp_path, monkeypatch):
     with pytest.raises(Cancelled):
         recording_samples(data, stop=stop)
     assert time.monotonic() - begin < 10
+
+
+def test_an_ffmpeg_of_which_nobody_knows_how_it_ended(tmp_path, monkeypatch):
+    """The system reaps children of a process that ignores SIGCHLD: half of a recording would be taken for the whole."""
+    ffmpeg(tmp_path, "import sys; sys.stdout.buffer.write(bytes(400)); sys.exit('the rest is damaged')", monkeypatch)
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(EngineError, match="nobody knows whether ffmpeg has read the whole file"):
+            read_audio(b"\x1aE\xdf\xa3" + bytes(90))
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def test_a_file_of_samples_that_were_not_divided(tmp_path):

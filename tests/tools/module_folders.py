@@ -133,7 +133,7 @@ def write_chain(folder: Path, seed: int) -> Path:
         write_tensors(folder, **{"embedding.weight": table(seed)})
         kinds.append(("StaticEmbedding", ""))
     else:
-        _transformer(folder, "bert_classify")
+        write_transformer(folder, "bert_classify")
         kinds.append(("Transformer", ""))
         for _ in range(rng.integers(0, 3)):
             width = _random_module(folder, kinds, rng, width, ["token_embeddings"])
@@ -189,14 +189,14 @@ def write_router(folder: Path, name: str) -> Path:
     router, settings = folder / "0_Router", {"prompts": {"query": "Anna: ", "document": "in "}}
     if name == "sparse query":
         _sparse_static(router / "query_0_SparseStaticEmbedding", rng)
-        _transformer(router / "document_0_Transformer", "bert_fill_mask", transformer_task="fill-mask")
+        write_transformer(router / "document_0_Transformer", "bert_fill_mask", transformer_task="fill-mask")
         write_json(router / "document_1_SpladePooling" / "config.json",
                    {"pooling_strategy": "max", "activation_function": "log1p_relu", "embedding_dimension": V})
         _router(router, {"query": ["SparseStaticEmbedding"], "document": ["Transformer", "SpladePooling"]})
         write_modules(folder, [("Router", "0_Router")], model_type="SparseEncoder", max_active_dims=40, **settings)
         return folder
     if name == "asymmetric maps":
-        _transformer(folder, "bert_classify")
+        write_transformer(folder, "bert_classify")
         router = folder / "2_Asym"
         write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": D, "pooling_mode": "mean"})
         for task in ("query", "document"):
@@ -208,7 +208,7 @@ def write_router(folder: Path, name: str) -> Path:
     first, second = ("short", "long") if short else ("query", "document")
     tokenizer_of(router / f"{first}_0_StaticEmbedding")
     write_tensors(router / f"{first}_0_StaticEmbedding", **{"embedding.weight": table(3)})
-    _transformer(router / f"{second}_0_Transformer", "bert_classify")
+    write_transformer(router / f"{second}_0_Transformer", "bert_classify")
     write_json(router / f"{second}_1_Pooling" / "config.json", {"embedding_dimension": D, "pooling_mode": "cls"})
     mappings = {"('query', 'text')": "short", "(None, ('image', 'text'))": "short", "(None, None)": "long"}
     parameters: dict[str, Any] = {"default_route": None if name == "no default" else second,
@@ -227,7 +227,8 @@ def _router(folder: Path, routes: dict[str, list[str]], parameters: Any = None, 
         "default_route": "document", "allow_empty_key": True, "route_mappings": {}}})
 
 
-def _transformer(folder: Path, name: str, **settings: Any) -> None:
+def write_transformer(folder: Path, name: str, **settings: Any) -> None:
+    """Write the transformer of a golden model with a head; settings: of sentence_bert_config.json."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, name)
     (folder / "expected.json").unlink()

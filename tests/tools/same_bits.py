@@ -150,7 +150,7 @@ def _speech(options: dict[str, Any], models: int) -> Iterator[Result]:
 
 
 def _heads(options: dict[str, Any], models: int) -> Iterator[Result]:
-    """Every golden model with a head, in three precisions: all that its method returns."""
+    """Every golden model with a head or with modules, in three precisions: all that its method returns."""
     from engine import Engine
 
     from .head_models import NAMES, expected_of, folder_of
@@ -164,6 +164,8 @@ def _heads(options: dict[str, Any], models: int) -> Iterator[Result]:
             return engine.answer(*map(list, zip(*pairs, strict=True)), top_k=3)
         if expected["task"] == "tag":
             return engine.tag(list(TEXTS))
+        if expected["task"] == "embed":
+            return engine.encode(list(TEXTS))
         mask = "[MASK]" if expected["tokenizer"] == "wordpiece" else "<mask>"
         return engine.fill_mask([f"{text} {mask} house" for text in TEXTS])
 

@@ -11,13 +11,24 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import SimpleNamespace
 
+from engine.server import logs
 from engine.server.app import Served
 from engine.server.keys import Keys
+from engine.server.logs import Writer
+from engine.server.mapped import MappedFiles
 from engine.server.metrics import Metrics
 from engine.server.service import Service
-from engine.server.settings import Settings
+from engine.server.settings import CONNECTIONS, Settings
 from engine.server.start import BACKLOG, Server, bind
 
+
+class _Silent(Writer):
+    def write(self, line):
+        pass
+
+
+logs.WRITER = _Silent()
+"""Servers of tests write no log: another thread would write it to whatever standard error pytest has at that moment."""
 JSON = {"content-type": "application/json"}
 
 
@@ -64,15 +75,16 @@ def raw(port, *parts, wait=30.0):
 
 
 @contextmanager
-def serving(model, *, service=None, keys=(), max_wait=1000.0, **settings):
+def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connections=CONNECTIONS, **settings):
     """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
     own = Settings(port=0, names=("tiny", "other name"), **settings)
     served_service = service or Service(model, max_batch_tokens=own.max_batch_tokens, max_wait=max_wait)
-    served = Served(served_service, own, Keys(list(keys)), Metrics(served_service, {"model": "tiny"}))
+    served = Served(served_service, own, Keys(list(keys)), Metrics(served_service, {"model": "tiny"}),
+                    files=MappedFiles(files))
     with bind(own) as listener:
         listener.listen(BACKLOG)
         client = Client(listener.getsockname()[1])
-        server = Server(served)
+        server = Server(served, connections=connections)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
         thread.start()
         try:

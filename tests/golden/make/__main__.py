@@ -29,11 +29,13 @@ WRITERS = {
     "gguf": "files", "ctranslate2": "files",
     "distance_biases": "models", "hidden_states": "models", "deberta": "models", "encoders": "models",
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "torch_transformer": "models",
-    "generation": "models", "generating": "models", "decoders": "models", "reranker": "models", "audio": "models",
+    "generation": "models", "generating": "models", "decoders": "models", "reranker": "models",
+    "known_rerankers": "models", "audio": "models", "ctranslate2_whisper": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
     "gguf_architectures": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
-    "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models", "late": "models",
+    "heads": "models", "heads_answers": "pipelines", "embedders": "models", "sparse": "models", "modules": "models",
+    "late": "models",
     "bge_m3": "models", "calibration": "calibration", "chat_templates": "chat",
 }
 """The writers, and the environment that each runs in."""

@@ -125,6 +125,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "helium": ("HeliumForCausalLM", "HeliumConfig", SQUARE | {"head_dim": 6}),
     "internlm3": ("LlamaForCausalLM", "InternLM3Config", LLAMA),
     "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"tie_word_embeddings": True}),
+    "llama_linear": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}),
     "llama_biased": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {
         "attention_bias": True, "mlp_bias": True, "head_dim": None, "num_attention_heads": 3,
         "num_key_value_heads": 1}),

@@ -77,15 +77,15 @@ BART = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attent
         "eos_token_id": 3, "decoder_start_token_id": 3, "forced_eos_token_id": 3}
 ESM = {"mask_token_id": 4, "position_embedding_type": "rotary", "token_dropout": True, "layer_norm_eps": 1e-5}
 EURO = {"num_key_value_heads": 3, "head_dim": 8, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
+DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 16, "share_att_key": True,
+           "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0, "pooler_hidden_size": 24}
 MODELS: dict[str, Golden] = {
     **_family("bert", "Bert", "wordpiece"),
     **_family("roberta", "Roberta", "bytes", {"type_vocab_size": 1}),
     **_family("distilbert", "DistilBert", "wordpiece", DISTIL),
     **_family("electra", "Electra", "wordpiece", {"embedding_size": 16}),
     **_family("albert", "Albert", "unigram", {"embedding_size": 16, "num_hidden_layers": 3}),
-    **_family("deberta", "DebertaV2", "unigram", {
-        "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 16, "share_att_key": True,
-        "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0, "pooler_hidden_size": 24}),
+    **_family("deberta", "DebertaV2", "unigram", DEBERTA),
     **_family("mpnet", "MPNet", "wordpiece", {"pad_token_id": 1}),
     **_family("modernbert", "ModernBert", "bytes", MODERN),
     **_family("eurobert", "EuroBert", "bytes", EURO, NO_ANSWERS),
@@ -100,6 +100,8 @@ MODELS: dict[str, Golden] = {
     **_family("big_bird", "BigBird", "unigram", {"attention_type": "block_sparse", "block_size": 16},
               ("classify", "fill_mask")),
     **_family("bart", "Bart", "bytes", BART, ("classify", "answer")),
+    **_family("xlm_roberta", "XLMRoberta", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, NO_ANSWERS),
+    **_family("camembert", "Camembert", "unigram", {"type_vocab_size": 1, "pad_token_id": 1}, ("tag", "fill_mask")),
     "llama_classify": Golden("Llama", "classify", "bytes", QWEN3),
     "mistral_classify": Golden("Mistral", "classify", "bytes", QWEN3),
     "qwen2_classify": Golden("Qwen2", "classify", "bytes", {"num_key_value_heads": 3}),
@@ -123,6 +125,9 @@ MODELS: dict[str, Golden] = {
     "bert_pairs_three": Golden("Bert", "classify", "wordpiece", {}, CLASSES, pairs=True),
     "xlm_roberta_pairs": Golden("XLMRoberta", "classify", "unigram", {"type_vocab_size": 1, "pad_token_id": 1},
                                 ("LABEL_0",), pairs=True),
+    "electra_pairs": Golden("Electra", "classify", "wordpiece", {"embedding_size": 16}, ("LABEL_0",), pairs=True),
+    "gte_pairs": Golden("Gte", "classify", "unigram", {}, ("LABEL_0",), pairs=True),
+    "deberta_pairs": Golden("DebertaV2", "classify", "unigram", DEBERTA, ("LABEL_0",), pairs=True),
     "modernbert_pairs": Golden("ModernBert", "classify", "bytes", MODERN | {"classifier_pooling": "mean"},
                                ("LABEL_0",), pairs=True, extra={
         "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh", "version": "5.0.0"}}),
