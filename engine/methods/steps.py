@@ -45,19 +45,31 @@ class Tokenized:
         """About how much memory the tokens, the rows and the results take."""
         return self.workload.cost.of(len(self.lengths), sum(self.lengths))
 
-    def results(self, rows: Sequence[Any], stop: Stop = NEVER) -> Generator[None, None, Any]:
-        """Return the result of the call in steps, by the row of each sequence; None stands for none."""
+    def result(self, rows: Sequence[Any], stop: Stop = NEVER) -> Any:
+        """Return the result of the call by the row of each sequence, None for none; or the steps that make it, if many.
+        """
+        if len(self._parts) > 1:
+            return self._result_in_steps(rows, stop)
+        for part in self._parts:
+            self._end(part, rows, stop)
+        return self.workload.result()
+
+    def _result_in_steps(self, rows: Sequence[Any], stop: Stop) -> Generator[None, None, Any]:
         first = 0
         for part in self._parts:
-            count = len(part.tokens.input_ids)
-            numbers = [i for i in range(count) if rows[first + i] is not None]
-            if numbers:
-                self.workload.take(part, numbers, [rows[first + i] for i in numbers], stop)
-            self.workload.end(part, stop)
-            first += count
-            if first < len(rows):
+            if first:
                 yield
+            last = first + len(part.tokens.input_ids)
+            self._end(part, rows[first:last], stop)
+            first = last
         return self.workload.result()
+
+    def _end(self, part: Slice, rows: Sequence[Any], stop: Stop) -> None:
+        """Make the results of a slice by the row of each sequence."""
+        numbers = [i for i, row in enumerate(rows) if row is not None]
+        if numbers:
+            self.workload.take(part, numbers, [rows[i] for i in numbers], stop)
+        self.workload.end(part, stop)
 
 
 def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, Any], truncation: bool,
@@ -90,7 +102,6 @@ def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[in
     parts: list[Slice] = []
     marks: list[bool] = []
     cuts, count, tokens = Cuts(truncation, marks=marks), len(workload.inputs), 0
-    yield workload.cost.of(count, count)
     least = workload.least(stop)        # of each sequence
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
         rest = least * (count - places.stop)

@@ -256,7 +256,7 @@ class Service:
     def _computed(self, requests: list[Pending]) -> None:
         """Let the workers finish requests of which all sequences were computed."""
         for request in requests:
-            self._worked(request, partial(request.work.results, request.rows), self._finished,
+            self._worked(request, partial(request.work.result, request.rows), self._finished,
                          long=request.work.bytes > LONG_BYTES)
 
     def _finished(self, request: Pending, value: Any) -> None:

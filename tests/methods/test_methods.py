@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import fields
 from functools import cache
-from inspect import signature
+from inspect import isgenerator, signature
 
 import numpy as np
 import pytest
@@ -145,16 +145,15 @@ def test_a_call_in_steps(name, folder, monkeypatch):
     for numbers, found in call.computation.rows(gathered(call.sequences)):
         for number, row in zip(numbers, found, strict=True):
             rows[number] = row
-    steps, result = run(call.results(rows))
-    assert same(result, expected)
-    assert len(steps) < 10 or method.name == "tag"
+    result = call.result(rows)
+    assert same(run(result)[1] if isgenerator(result) else result, expected)
 
 
 def test_windows_are_counted_before_they_are_made(folder):
     engine, method = model("bert_tag", folder), METHODS["tag"]
     options = {"aggregation_strategy": "simple", "stride": 80}
     steps = tokenized(method, engine, [texts.LONG], options, truncation=True)
-    least = [next(steps) for _ in range(4)][-1]
+    least = [next(steps) for _ in range(3)][-1]
     _, call = run(steps)
     assert len(call.sequences) > 50
     assert 0.9 * call.bytes < least <= call.bytes
