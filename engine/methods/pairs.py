@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -118,27 +118,7 @@ RANK = Method("rank", RankOptions, lambda model: check_ranks(model.runner_of("cl
               lambda given, options: (check_query(*given), False), _prepare_ranks, _listed_documents)
 
 
-# A reranker has its own calibration and options. It is a cross-encoder, or a language model that reads prompts.
-
-
-class RankingModel(Protocol):
-    """What methods use of a `Reranker`."""
-
-    @property
-    def cross_encoder(self) -> Any:
-        """See `Reranker.cross_encoder`."""
-
-    def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER) -> list[Any]:
-        """See `Reranker.prompts`."""
-
-    def prompt_logits(self, prompts: Sequence[Any], queries: Sequence[str], stop: Stop = NEVER) -> Any:
-        """See `Reranker.prompt_logits`."""
-
-    def scores_of(self, logits: Any) -> Any:
-        """See `Reranker.scores_of`."""
-
-    def ranks_of(self, logits: Any, texts: Sequence[str] | None, top_k: int | None, *, as_logits: bool = False) -> Any:
-        """See `Reranker.ranks_of`."""
+# The methods of a `Reranker`, which has its own calibration: a cross-encoder, or a language model that reads prompts.
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,7 @@ class RerankOptions(ScoreOptions):
 class _Prompts(Workload):
     """The logits of the prompts of pairs, which a language model computes for one call alone."""
 
-    def __init__(self, model: RankingModel, pairs: Sequence[tuple[str, str]], instruction: str | None,
+    def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], instruction: str | None,
                  finish: Callable[[np.ndarray], Any]):
         super().__init__(Computation(_prompt_logits, self), pairs, results=np.zeros(len(pairs), np.float32),
                          cost=Cost(sequence=NUMBER + DICTIONARY))
@@ -200,7 +180,7 @@ def _no_instruction(options: ScoreOptions) -> None:
         raise InputError("a cross-encoder reads no instruction; leave it out")
 
 
-def _prepare_reranked_scores(model: RankingModel, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Workload:
+def _prepare_reranked_scores(model: Any, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Workload:
     def finish(logits: np.ndarray) -> Any:
         return logits if options.logits else model.scores_of(logits)
 
@@ -212,7 +192,7 @@ def _prepare_reranked_scores(model: RankingModel, pairs: Sequence[tuple[str, str
                        lambda logits: finish(logits[:, 0]))
 
 
-def _prepare_reranked(model: RankingModel, given: tuple[str, list[str]], options: RerankOptions) -> Workload:
+def _prepare_reranked(model: Any, given: tuple[str, list[str]], options: RerankOptions) -> Workload:
     query, texts = given
     documents = texts if options.return_documents else None
 
