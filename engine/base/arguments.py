@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .errors import CallError, InputError, listed, nearest, shown
+from .errors import CallError, InputError, UnsupportedError, listed, nearest, shown
 from .other_names import CALLS, CHAT, POSITIONAL
 
 P = ParamSpec("P")
@@ -67,13 +69,34 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def use_our_names(function: str, arguments: dict[str, Any], parameters: Collection[str]) -> None:
+@dataclass(frozen=True)
+class _Renamed:
+    """An argument that came under another name."""
+
+    typed: str
+    value: Any
+    changed: bool
+    """Whether our value is another one."""
+
+    def named_in(self, message: str, ours: str, value: Any) -> str:
+        """Return a message about our name with the typed one in its place; value: our value."""
+        # A name that is also a word, such as "path" or "texts", is meant only where the message is about it.
+        pattern = rf"(?<![\w.'/-]){ours}" + (r"(?!\w)" if "_" in ours else r"(?=(?: must | is |=| '))")
+        if re.search(pattern, message) is None:
+            return message
+        if self.changed:
+            return f"{message} ({self.typed}={shown(self.value)} is {ours}={shown(value)} here)"
+        return re.sub(pattern, self.typed, message)
+
+
+def use_our_names(function: str, arguments: dict[str, Any], parameters: Collection[str]) -> dict[str, _Renamed]:
     """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call.
 
     function: its rows are those of `CALLS`, if it has some. parameters: the names that the function has, which are
-    never replaced. Raises `InputError` for an argument that the engine lacks, unless its value asks for nothing.
+    never replaced. Returns what came under another name, by our names. Raises `InputError` for an argument that the
+    engine lacks, unless its value asks for nothing.
     """
-    rows = CALLS.get(function, {})
+    rows, renamed = CALLS.get(function, {}), {}
     for name in [name for name in arguments if name in rows and name not in parameters]:
         row, value = rows[name], arguments.pop(name)
         if row.ours is None:
@@ -84,14 +107,17 @@ def use_our_names(function: str, arguments: dict[str, Any], parameters: Collecti
             warn_caller(f"{name} is now called {row.ours}, and the next version drops the old name", FutureWarning)
         if row.ours in arguments:
             raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
-        arguments[row.ours] = next((ours for theirs, ours in row.values if _same_value(value, theirs)), value)
+        found = [ours for theirs, ours in row.values if _same_value(value, theirs)]
+        arguments[row.ours] = found[0] if found else value
+        renamed[row.ours] = _Renamed(name, value, bool(found))
+    return renamed
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function accept the other names of its arguments that `CALLS` has, or say what to do instead.
 
     Calls raise `InputError` for a keyword argument that neither the function nor the table has, and `CallError` for too
-    few or too many arguments.
+    few or too many arguments. The message of an error about an argument has the name that was typed.
     """
     parameters = signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
@@ -101,14 +127,24 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
-        use_our_names(function.__name__, kwargs, names)
+        renamed = use_our_names(function.__name__, kwargs, names)
         if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
             raise _wrong_call(function.__name__, positional, needed, args, kwargs)
         if twice := [name for name in positional[: len(args)] if name in kwargs]:
-            raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and with one")
+            named = f"as {renamed[twice[0]].typed}" if twice[0] in renamed else "with one"
+            raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and {named}")
         if not takes_all:
             refuse_unknown(function.__name__, kwargs, [name for name in names if name not in ("self", "cls")])
-        return function(*args, **kwargs)
+        if not renamed:
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (InputError, UnsupportedError) as error:
+            message = str(error)
+            for ours, one in renamed.items():
+                message = one.named_in(message, ours, kwargs[ours])
+            error.args = (message, *error.args[1:])
+            raise
 
     return renaming
 

@@ -22,7 +22,8 @@ MAX_BITS = 1024
 """The most bits of an integer."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """The names under which a message has its reasoning. The first is the one that templates read."""
-_EXPECTED = 'messages must be a list such as [{"role": "user", "content": "Hello"}], or a list of such lists'
+_EXPECTED = ('messages must be a text, which is one message of a user, a list such as [{"role": "user", "content": '
+             '"Hello"}], or a list of such lists')
 _MEDIA = ("image", "audio", "video", "file")
 """What the types of parts begin with, perhaps after "input_", that no text is."""
 
@@ -94,13 +95,20 @@ class Plain:
 
 
 def conversations_of(messages: Any) -> tuple[list[Sequence[Any]], bool]:
-    """Return the conversations of an argument, and whether it is one conversation alone; raises `InputError`."""
+    """Return the conversations of an argument, and whether it is one conversation alone; raises `InputError`.
+
+    A text is a conversation of one message of a user.
+    """
+    if isinstance(messages, str):
+        return [[{"role": "user", "content": messages}]], True
     if isinstance(messages, Mapping):
         raise InputError(f"{_EXPECTED}; one message alone has to be in a list, too")
     if not isinstance(messages, (list, tuple)):
         raise InputError(f"{_EXPECTED}, not {shown(messages)}")
     if not messages:
         raise InputError("there are no messages; a conversation needs one at least")
+    if any(isinstance(item, str) for item in messages):
+        raise InputError(f"{_EXPECTED}; a text in a list may be a message or a conversation, so write what it is")
     lists = [isinstance(item, (list, tuple)) for item in messages]
     if not any(lists):
         return [messages], True
@@ -142,6 +150,13 @@ def _check_content(content: Any, where: str) -> None:
         if not isinstance(content, list) or not isinstance(part, dict) or not isinstance(part.get("text"), str):
             raise InputError(f'the content of {where} must be a text, or a list of parts such as {{"type": "text", '
                              f'"text": "Hello"}}, not {shown(content)}')
+
+
+def with_one_text(message: Message) -> Message:
+    """Return a message without parts: their texts, with a line feed between them, are then the content."""
+    if not isinstance(message.get("content"), list):
+        return message
+    return message | {"content": "\n".join(part["text"] for part in message["content"])}
 
 
 def with_reasoning(messages: Sequence[Message]) -> list[Message]:

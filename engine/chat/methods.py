@@ -49,18 +49,20 @@ class ChatMethods:
     @renamed_arguments
     def apply_chat_template(
         self, messages: Any, tools: Any = None, *, documents: Any = None, template: str | None = None,
-        add_generation_prompt: bool = True, continue_final_message: bool | str = False, tokenize: bool = False,
+        add_generation_prompt: bool | None = None, continue_final_message: bool | str = False, tokenize: bool = False,
         control_tokens: str | None = None, date: Date | None = None, trust_template: bool = False,
         timeout: float | None = None, **template_options: Any
     ) -> Any:  # fmt: skip
         """Return the prompt of a conversation by the template of the model's files, as transformers renders it.
 
-        messages: the messages of one conversation, each a dict with role and content; or a list of conversations, which
-            gives a list of prompts. A content is a text or a list of parts such as {"type": "text", "text": "Hello"}.
+        messages: the messages of one conversation, each a dict with role and content; a text, which is one message of a
+            user; or a list of conversations, which gives a list of prompts. A content is a text or a list of parts such
+            as {"type": "text", "text": "Hello"}; a template that fails with parts gets their texts in lines.
         tools: JSON schemas of functions that the model may call. documents: dicts with title and text.
         template: a template of Jinja, or the name of one of the model's; None for the model's own, which is the one
             called "tool_use" where there are tools.
-        add_generation_prompt: whether the prompt ends with the start of an answer. continue_final_message: True ends it
+        add_generation_prompt: whether the prompt ends with the start of an answer; None for True, and for False beside
+            continue_final_message. continue_final_message: True ends the prompt
             inside of the last message, which the model is to continue; the name of a part of it, such as
             "reasoning_content", continues that part.
         tokenize: True returns the ids. control_tokens, for ids: "text", the default, reads control tokens that stand
@@ -89,21 +91,23 @@ class ChatMethods:
 
     @renamed_arguments
     def chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
-             continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
-             trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
-             timeout: float | None = None, **settings: Any) -> Any:
+             add_generation_prompt: bool | None = None, continue_final_message: bool | str = False,
+             control_tokens: str = "text", date: Date | None = None, trust_template: bool = False,
+             template_options: Mapping[str, Any] | None = None, timeout: float | None = None, **settings: Any) -> Any:
         """Return the answer of the model to a conversation: a `Reply` with message, text, ids and ended.
 
-        messages: one conversation, or a list of conversations, which are computed in one batch and give a list.
+        messages: one conversation, or a text, which is one message of a user; or a list of conversations, which are
+        computed in one batch and give a list.
         template_options: more variables of the template, such as {"enable_thinking": False}. settings: those of
         `generate`, such as max_new_tokens, do_sample and seed; with num_return_sequences above 1, each result is a list
         of replies, best first. The other arguments are those of `apply_chat_template`.
         """
         stop = Stop.after(timeout)
         options = self._options(tools=tools, documents=documents, template=template, date=date,
-                                add_generation_prompt=not continue_final_message, values=template_options or {},
+                                add_generation_prompt=add_generation_prompt, values=template_options or {},
                                 continue_final_message=continue_final_message, trust_template=trust_template,
                                 control_tokens=control_tokens)
+        _check_begins(options)
         conversations, single = conversations_of(messages)
         prompts = []
         for i, conversation in enumerate(conversations):
@@ -116,7 +120,8 @@ class ChatMethods:
 
     @renamed_arguments
     def stream_chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
-                    continue_final_message: bool | str = False, control_tokens: str = "text", date: Date | None = None,
+                    add_generation_prompt: bool | None = None, continue_final_message: bool | str = False,
+                    control_tokens: str = "text", date: Date | None = None,
                     trust_template: bool = False, template_options: Mapping[str, Any] | None = None,
                     timeout: float | None = None, **settings: Any) -> Any:
         """Yield the answer to one conversation piece by piece, as `stream` does; the arguments are those of `chat`.
@@ -125,9 +130,10 @@ class ChatMethods:
         """
         stop = Stop.after(timeout)
         options = self._options(tools=tools, documents=documents, template=template, date=date,
-                                add_generation_prompt=not continue_final_message, values=template_options or {},
+                                add_generation_prompt=add_generation_prompt, values=template_options or {},
                                 continue_final_message=continue_final_message, trust_template=trust_template,
                                 control_tokens=control_tokens)
+        _check_begins(options)
         [conversation, *others], single = conversations_of(messages)
         if not single:
             raise InputError(f"stream_chat takes one conversation, not a list of {1 + len(others)}; call it for each, "
@@ -155,6 +161,13 @@ class ChatMethods:
 
         model, text = self._model, self.text
         return Prompts(None if text is None else text.chat, lambda: model.tokenizer(text), model.lengths.prompt)
+
+
+def _check_begins(options: Options) -> None:
+    """Raise `InputError` for an answer that neither begins a message nor goes on with one."""
+    if not options.add_generation_prompt and not options.continue_final_message:
+        raise InputError("add_generation_prompt=False leaves out the start of the answer; leave it out, or say "
+                         "continue_final_message=True to go on with the last message")
 
 
 def _place(i: int, single: bool) -> str:

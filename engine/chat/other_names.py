@@ -24,8 +24,6 @@ _ANSWERS: Mapping[str, OtherName] = {
        if row.ours not in ("inputs", "prompts") and name not in ("messages", "tools")},
     **_MESSAGES,
     "chat_template_kwargs": same("template_options"),
-    "add_generation_prompt": instead("an answer always begins a new message; continue_final_message=True goes on with "
-                                     "the last one", True),
     "tool_choice": instead("tools are given to the template, and the model decides", "auto", "none"),
     "response_format": instead(LACKS),
     "format": instead(LACKS, ""),
@@ -40,8 +38,8 @@ _ANSWERS: Mapping[str, OtherName] = {
 """Arguments of the messages, and of the generation of an answer."""
 
 POSITIONAL |= {
-    "chat": 'chat([{"role": "user", "content": "Hello"}]), and settings have names, such as max_new_tokens=50',
-    "stream_chat": 'stream_chat([{"role": "user", "content": "Hello"}]), and settings have names',
+    name: f'{name}("Hello") or {name}([{{"role": "user", "content": "Hello"}}]), and settings have names, such as '
+          "max_new_tokens=50" for name in ("chat", "stream_chat")
 }
 
 register({

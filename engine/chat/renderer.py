@@ -53,6 +53,10 @@ class _EndedError(Exception):
     """A process had ended before it read the request."""
 
 
+class TemplateFailedError(InputError):
+    """A template failed in a way that its author did not foresee."""
+
+
 class Renderer:
     """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it."""
 
@@ -127,7 +131,7 @@ def _result(kind: int, text: str) -> str:
                          "allowed")
     if kind == render.MEMORY:
         raise InputError(f"the chat template needs too much memory; it may have {render.MEMORY_BYTES >> 20} MB")
-    raise InputError(f"the chat template fails with these messages: {_printable(text)}")
+    raise TemplateFailedError(f"the chat template fails with these messages: {_printable(text)}")
 
 
 def _printable(text: str) -> str:

@@ -22,8 +22,17 @@ from ..base.stop import NEVER, Stop
 from ..generation.lengths import Bound
 from ..model.chat_config import DEFAULT, MAX_TEMPLATE, TOOL_USE, ChatConfig
 from ..text.tokenizer import Tokenizer
-from .messages import REASONING, Message, Plain, plain_documents, plain_messages, plain_tools, with_reasoning
-from .renderer import Renderer
+from .messages import (
+    REASONING,
+    Message,
+    Plain,
+    plain_documents,
+    plain_messages,
+    plain_tools,
+    with_one_text,
+    with_reasoning,
+)
+from .renderer import Renderer, TemplateFailedError
 
 CONTROL_TOKENS = ("text", "parse")
 """What control tokens inside of messages are: text like any other, or control tokens."""
@@ -46,7 +55,8 @@ class Options:
     documents: Any = None
     template: str | None = None
     """A template, or the name of one of the model's; None for the model's own."""
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
+    """None for a prompt that ends with the start of an answer, unless the last message is to be continued."""
     continue_final_message: bool | str = False
     """Whether the last message is to be continued, or the name of the part of it that is."""
     control_tokens: str = "text"
@@ -61,11 +71,11 @@ class Options:
         """Return the options with values of the right types; raises `InputError`."""
         continued: Any = self.continue_final_message
         continued = continued if isinstance(continued, str) else flag("continue_final_message", continued)
-        prompted = flag("add_generation_prompt", self.add_generation_prompt)
+        stated: Any = self.add_generation_prompt
+        prompted = not continued if stated is None else flag("add_generation_prompt", stated)
         if continued and prompted:
             raise InputError("continue_final_message lets the model go on with the last message, and "
-                             "add_generation_prompt lets it begin a new one; give one of them, and "
-                             "add_generation_prompt=False beside continue_final_message")
+                             "add_generation_prompt lets it begin a new one; leave one of them out")
         if not is_one_of(self.control_tokens, CONTROL_TOKENS):
             raise InputError(f'control_tokens must be "text" or "parse", not {shown(self.control_tokens)}')
         template: Any = self.template
@@ -153,8 +163,19 @@ class Prompts:
         return values, last
 
     def _rendered(self, template: str, values: dict[str, Any], last: str | None, options: Options, stop: Stop) -> str:
+        """Return the text of a template. Where it fails with a content in parts, the parts become one text.
+
+        transformers then fails; servers such as llama.cpp and vLLM join the parts.
+        """
         when: Any = options.date
-        text = self.renderer.render(template, values, when, stop, trusted=options.trust_template)
+        try:
+            text = self.renderer.render(template, values, when, stop, trusted=options.trust_template)
+        except TemplateFailedError:
+            chat = [with_one_text(message) for message in values["messages"]]
+            if chat == values["messages"]:
+                raise
+            text = self.renderer.render(template, values | {"messages": chat}, when, stop,
+                                        trusted=options.trust_template)
         return text if last is None else _cut_at_tag(text, last)
 
     def _control_tokens(self, template: str, tokenizer: Tokenizer, options: Options, stop: Stop) -> list[str]:

@@ -67,6 +67,12 @@ class Talk:
                     raise
                 self._say(f"{error}")
 
+    def answer(self, text: str) -> None:
+        """Answer one message, in which nothing is a command."""
+        if not is_unicode(text):
+            raise InputError("the message is not UTF-8 text")
+        self._answer({"role": "user", "content": text})
+
     def _line(self) -> str | None:
         """Return the next message or command, and None at the end."""
         parts: list[str] = []
@@ -93,7 +99,7 @@ class Talk:
         if not is_unicode(line):
             raise InputError("the line is not UTF-8 text")
         if line.startswith("//") or not line.startswith("/"):
-            self._answer({"role": "user", "content": line.removeprefix("/") if line.startswith("//") else line})
+            self.answer(line.removeprefix("/") if line.startswith("//") else line)
             return
         name, argument = [*line[1:].split(None, 1), "", ""][:2]     # "" for one that is not there
         commands: Mapping[str, Callable[[str], None]] = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 
-from ..base.errors import InputError
+from ..base.errors import InputError, shown
 from ..chat import Talk
 from ..interface.generator import Generator
 from .console import MODEL_OR_GGUF, add_model, run_options
@@ -20,6 +21,10 @@ PROMPT = "> "
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
     add_model(command, MODEL_OR_GGUF)
+    command.add_argument("text", nargs="?", help="message to answer once, in place of a talk; standard input is then "
+                         "not read")
+    command.add_argument("--prompt", dest="texts", action="append", metavar="TEXT", help="the same, also where there "
+                         "is a file of this name; the option may come several times, for messages of one talk")
     command.add_argument("--system", metavar="TEXT", help="instruction in front of the conversation")
     command.add_argument("--template", metavar="FILE", help="template of Jinja to take in place of the model's own")
     command.add_argument("--trust-template", action="store_true", help="render the template also where the system has "
@@ -28,21 +33,41 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def chat(args: argparse.Namespace) -> None:
-    """Talk with a model until the input ends."""
-    if sys.stdin is None:
+    """Talk with a model until the input ends, or answer the messages of the command line."""
+    messages = _messages(args)
+    if messages is None and sys.stdin is None:
         raise InputError("standard input is closed; type in a terminal, or give the messages over a pipe, one a line")
     template = None if args.template is None else _read_template(args.template)
     generator = Generator.load(args.model, **run_options(args, "cache", "revision", "long_context"))
     generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,
                                   trust_template=args.trust_template)       # before somebody types
-    interactive = sys.stdin.isatty()
+    interactive = messages is None and sys.stdin.isatty()
     if interactive:
         print(f"{generator!r}\n/help lists the commands.")
     with generator:
         talk = Talk(generator, _typed() if interactive else _piped(), sys.stdout, system=args.system,
                     interactive=interactive, template=template, trust_template=args.trust_template,
                     **generation_of(args))
-        talk.run()
+        if messages is None:
+            talk.run()
+        for message in messages or ():
+            talk.answer(message)
+
+
+def _messages(args: argparse.Namespace) -> list[str] | None:
+    """Return the messages that the command line has; None where they are to be read. Raises `InputError`."""
+    messages: list[str] | None = args.texts
+    if args.text is not None:
+        if messages is not None:
+            raise InputError(f"--prompt comes in place of a text without an option; leave out {shown(args.text)}")
+        if os.path.lexists(args.text):
+            raise InputError(f"{shown(args.text)} is the name of a file or a folder here, and engine chat takes the "
+                             "message itself; engine chat MODEL < FILE sends each line of a file, and --prompt TEXT "
+                             "any text")
+        messages = [args.text]
+    if any(not message.strip() for message in messages or ()):
+        raise InputError("the message is empty; leave it out for a talk")
+    return messages
 
 
 def _piped() -> Iterator[str]:

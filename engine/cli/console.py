@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -67,19 +68,47 @@ def add_output(command: argparse.ArgumentParser) -> None:
                          "is complete; by default standard output")
 
 
-def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = (),
-                other: str = "") -> tuple[list[str], list[str]]:
+def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = (), other: str = "",
+                one_text: bool = True) -> tuple[list[str], list[str]]:
     """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
 
-    kept, other: see `read_lines`. Raises `InputError`.
+    kept, other: see `read_lines`. one_text: whether a text may stand in the place of the file, which is then the only
+    input. Raises `InputError`.
     """
-    if args.texts is None:
+    texts = given_texts(args, one_text)
+    if texts is None:
         name = args.file or STDIO
         lines = read_lines(name, f"; {option} TEXT gives the text itself", kept=kept, other=other)
         return lines, [f"{spoken(name)}, line {i}" for i in range(1, len(lines) + 1)]
+    if args.texts is None:
+        if not re.search(r"\s", args.file):     # perhaps a file was meant
+            print(f"engine {args.command}: there is no file {shown(args.file)}, so it is read as the text itself",
+                  file=sys.stderr)
+        return texts, [f"the text {shown(args.file)}"]
     if args.file is not None:
         raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
-    return args.texts, [f"{option} {shown(text)}" for text in args.texts]
+    return texts, [f"{option} {shown(text)}" for text in texts]
+
+
+def given_texts(args: argparse.Namespace, one_text: bool = True) -> list[str] | None:
+    """Return the texts that a command line has itself; None where they are in a file. one_text: see `read_inputs`."""
+    if args.texts is None and one_text and args.file is not None and is_text(args.file):
+        return [args.file]
+    texts: list[str] | None = args.texts
+    return texts
+
+
+def is_text(word: str) -> bool:
+    """Return whether a word in the place of a file is a text: there is no such file, and no file seems to be meant.
+
+    A file is meant by a word with a slash, or with a suffix at its end; by a text with white space only where it begins
+    as a path, or ends as the name of a file of texts.
+    """
+    if word == STDIO or os.path.lexists(word):
+        return False
+    if re.search(r"\s", word):
+        return not re.match(r"(~|\.{1,2})?/", word) and not word.lower().endswith((".txt", *NOT_LINES))
+    return re.search(r"[/\\]|\.\w+$", word) is None
 
 
 def spoken(name: str) -> str:
@@ -164,9 +193,9 @@ def _hold_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)      # which takes the smallest number that is free
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name in ("stdout", "stderr"):       # a closed standard input has an error of its own where it is read
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager

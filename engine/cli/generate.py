@@ -19,6 +19,7 @@ from .console import (
     add_output,
     add_texts,
     check_output,
+    given_texts,
     read_inputs,
     run_options,
     writing_lines,
@@ -45,7 +46,8 @@ ESCAPED = re.compile(r"\\([nrt\\])")
 def add_settings(command: argparse.ArgumentParser, text: str) -> None:
     """Add the options of both commands, except those of the backend. text: the option that gives a text itself."""
     add_model(command, MODEL_OR_GGUF)
-    command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default")
+    command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default; "
+                         "or one input itself, where there is no such file")
     add_texts(command, f"--{text}", "an input")
     add_output(command)
     command.add_argument("-e", "--escape", action="store_true", help=r"read \n, \r, \t and \\ in inputs as a "
@@ -105,8 +107,9 @@ def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     lines, places = read_inputs(args, option)
     if args.escape:
         return [ESCAPED.sub(lambda match: ESCAPES[match[1]], line) for line in lines], places
-    if args.texts is not None and any("\\n" in text for text in args.texts):
-        print(rf"engine {args.command}: {option} has \n as two characters, a backslash and an n; --escape reads it as "
+    if any("\\n" in text for text in given_texts(args) or ()):
+        where = "the text" if args.texts is None else option
+        print(rf"engine {args.command}: {where} has \n as two characters, a backslash and an n; --escape reads it as "
               "a line feed", file=sys.stderr)
     return lines, places
 

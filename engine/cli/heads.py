@@ -23,6 +23,7 @@ from .console import (
     add_output,
     add_texts,
     check_output,
+    given_texts,
     read_inputs,
     read_lines,
     run_options,
@@ -70,7 +71,8 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
     command.add_argument(
         "file", nargs="?",
         help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
-        f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default")
+        f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default" + (
+            "" if name == "rank" else f"; or one {TEXTS[name][2:]} itself, where there is no such file"))
     if name in ABOUT:
         command.add_argument(f"--{ABOUT[name]}", metavar="TEXT", help=_ABOUT_HELP[name])
     add_texts(command, TEXTS[name], f"a {TEXTS[name][2:]}")
@@ -149,10 +151,11 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
         return [_object(line, fields, f"{spoken(name)}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     if args.command == "rank" and shared is None:
         raise InputError("give the query of the documents with --query, or JSON objects with --jsonl")
-    if args.command == "answer" and shared is None and args.texts is not None:
+    if args.command == "answer" and shared is None and given_texts(args) is not None:
         raise InputError("give the question to the text with --question")
     lines, places = read_inputs(args, TEXTS[args.command], kept=(".tsv",) if args.command == "answer" else (), other=(
-        f"write JSON objects with {' and '.join(fields)}, one a line, into a .jsonl file"))
+        f"write JSON objects with {' and '.join(fields)}, one a line, into a .jsonl file"),
+        one_text=args.command != "rank")
     if args.command == "rank":
         return [{"query": shared, "documents": lines}]
     if args.command == "answer":

@@ -35,7 +35,7 @@ from .heads import COMMANDS as HEAD_COMMANDS
 from .heads import add_options as add_head_options
 from .heads import run as run_head
 from .info import info
-from .parsing import CommandParser, parse
+from .parsing import CommandParser, CommandsParser, parse
 from .serve import add_options as add_serving
 from .serve import serve
 from .transcribe import add_options as add_transcription
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @cache
 def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     """Return the parser of the command line, and those of its commands."""
-    parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
+    parser = CommandsParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
 
@@ -171,7 +171,8 @@ def _add_encoding(commands: Any) -> None:
                                   description="Compute the vectors of the sentences of one file that fits in memory. "
                                   "engine embed serves many or large files, and goes on after a stop.")
     add_model(command)
-    command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the default")
+    command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the "
+                         "default; or one sentence itself, where there is no such file")
     add_texts(command, "--text", "a sentence")
     command.add_argument("-o", "--output", required=True, help="file to write: *.npy for a NumPy array, float32 "
                          "[lines, dimensions]; *.csv or *.jsonl for one vector a line; - for JSON lines on standard "

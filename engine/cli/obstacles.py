@@ -14,7 +14,7 @@ from ..base.errors import EngineError, listed, shown
 from ..families import FAMILIES
 from ..families.parts import Part, Parts
 from ..files.folder import ModelFolder
-from ..loading.hugging_face import CONFIG
+from ..loading.other_libraries import CONFIG
 from ..weights.parameters import expected_shapes
 
 _NAMED = 20

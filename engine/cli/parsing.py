@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from .other_options import advice_on_command, advice_on_options, unknown_options
+from ..base.errors import InputError
+from .aliases import Aliases, as_path, as_typed, take_aliases
+from .other_options import (
+    COMMANDS,
+    FILE,
+    MODEL,
+    advice_on_command,
+    advice_on_options,
+    names_for,
+    other_commands,
+    other_names,
+    unknown_options,
+)
 
 MANY_FILES = {"encode": "engine encode reads one file; engine embed MODEL FILES -o FOLDER reads many"}
 """What to do with several files, by a command that reads one."""
 
 
-class CommandParser(argparse.ArgumentParser):
-    """The parser of one command. An error about options of other libraries says which of ours do the same."""
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are two lines: what is wrong, and where the options are listed."""
 
-    _typed: Sequence[str] = ()
+    lists = "options"
+    """What --help lists."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with a message."""
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists the {self.lists}\n")
+
+
+class CommandsParser(Parser):
+    """The parser of the commands."""
+
+    lists = "commands"
+
+    def format_help(self) -> str:
+        """Return the help, with one list of the other names of commands."""
+        return f"{super().format_help()}\n{_filled(f'Other names of commands: {names_for(other_commands())}.')}\n"
+
+
+class CommandParser(Parser):
+    """The parser of one command, which takes other names of its options. An error about any other says what to do."""
+
+    _taken = Aliases()
     _form = ""
 
     @property
@@ -28,20 +63,49 @@ class CommandParser(argparse.ArgumentParser):
         `parse_args` would fill all positional arguments at the first of them, and `file` of `model --option 1 file`
         would be left over. argparse cannot mix them in a parser that has commands, so each command has its own call.
         """
-        self._typed, self._form = arguments, self._describe_form()
-        args, left = self.parse_known_intermixed_args(_as_paths(arguments))
-        if left or unknown_options(self, self.name, arguments):
+        self._taken, self._form = Aliases(), self._describe_form()      # argparse changes the actions while it reads
+        try:
+            self._taken = take_aliases(self, self.name, arguments)
+        except InputError as error:
+            self.error(str(error))
+        typed = self._taken.arguments
+        args, left = self.parse_known_intermixed_args(_as_paths(typed))
+        if unknown := unknown_options(self, self.name, typed):
+            self.error(advice_on_options(self, self.name, unknown))
+        self._check_places(args, left)
+        if left:
             self.error(f"unrecognized arguments: {' '.join(left)}; {MANY_FILES.get(self.name) or self._form}")
         args.command = self.name
         return args
 
     def error(self, message: str) -> NoReturn:
         """End the program with a message, or with one about the options that the command lacks, where some are."""
-        if unknown := unknown_options(self, self.name, self._typed):
+        if unknown := unknown_options(self, self.name, self._taken.arguments):
             message = advice_on_options(self, self.name, unknown)
         elif message.startswith("the following arguments are required"):
             message = f"{message}; {self._form}"
+        for action in self._actions:        # an error names what was typed
+            if action.option_strings and (other := self._taken.names.get(action.option_strings[-1])):
+                message = message.replace(f"argument {'/'.join(action.option_strings)}:", f"argument {other}:")
         super().error(message)
+
+    def format_help(self) -> str:
+        """Return the help, with one list of the other names that the command takes."""
+        names = names_for(other_names(self, self.name))
+        return super().format_help() + (f"\n{_filled(f'Other names that mean the same: {names}.')}\n" if names else "")
+
+    def _check_places(self, args: argparse.Namespace, left: Sequence[str]) -> None:
+        """End the program where an option and a word without one both give the model, or the file."""
+        by_option = self._taken.places
+        places = [action.dest for action in self._actions if not action.option_strings][1:]
+        words = [word for given in (getattr(args, dest) for dest in places)
+                 for word in ([given] if isinstance(given, str) else given or [])]
+        models = [word for word in words if os.path.isdir(word) or word.endswith((".npz", ".gguf"))]
+        if MODEL in by_option and (left or models) and self.name not in ("convert", "embed"):   # which take such words
+            word = [*models, *words, *left][0]
+            self.error(f"{by_option[MODEL][0]} and {as_typed(word)} both give the model; leave one of them out")
+        if FILE in by_option and left:
+            self.error(f"{as_typed(words[0])} and {by_option[FILE][-1]} both give the file; leave one of them out")
 
     def _describe_form(self) -> str:
         """Say which arguments a command takes without an option, and which options it has to have."""
@@ -49,13 +113,15 @@ class CommandParser(argparse.ArgumentParser):
                  for each in self._actions if not each.option_strings]
         needed = [f"{each.option_strings[0]} {each.metavar or each.dest.upper()}" for each in self._actions
                   if each.option_strings and each.required]
-        return f"the form is: {' '.join([self.prog, *names, *needed])}, and engine {self.name} --help lists the options"
+        return f"the form is: {' '.join([self.prog, *names, *needed])}"
 
 
 def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser],
           arguments: Sequence[str]) -> argparse.Namespace:
     """Return the values of a command line; ends the program after --help, --version and a mistake."""
     first = arguments[0] if arguments else ""
+    if first in COMMANDS:
+        first = COMMANDS[first].ours or first
     if first in commands:
         return commands[first].parse(arguments[1:])
     if first.startswith("-") and first not in ("-h", "--help", "--version"):
@@ -64,11 +130,15 @@ def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser]
     if first and not first.startswith("-"):
         parser.error(f"there is no command {first}{advice_on_command(first, commands)}; the commands are "
                      f"{', '.join(commands)}")
-    return parser.parse_args(arguments[:1])
+    return parser.parse_args([first] if first else [])
+
+
+def _filled(text: str) -> str:
+    """Return a text in lines of at most 80 characters, in which no name is cut at a hyphen."""
+    return textwrap.fill(text, 80, break_on_hyphens=False, break_long_words=False)
 
 
 def _as_paths(arguments: Sequence[str]) -> list[str]:
     """Return arguments whose names of files after "--" may begin with a hyphen: "-a" is the file "./-a" there."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    return [f"./{each}" if i > end and each.startswith("-") and each != "-" else each
-            for i, each in enumerate(arguments)]
+    return [as_path(each) if i > end else each for i, each in enumerate(arguments)]

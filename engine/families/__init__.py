@@ -59,7 +59,7 @@ from . import (
     vit,
     whisper,
 )
-from .fields import refuse_remote_code
+from .fields import class_name, refuse_remote_code
 from .parts import Family, plain
 
 FAMILIES: dict[str, Family] = {
@@ -89,7 +89,7 @@ FAMILIES: dict[str, Family] = {
     "gemma": Family(read_generator=gemma.read_generator),
     "gemma2": Family(read_generator=gemma.read_generator),
     "gemma3": Family(read_generator=gemma.read_generator),
-    "gemma3_text": Family(embedding_gemma.read_encoder, gemma.read_generator, usual="encode"),
+    "gemma3_text": Family(embedding_gemma.read_encoder, gemma.read_generator, usual=embedding_gemma.usual),
     "glm": Family(read_generator=glm.read_generator),
     "gpt2": Family(read_generator=gpt2.read_generator),
     "gpt_bigcode": Family(read_generator=gpt_bigcode.read_generator),
@@ -147,10 +147,12 @@ BY_POSITIONS: dict[tuple[str, str], tuple[str, Family]] = {
 }
 """The name and the row of a family that shares its model_type, by model_type and position_embedding_type."""
 
-REFUSED = {
-    "embedding_gemma2_text": "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported",
-}
+_EMBEDDING_GEMMA_2 = "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported"
+REFUSED = {"embedding_gemma2": _EMBEDDING_GEMMA_2, "embedding_gemma2_text": _EMBEDDING_GEMMA_2}
 """Why a model_type is refused that users may take for one of the supported families."""
+
+REFUSED_CLASSES = ("ChronosBoltModelForForecasting", "Chronos2Model")
+"""Classes that forecast series of numbers, and whose config.json has the model_type of a supported family."""
 
 REMOTE_CODE = {
     "eurobert": ("EuroBertModel",),
@@ -184,6 +186,9 @@ def get_family(values: dict[str, Any]) -> Family:
         reason = f" ({REFUSED[model_type]})" if model_type in REFUSED else ""
         raise UnsupportedError(f"model_type {shown(model_type)} is not supported{reason}; supported are "
                                f"{', '.join(FAMILIES)}")
+    if class_name(values) in REFUSED_CLASSES:
+        raise UnsupportedError(f"architectures names {class_name(values)}, which forecasts series of numbers and is "
+                               f"no plain {shown(model_type)} model; the engine does not run this kind of model")
     name, family = model_type, FAMILIES[model_type]
     positions = values.get("position_embedding_type")
     if isinstance(positions, str):

@@ -1,4 +1,7 @@
-"""EmbeddingGemma (Schechter Vera et al. 2025, arXiv 2509.20354): Gemma 3 whose tokens see those on both sides."""
+"""EmbeddingGemma (Schechter Vera et al. 2025, arXiv 2509.20354): Gemma 3 whose tokens see those on both sides.
+
+Other embedders, such as harrier, leave Gemma 3 as it is: their tokens see no later token.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ..base.errors import UnsupportedError, WeightsError, shown
+from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import eurobert, fields
@@ -32,16 +35,19 @@ SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": Fals
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    if not boolean(values, "use_bidirectional_attention", False):
-        raise UnsupportedError("use_bidirectional_attention is not true: this gemma3_text is a language model, whose "
-                               "tokens see no later token; load it with Generator")
-    return read_layers(values | {"use_bidirectional_attention": None})      # checked here; None is never refused
+    causal = not boolean(values, "use_bidirectional_attention", False)
+    return read_layers(values | {"use_bidirectional_attention": None}, causal=causal)       # None is never refused
 
 
-def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig:
+def usual(values: Values) -> str:
+    """Return as `Family.usual`: a model whose tokens see later ones encodes."""
+    return "encode" if values.get("use_bidirectional_attention") else "generate"
+
+
+def read_layers(values: dict[str, Any], *, causal: bool, decodes: bool = False) -> ModelConfig:
     """Return the architecture of an encoder, or of a decoder with the logits of the word table.
 
-    Raises `WeightsError` or `UnsupportedError`.
+    causal: whether a token sees no later token. Raises `WeightsError` or `UnsupportedError`.
     """
     of_decoders = {"is_causal": True, "final_logit_softcapping": None} if decodes else {}
     fields.refuse_variants(values, SUPPORTED | of_decoders)
@@ -54,8 +60,8 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
     if every < 1:
         raise WeightsError(f"sliding_window_pattern must be at least 1, not {shown(every)}")
     local = values | {"rope_scaling": None}  # it is about the layers that see all keys
-    # The window of a decoder counts the token itself, and that of an encoder has half on each side.
-    reach = max(0, window - 1) if decodes else window // 2
+    # A window of earlier tokens counts the token itself, and one on both sides has half on each.
+    reach = max(0, window - 1) if causal else window // 2
     return ModelConfig(
         family="gemma3_text",
         hidden_size=hidden_size,
@@ -79,8 +85,8 @@ def read_layers(values: dict[str, Any], *, decodes: bool = False) -> ModelConfig
         activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(
-            AttentionKind(causal=decodes, **fields.rotary(values, "rope_theta", 1000000.0, width, fields.FULL)),
-            AttentionKind(reach, causal=decodes,
+            AttentionKind(causal=causal, **fields.rotary(values, "rope_theta", 1000000.0, width, fields.FULL)),
+            AttentionKind(reach, causal=causal,
                           **fields.rotary(local, "rope_local_base_freq", 10000.0, width, fields.SLIDING)),
         ),
         logits="tied" if decodes else None,

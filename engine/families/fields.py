@@ -183,7 +183,7 @@ def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: s
         return {"rotary_theta": theta,
                 "rotary_frequencies": llama3_frequencies(theta, width, factor, trained, fast, slow)}  # fmt: skip
     whole = boolean(scaling, "truncate", True)
-    return {"rotary_theta": theta, "rotary_factor": _yarn_factor(scaling, factor),
+    return {"rotary_theta": theta, "rotary_factor": yarn_factor(scaling),
             "rotary_frequencies": yarn_frequencies(theta, width, factor, trained, fast, slow, whole)}  # fmt: skip
 
 
@@ -246,14 +246,17 @@ def longest_of(values: dict[str, Any], default: int) -> int:
     return longest
 
 
-def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:
-    """Return the factor of YaRN's cosines and sines. Peng et al. (arXiv 2309.00071), equation 22."""
+def yarn_factor(scaling: dict[str, Any]) -> float:
+    """Return the factor of YaRN's cosines and sines. Peng et al. (arXiv 2309.00071), equation 22.
+
+    scaling: the keys of a rope_scaling. Raises `WeightsError` for a number that is none.
+    """
     if "attention_factor" in scaling:
         return number(scaling, "attention_factor", 1.0)
     both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
     # (0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1) if both are given, otherwise 0.1 ln(factor) + 1.
     above, below = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
-    grown = float(log(factor))
+    grown = float(log(number(scaling, "factor", 1.0)))
     return (0.1 * above * grown + 1.0) / (0.1 * below * grown + 1.0)
 
 
@@ -296,6 +299,10 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
     """
     plain: dict[str, Any] = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
                              "pruned_heads": {}, "quantization_config": None, **(supported or {})}
+    if values.get("quantization") is not None:
+        raise UnsupportedError(f"quantization = {shown(values['quantization'])} is not supported: the weights are "
+                               "quantized as MLX does it. Load the folder that they were made from, and choose a "
+                               "precision here")
     for key, expected in plain.items():
         value = values.get(key, expected)
         if value != expected and value is not None:

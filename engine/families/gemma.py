@@ -43,7 +43,7 @@ def read_generator(values: Values) -> Parts:
         return Parts(Part(_read_second(values), names))
     if values.get("use_bidirectional_attention"):
         raise UnsupportedError("use_bidirectional_attention is true: the model is an encoder; load it with Engine")
-    return Parts(Part(embedding_gemma.read_layers(values, decodes=True), names))
+    return Parts(Part(embedding_gemma.read_layers(values, causal=True, decodes=True), names))
 
 
 def _read_first(values: Values) -> ModelConfig:
@@ -81,7 +81,7 @@ def _text_of(values: Values) -> Values:
     if text.get("model_type", "gemma3_text") != "gemma3_text":
         raise UnsupportedError(f"text_config has the model_type {shown(text['model_type'])}; only 'gemma3_text' is "
                                "supported")
-    of_both = {key: values[key] for key in ("quantization_config",) if key in values}       # which is then refused
+    of_both = {key: values[key] for key in ("quantization", "quantization_config") if key in values}    # refused later
     return {"vocab_size": 262208} | text | of_both
 
 

@@ -55,6 +55,10 @@ def read_generator(values: Values) -> Parts:
 def _read_fourth(values: Values) -> ModelConfig:
     """Return the architecture of a dense model of Granite 4, without its multipliers."""
     positions, layers = values.get("position_embedding_type"), integer(values, "num_hidden_layers", 32)
+    types = values.get("layer_types", values.get("layers_block_type"))
+    if isinstance(types, list) and "mamba" in types:
+        raise UnsupportedError("layer_types has layers of the kind 'mamba': the engine has no state space layers "
+                               "(Mamba), and of Granite 4 it runs the models without them")
     refuse_variants(values, {"num_local_experts": 0, "position_embedding_type": positions})     # checked below
     if values.get("num_local_experts") is None:
         raise UnsupportedError("num_local_experts is not stated, and is 8 then; only 0, a model without experts, is "
@@ -62,7 +66,6 @@ def _read_fourth(values: Values) -> ModelConfig:
     if positions not in (None, "rope"):
         raise UnsupportedError(f"position_embedding_type = {shown(positions)} is not supported; only null and 'rope' "
                                "are")
-    types = values.get("layer_types", values.get("layers_block_type"))
     if not isinstance(types, list) or len(types) != layers or any(name not in _ATTENDS for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; expected {shown(layers)} layers, each "
                                "'attention': the engine has no state space layers")

@@ -133,6 +133,9 @@ _SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
 _LATE_WINDOWS = ("qwen2", "qwen3")
 """The models whose layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
 
+_STATED_PATTERNS = ("cohere2", "exaone4")
+"""The models with `_Variant.every` for which transformers reads another number from `sliding_window_pattern`."""
+
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
@@ -164,6 +167,8 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: i >= first)
     elif kind.every is not None:
         every = kind.every  # the last of `every` layers sees all keys; 0: no layer does
+        if family in _STATED_PATTERNS and values.get("layer_types") is None:
+            every = integer(values, "sliding_window_pattern", every)
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: not every or (i + 1) % every != 0)
     else:
         kinds, layer_kinds = _alike(values, kind, head), ()

@@ -79,8 +79,9 @@ class Family:
     """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
     generates: str = "generate"
     """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
-    usual: str | None = None
-    """The kind of a model that can encode and generate and whose config.json names no class; None: that is an error."""
+    usual: str | Callable[[Values], str] | None = None
+    """The kind of a model that can encode and generate and whose config.json names no class, or what tells it by the
+    other keys; None: that is an error."""
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import shown
+from ..base.errors import WeightsError, shown
 from .cursor import Cursor
 from .gguf_blocks import KEPT, TYPES, BlockType, dequantize, keep
 from .gguf_parts import check_parts, part_paths
-from .reading import FormatError, map_file, naming
+from .reading import FormatError, map_file, naming, within
 
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
             12: "<f8"}
@@ -111,7 +111,7 @@ class GgufFile:
         """
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:
-            with naming(part.path, _ADVICE):
+            with naming(part.path, _ADVICE), within(part.path):
                 for old, tensor in part.tensors.items():
                     name = rename(old)
                     if name in arrays:
@@ -214,7 +214,8 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
         if name in tensors:
             raise FormatError(f"two tensors are called {shown(name)}")
         if number not in TYPES:
-            raise FormatError(f"tensor {shown(name)} has the unknown type {number}")
+            raise FormatError(f"tensor {shown(name)} has the unknown type {number}: the file is damaged, or newer "
+                              "than this version of the engine")
         kind = TYPES[number]
         if 0 in shape or math.prod(shape) >= 2**60 or shape[-1] % kind.size:
             raise FormatError(f"tensor {shown(name)} has the impossible shape {list(shape)} for {kind.name}, which "
@@ -254,7 +255,7 @@ def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool,
             array = blocks_of(name, dequantize(kind, blocks, tensor.shape))
     else:
         readable = [*_PLAIN, *(one.name for one in TYPES.values() if one.dequantize is not None)]
-        raise FormatError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "
-                          "llama-quantize --allow-requantize writes the model in one of them")
+        raise WeightsError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "
+                           "llama-quantize --allow-requantize writes the model in one of them")
     array.flags.writeable = False
     return array

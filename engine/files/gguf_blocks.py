@@ -162,6 +162,7 @@ TYPES = {
     27: BlockType("I64", 1, 8), 28: BlockType("F64", 1, 8),
     29: BlockType("IQ1_M", 256, 56), 30: BlockType("BF16", 1, 2),
     34: BlockType("TQ1_0", 256, 54), 35: BlockType("TQ2_0", 256, 66),
-    39: BlockType("MXFP4", 32, 17),
+    39: BlockType("MXFP4", 32, 17), 40: BlockType("NVFP4", 64, 36),
+    41: BlockType("Q1_0", 128, 18),
 }
 """The types by their numbers in a file, as in ggml.h."""

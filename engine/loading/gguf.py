@@ -23,7 +23,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import BLOCKS, FORMATS, STORED
 from ..model.text_config import TextConfig
 from ..programs.operations import Parameter
-from ..text.vocabularies import gguf_ends, gguf_keeps_space, read_gguf_tokenizer
+from ..text.vocabularies import gguf_bytes_alone, gguf_ends, gguf_keeps_space, read_gguf_tokenizer
 from ..weights.bfloat16 import widened
 from ..weights.blocks import plain_numbers, quantize_q8_0, to_q8_0
 from ..weights.model import Model, Transformer
@@ -77,8 +77,7 @@ class GgufSource(Source):
                 raise self.refuse_kind(kind, self.kind)
             settings = self._file.settings
             parts = self.with_context(read_decoder(settings, self._file.shapes))
-            text = TextConfig(read_gguf_tokenizer(settings), keeps_space=gguf_keeps_space(settings),
-                              chat=read_gguf_chat(settings))
+            text = replace(_text(settings), keeps_space=gguf_keeps_space(settings), chat=read_gguf_chat(settings))
             generation = GenerationConfig(**read_generation(settings))
             model = assemble(self.path, parts, self._arrays(), generation, text, text)
             assert model.decoder is not None
@@ -89,7 +88,7 @@ class GgufSource(Source):
         settings, arrays = self._file.settings, self._arrays()
         part = read_encoder(settings, self._file.shapes)
         maps = [plain_numbers(arrays.pop(name)) for name in _MAPS if name in arrays]
-        text = TextConfig(read_gguf_tokenizer(settings), pooling=(pooled(settings),), normalize=True)
+        text = replace(_text(settings), pooling=(pooled(settings),), normalize=True)
         encoder = assemble_part(self.path, part, arrays, text)
         return replace(self._kept(encoder), modules=tuple(Dense(weight) for weight in maps))
 
@@ -104,6 +103,11 @@ class GgufSource(Source):
 
     def _kept(self, part: Transformer) -> Transformer:      # with its maps in blocks, where they stay in blocks
         return _in_blocks(part) if self._keeps_blocks else part
+
+
+def _text(settings: Mapping[str, Any]) -> TextConfig:
+    """Return the tokenizer of a file, which turns tokens into text as llama.cpp does."""
+    return TextConfig(read_gguf_tokenizer(settings), bytes_alone=gguf_bytes_alone(settings))
 
 
 def _in_blocks(part: Transformer) -> Transformer:

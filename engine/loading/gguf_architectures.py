@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from ..families.fields import LAYER_TYPES
+from ..families.fields import LAYER_TYPES, number, yarn_factor
 from ..families.names import JOINED_GATE, JOINED_HEADS, Names
 
 Stated = Mapping[str, Any]
@@ -67,9 +67,14 @@ KEYS = {
 """The settings that every file has, and their keys in a config.json."""
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}
+_YARN = {"rope.scaling.original_context_length": "original_max_position_embeddings",
+         "rope.scaling.yarn_attn_factor": "attention_factor", "rope.scaling.yarn_beta_fast": "beta_fast",
+         "rope.scaling.yarn_beta_slow": "beta_slow"}
+"""The settings of YaRN, and their keys in the rope_scaling of a config.json."""
 _SINGLE = ("attention.sliding_window", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned",
-           "rope.scaling.attn_factor", "rope.scaling.original_context_length", "attention.max_alibi_bias",
-           "attention.clamp_kqv", "rope.dimension_count", "use_parallel_residual")
+           "rope.scaling.attn_factor", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier",
+           "rope.scale_linear", *_YARN, "attention.max_alibi_bias", "attention.clamp_kqv", "rope.dimension_count",
+           "use_parallel_residual")
 """Further settings that are read; each has one value, and none for each layer."""
 _RMS, _LAYER = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 
@@ -97,6 +102,8 @@ class Architecture:
     """Whether the family's own `Part.finish` applies to the tensors of a file."""
     encodes: bool = False
     """Whether the model gives vectors of tokens."""
+    rotates: bool = True
+    """Whether queries and keys have a rotary embedding, whose positions a file may scale."""
 
 
 def _layer(key: str) -> tuple[str, str]:
@@ -130,13 +137,6 @@ def _windows(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
 def _gemma2(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
     _gemma(values, stated, shapes)
     _windows(values, stated, shapes)
-
-
-def _gemma3(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    _gemma2(values, stated, shapes)
-    kind, factor = stated.get("rope.scaling.type", "none"), stated.get("rope.scaling.factor", 1.0)
-    if kind == "linear":
-        values["rope_scaling"] = {"rope_type": "linear", "factor": factor}
 
 
 def _granite(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
@@ -186,28 +186,29 @@ def _ratio(values: dict[str, Any]) -> int:
 _PARALLEL = {"use_parallel_residual": "use_parallel_residual"}
 _OF_GEMMA3 = {"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"}
 ARCHITECTURES: dict[str, Architecture] = {
-    "bert": Architecture("bert", eps=_layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True),
-    "bloom": Architecture("bloom", eps=_layer("layer_norm_epsilon")),
+    "bert": Architecture("bert", eps=_layer("layer_norm_eps"), change=_bert, names=_POST_NORM, encodes=True,
+                         rotates=False),
+    "bloom": Architecture("bloom", eps=_layer("layer_norm_epsilon"), rotates=False),
     "cohere2": Architecture("cohere2", eps=_layer("layer_norm_eps"), keys={
         "logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}, change=_windows),
     "ernie4_5": Architecture("ernie4_5"),
     "falcon": Architecture("falcon", eps=_layer("layer_norm_epsilon")),
     "gemma": Architecture("gemma"),
     "gemma-embedding": Architecture(
-        "gemma3_text", keys=_OF_GEMMA3, values={"use_bidirectional_attention": True}, change=_gemma3, encodes=True),
+        "gemma3_text", keys=_OF_GEMMA3, values={"use_bidirectional_attention": True}, change=_gemma2, encodes=True),
     "gemma2": Architecture("gemma2", keys={
         "attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
         "attention.sliding_window": "sliding_window"}, change=_gemma2),
     "gemma3": Architecture("gemma3_text", keys=_OF_GEMMA3 | {"final_logit_softcapping": "final_logit_softcapping"},
-                           change=_gemma3),
-    "gpt2": Architecture("gpt2", eps=_layer("layer_norm_epsilon"), finishes=False),
+                           change=_gemma2),
+    "gpt2": Architecture("gpt2", eps=_layer("layer_norm_epsilon"), finishes=False, rotates=False),
     "gptneox": Architecture("gpt_neox", eps=_layer("layer_norm_eps"), keys=_PARALLEL, partial="rotary_pct"),
     "granite": Architecture("granite", keys={
         "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
         "embedding_scale": "embedding_multiplier", "attention.scale": "attention_multiplier"},
         change=_granite, neighbours=True),
     "llama": Architecture("llama", neighbours=True),
-    "mpt": Architecture("mpt", eps=_layer("layer_norm_epsilon"), change=_mpt),
+    "mpt": Architecture("mpt", eps=_layer("layer_norm_epsilon"), change=_mpt, rotates=False),
     "nomic-bert": Architecture("nomic_bert", eps=_layer("layer_norm_eps"), change=_nomic, names=_POST_NORM,
                                encodes=True),
     "olmo": Architecture("olmo", eps=None, keys={"attention.clamp_kqv": "clip_qkv"}, neighbours=True),
@@ -221,7 +222,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "smollm3": Architecture("smollm3", neighbours=True),
     "stablelm": Architecture("stablelm", eps=_layer("layer_norm_eps"), keys=_PARALLEL,
                              change=_stablelm, partial="partial_rotary_factor"),
-    "starcoder": Architecture("gpt_bigcode", eps=_layer("layer_norm_epsilon")),
+    "starcoder": Architecture("gpt_bigcode", eps=_layer("layer_norm_epsilon"), rotates=False),
     "starcoder2": Architecture("starcoder2", eps=_layer("norm_epsilon")),
 }
 """The supported values of general.architecture."""
@@ -270,6 +271,8 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
     for key, value in values.items():
         if _is_list(value):
             raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
+    if scaling := _scaling(name, kind, stated, shapes):
+        values["rope_scaling"] = scaling
     if kind.partial is not None and "rope.dimension_count" in stated:
         values[kind.partial] = _share(name, stated)
     words = shapes.get("token_embd.weight", ())
@@ -279,6 +282,37 @@ def describe(settings: Stated, shapes: Shapes) -> tuple[Architecture, dict[str, 
     if kind.change is not None:
         kind.change(values, stated, shapes)
     return kind, values, stated
+
+
+def _scaling(name: str, kind: Architecture, stated: Stated, shapes: Shapes) -> dict[str, Any] | None:
+    """Return the rope_scaling of the config.json that llama.cpp's converter made these settings of; None for none.
+
+    Without a type, a factor scales linearly, as in llama.cpp. Raises `UnsupportedError`.
+    """
+    long_rope = any(tensor.startswith("rope_factors_") for tensor in shapes)        # `read_decoder` reads the tables
+    factor = stated.get("rope.scaling.factor", stated.get("rope.scale_linear"))
+    is_scaled = factor not in (None, 0.0, 1.0)
+    scaling = stated.get("rope.scaling.type", "linear" if is_scaled else "none")
+    rotates = kind.rotates and not long_rope and "rope_freqs.weight" not in shapes
+    supported = ("none", "longrope") if long_rope else ("none", "linear", "yarn") if rotates else ("none",)
+    plain = {"rope.scaling.yarn_ext_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0}
+    if not long_rope and scaling != "yarn":
+        plain["rope.scaling.attn_factor"] = 1.0
+    wrong = [key for key, usual in plain.items() if stated.get(key, usual) != usual]
+    if scaling not in supported or wrong:
+        key, value = (wrong[0], stated[wrong[0]]) if scaling in supported else ("rope.scaling.type", scaling)
+        usual = plain[key] if key in plain else " or ".join(map(repr, supported))
+        raise UnsupportedError(f"{name}.{key} = {shown(value)} is not supported here; only {usual} is. Load the folder "
+                               "that the file was made from: its config.json may state what is supported")
+    if scaling == "linear" and is_scaled:
+        return {"rope_type": "linear", "factor": factor}
+    if scaling != "yarn":
+        return None
+    yarn = {"rope_type": "yarn"} | ({} if factor is None else {"factor": factor}) | {
+        ours: stated[key] for key, ours in _YARN.items() if key in stated}
+    if (share := number(dict(stated), "rope.scaling.attn_factor", 1.0)) != 1.0:
+        yarn["attention_factor"] = share * number(yarn, "attention_factor", yarn_factor(yarn))
+    return yarn
 
 
 def _share(name: str, stated: Stated) -> float:
@@ -305,17 +339,13 @@ def _width(stated: Stated) -> int | None:
 def _refuse(name: str, kind: Architecture, stated: Stated) -> None:
     """Raise `UnsupportedError` for settings that change the computation in a way that the engine does not support."""
     # The value with which each setting changes nothing, unless the family reads it.
-    plain = {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0,
+    plain = {"expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0,
              "attention.clamp_kqv": 0, "attention.causal": not kind.encodes,
              "rope.freq_base_swa": stated.get("rope.freq_base", 10000.0)}
     allowed = {"attention.sliding_window"} if kind.change in (_phi3, _olmo2) else set()
-    allowed |= {"rope.scaling.type"} if kind.change is _gemma3 else set()
     for key, expected in plain.items():
         if key in stated and key not in kind.keys and key not in allowed and _differs(stated[key], expected):
             raise UnsupportedError(f"{name}.{key} = {shown(stated[key])} is not supported; only {expected!r} is")
-    if kind.change is _gemma3 and stated.get("rope.scaling.type", "none") not in ("none", "linear"):
-        raise UnsupportedError(f"{name}.rope.scaling.type = {shown(stated['rope.scaling.type'])} is not supported; "
-                               "only 'none' and 'linear' are")
     columns = _width(stated)
     for key in ("rope.dimension_count", "attention.value_length"):
         exempt = kind.partial is not None and key == "rope.dimension_count"     # it says how many columns rotate

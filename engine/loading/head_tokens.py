@@ -44,9 +44,11 @@ def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> 
 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the token that a file states under a key, or the usual ones."""
+    """Return the token that a file states under a key, none where it says null, or the usual ones."""
     for name in FILES[:2]:     # settings, then special tokens
-        value: Any = folder.read_object_or_empty(name).get(key)
+        values = folder.read_object_or_empty(name)
+        usual = () if values.get(key, usual) is None else usual
+        value: Any = values.get(key)
         value = value.get("content") if isinstance(value, dict) else value
         if value is not None and not isinstance(value, str):
             raise WeightsError(f"{folder.label(name)}: {key} must be a text, not {shown(value)}")

@@ -31,9 +31,9 @@ from ..files.reading import read_bytes
 from ..files.writing import replacing
 from .ctranslate2 import MODEL
 from .hub_guard import COMMIT, checked_commit, checked_files, guard, is_revision
-from .hugging_face import CONFIG, refuse_gliner
 from .model_files import files_read, has_model
 from .module_list import MODULES
+from .other_libraries import CONFIG, refuse_other_library
 from .peft import refuse_adapter
 from .router import module_folders
 from .source import Fetched
@@ -339,10 +339,10 @@ class _Client:
 
 
 def _refuse_early(folder: ModelFolder) -> None:
-    """Raise `UnsupportedError` for a model of an unknown family, of PEFT or of GLiNER, by its small files alone."""
+    """Raise `UnsupportedError` for a model of an unknown family, PEFT or another library, by its small files."""
     for _, part in module_folders(folder) if folder.has(MODULES) else [("", folder)]:
         refuse_adapter(part, "AutoModel")
-        refuse_gliner(part)
+        refuse_other_library(part)
         model_type = part.read_object_or_empty(CONFIG).get("model_type")
         if model_type is not None and model_type != MODEL2VEC and part.has_weights():
             with part.within(CONFIG):

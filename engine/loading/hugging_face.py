@@ -27,11 +27,12 @@ from .chat import read_chat
 from .colbert import LINEAR, stanford_modules
 from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
-from .left_out import drop_extra, warn_of_head
+from .left_out import drop_extra, warn_of_head, warn_of_images
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
 from .module_list import MODULES, Late, Modules, Pooled, SparseStatic, Splade, Static
 from .modules import read_modules
+from .other_libraries import CONFIG, refuse_other_library
 from .peft import refuse_adapter
 from .router import find_routes
 from .sentence_transformers import (
@@ -45,9 +46,6 @@ from .sentence_transformers import (
 from .source import ALONE, Source
 from .static import is_static, read_sparse_static, read_static
 
-CONFIG = "config.json"
-GLINER = "gliner_config.json"
-"""The configuration in a folder of GLiNER, which has no config.json."""
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
 _EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
@@ -106,7 +104,7 @@ class FolderSource(Source):
         names = values.get("architectures")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             if not names and family.usual is not None:
-                return family.usual
+                return family.usual if isinstance(family.usual, str) else family.usual(values)
             raise InputError(f"{self.folder.label(CONFIG)}: {shown(values.get('model_type'))} models can encode and "
                              f"{family.generates}, and the key architectures does not say which this one does; say "
                              f'kind="encode" or kind="{family.generates}"')
@@ -197,6 +195,7 @@ class FolderSource(Source):
             values = held.values | stated_pair_function(self.folder)        # of a cross-encoder
             heads = with_tokens(read_heads(part.names.heads, values, encoder.config, held.heads), text, home)
         warn_of_head(home, held.values, tasks_of(heads), (*held.unread, *held.heads))
+        warn_of_images(home, held.unread)
         if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
             heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         return text, heads
@@ -223,6 +222,10 @@ class FolderSource(Source):
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
             self._refuse_head(family, values)
+            if self.folder.has(MODULES):
+                raise UnsupportedError(f"{self.path}: {MODULES} makes it an embedding model, and the engine runs "
+                                       f"{shown(values.get('model_type'))} models as language models alone, which give "
+                                       f"no vectors. {ALONE}")
             raise self.refuse_kind("encode", family.generates)
         with home.within(CONFIG):
             part = family.read_encoder(values)
@@ -283,11 +286,17 @@ class FolderSource(Source):
     def _arrays_of(self, parts: Parts) -> dict[str, np.ndarray]:
         """Return the tensors that one of the parts has a name for, by their names in the files."""
         names = [part.names.rename for part in (parts.encoder, parts.decoder) if part is not None]
+        unread: list[str] = []
 
         def wanted(name: str) -> str | None:
-            return name if any(rename(name) is not None for rename in names) else None
+            if any(rename(name) is not None for rename in names):
+                return name
+            unread.append(name)
+            return None
 
-        return self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
+        arrays = self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
+        warn_of_images(self.folder, unread)
+        return arrays
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
         """Read a model that generates; kind: of use, as the caller asked for it."""
@@ -305,20 +314,14 @@ class FolderSource(Source):
         return assemble(self.folder, parts, arrays, generation, source, target)
 
 
-def refuse_gliner(folder: ModelFolder) -> None:
-    """Raise `UnsupportedError` for a folder of GLiNER, which has no config.json."""
-    if folder.has(GLINER) and not folder.has(CONFIG):
-        raise UnsupportedError(f"{folder.label(GLINER)}: it describes a model of GLiNER, which finds words for labels "
-                               "that the caller gives; the engine does not run this kind of model")
-
-
 def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
     """Return the family of a folder and the contents of its config.json; loader: as in `refuse_adapter`."""
     refuse_adapter(home, loader)
     if not home.has(CONFIG):
-        refuse_gliner(home)
-        inside = next((f"; it has {shown(path.name)}, so pass the path of that file"
-                       for path in sorted(home.path.glob("*.gguf"))), "")
+        inside = next((f"; it has {shown(name)}, so pass the path of that file"
+                       for name in home.names_in("", ".gguf")), "")
+        if not inside:
+            refuse_other_library(home)
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")
     values = with_model_type(home, home.read_object(CONFIG), CONFIG)
     with home.within(CONFIG):

@@ -20,10 +20,14 @@ from ..weights.parameters import expected_shapes
 LOG = logging.getLogger("engine")
 
 TASKS = TASK_OF_CLASS | {"ForImageClassification": "classify", "ForAudioClassification": "classify",
-                    "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify"}
+                    "ForMultipleChoice": "choose", "ForImageClassificationWithTeacher": "classify",
+                    "ForNextSentencePrediction": "next"}
 """The task of each kind of model that has a head, by the end of the name of its class."""
-_OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector)(?:\.|$)")
+_OF_HEADS = re.compile(r"(?:\w+\.)?(?:\w*head|\w*classif\w*|score|qa_outputs|cls|regress\w*|lm_\w+|projector|"
+                       r"\w*predictions)(?:\.|$)")
 """How the names of the tensors of heads begin, in a file whose other tensors have no prefix."""
+_OF_IMAGES = re.compile(r"(?:model\.)?(?:vision_\w+|visual_\w+|multi_modal_projector)\.")
+"""How the names of the tensors begin that read the images of a model of texts and images."""
 
 
 def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[str, Any],
@@ -58,6 +62,13 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
     if task is not None and task not in tasks and left_out:
         LOG.warning("%s: config.json names %s, and the engine does not run its head: %s are left out; encode and "
                     "forward give the vectors of the encoder", place, name, listed(left_out))
+
+
+def warn_of_images(place: object, unread: Iterable[str]) -> None:
+    """Warn of tensors that read images, in the files of a model whose text alone runs; unread: as in `warn_of_head`."""
+    if left_out := [tensor for tensor in unread if _OF_IMAGES.match(tensor)]:
+        LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
+                    "are left out, %s", place, f"{len(left_out):,}", listed(left_out))
 
 
 def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from . import bge_m3, ctranslate2, peft, router
 from .chat import chat_files
 from .colbert import METADATA
 from .generation_settings import GENERATION
-from .hugging_face import CONFIG, SETFIT
+from .hugging_face import SETFIT
 from .module_list import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
+from .other_libraries import CONFIG
 from .static import stated_numbers
 
 _OF_MODEL = (MODULES, PROMPTS, SETFIT, METADATA)

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base.errors import InputError, WeightsError, listed
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed
 from ..families import FAMILIES
 from ..families.fields import class_name
 from ..families.parts import Part
 from ..files.folder import ModelFolder
 from ..weights.parameters import expected_shapes
+from .other_libraries import library_of
 
 TYPE_OF_CLASS = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
                  "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
 """The model_type of each family of that time, by what the names of its classes begin with."""
+OWN_KEYS = {"big_bird": ("attention_type", "block_size", "num_random_blocks"), "dpr": ("projection_dim",)}
+"""Keys that transformers always writes for a family whose tensors have the names of an older family's."""
 
 
 def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) -> dict[str, Any]:
     """Return the contents of a config.json with a model_type; config: the name of the file.
 
-    Raises `WeightsError` if no family fits the files, and `InputError` if several do.
+    Raises `WeightsError` or `UnsupportedError` if no family fits the files, and `InputError` if several do.
     """
     if "model_type" in values:
         return values
@@ -30,14 +33,27 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     if name in TYPE_OF_CLASS:
         return values | {"model_type": TYPE_OF_CLASS[name]}
     tensors = _tensor_names(folder)
-    fitting = [model_type for model_type in FAMILIES if _fits(model_type, values, tensors)]
+    fitting = _by_keys([model_type for model_type in FAMILIES if _fits(model_type, values, tensors)], values)
     if len(fitting) == 1:
         return values | {"model_type": fitting[0]}
+    if not fitting and (library := library_of(values)):
+        raise UnsupportedError(f"{folder.label(config)}: there is no model_type; this is the configuration of a model "
+                               f"of {library}, which the engine does not run")
     if not fitting:
         raise WeightsError(f"{folder.label(config)}: there is no model_type, and the tensors fit no family that the "
-                           f"engine knows; add a model_type, one of {', '.join(FAMILIES)}")
+                           "engine finds by them. Add the model_type if you know that the model is of one of the "
+                           f"supported families, {', '.join(FAMILIES)}")
     raise InputError(f"{folder.label(config)}: there is no model_type, and the tensors fit {listed(fitting)}; add the "
                      "right one to the file")
+
+
+def _by_keys(fitting: list[str], values: dict[str, Any]) -> list[str]:
+    """Return which of the families that the tensors fit a config.json describes: those whose own keys it has, if any.
+
+    Without such keys, a family that always has some is none of them.
+    """
+    own = [model_type for model_type in fitting if not values.keys().isdisjoint(OWN_KEYS.get(model_type, ()))]
+    return own or [model_type for model_type in fitting if model_type not in OWN_KEYS]
 
 
 def _tensor_names(folder: ModelFolder) -> list[str]:
@@ -60,5 +76,8 @@ def _fits(model_type: str, values: dict[str, Any], tensors: list[str]) -> bool:
         part: Part = read(values | {"model_type": model_type})
     except (InputError, WeightsError, NotImplementedError):
         return False
-    renamed = [part.names.rename(name) for name in tensors]
-    return bool(tensors) and set(tensors).isdisjoint(renamed) and expected_shapes(part.config).keys() <= {*renamed}
+    renamed = {part.names.rename(name) for name in tensors}
+    expected = expected_shapes(part.config).keys()
+    of_layers = {name for name in renamed if name is not None and name.startswith("layers.")}
+    return bool(tensors) and renamed.isdisjoint(tensors) and expected <= renamed and (
+        of_layers <= expected | {*part.names.unread})

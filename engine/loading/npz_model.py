@@ -40,6 +40,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PACKED_PREFIX, PackedFormat
 from ..weights.parameters import check, expected_shapes, matrices, packed_arrays, take_arrays
+from .other_libraries import NEMO, OF_NEMO
 from .source import Source
 
 FORMAT = "encoder-engine"
@@ -215,6 +216,8 @@ class NpzSource(Source):
                                "holds it and its config.json")
         if path.suffix == ".onnx":
             raise WeightsError(f"{path}: the engine reads no ONNX; load the folder of the model that it was made from")
+        if path.suffix == NEMO:
+            raise UnsupportedError(f"{path}: {OF_NEMO}")
         if path.suffix == ".json":
             raise WeightsError(f"{path}: a .json file does not hold a model; load the folder that holds it")
         if path.suffix != ".npz" and not _is_zip(path):

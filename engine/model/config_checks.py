@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..base.errors import shown
+from ..base.functions import power
 from .attention import AttentionKind, RelativePositions
 
 LOGITS_KINDS = (None, "tied", "own")
@@ -55,6 +56,7 @@ def impossible_tokens(config: Any) -> Iterator[str]:
 _BOOLS = ("rotary_interleaved", "causal")
 LARGEST = 2**24         # limit on sizes and on ids
 _MOST_ROTARY_POSITIONS = 2**20
+_LARGEST_FREQUENCY = 1000       # the angle of one position; the cosines and sines of all positions are then exact
 
 
 def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) -> Iterator[str]:
@@ -68,22 +70,34 @@ def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) ->
         return
     width = head_width if width is None else width
     if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
-        yield f"rotary_theta must be None or a float above 0, not {theta!r}"
+        yield f"rotary_theta must be None or a float above 0 and below 1e15, not {theta!r}"
     if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
         yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
     if not isinstance(frequencies, tuple) or (frequencies and (
             theta is None or len(frequencies) != width // 2
-            or not all(isinstance(value, float) and 0.0 <= value <= 1000.0 for value in frequencies))):
-        yield (f"rotary_frequencies must be empty or, with a rotary_theta, {width // 2} floats from 0 to 1000, "
-               f"not {shown(frequencies)}")
+            or not all(isinstance(value, float) and 0.0 <= value <= _LARGEST_FREQUENCY for value in frequencies))):
+        yield (f"rotary_frequencies must be empty or, with a rotary_theta, {width // 2} floats from 0 to "
+               f"{_LARGEST_FREQUENCY}, not {shown(frequencies)}")
     if not isinstance(kind.rotary_factor, float) or not 1e-3 < kind.rotary_factor < 1e3:
         yield f"rotary_factor must be a float between 1e-3 and 1e3, not {kind.rotary_factor!r}"
     for name in _BOOLS:
         if type(getattr(kind, name)) is not bool:
             yield f"{name} must be a bool, not {getattr(kind, name)!r}"
+    if theta is not None and not frequencies and (
+            (fastest := _fastest(theta, width, kind.rotary_scale)) > _LARGEST_FREQUENCY):
+        yield (f"rotary_theta {theta} and rotary_scale {kind.rotary_scale} turn columns by {fastest:.3g} from one "
+               f"position to the next; at most {_LARGEST_FREQUENCY:,} is allowed")
     if theta is not None and (width % 2 or not 0 < max_positions <= _MOST_ROTARY_POSITIONS):
         yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
                f"{_MOST_ROTARY_POSITIONS:,}, not {width} and {max_positions}")
+
+
+def _fastest(theta: Any, width: int, scale: Any) -> float:
+    """Return the largest angle by which one position turns a pair of columns; 0 for numbers that are refused anyway."""
+    if not isinstance(theta, float) or not 0.0 < theta < 1e15 or not isinstance(scale, float) or not (
+            scale > 0.0 and width >= 2):
+        return 0.0
+    return max(1.0, float(power(theta, -(width - 2) / width))) / scale
 
 
 _MOST_DISTANCES = 2**16

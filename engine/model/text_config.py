@@ -66,11 +66,17 @@ class TextConfig:
     """Whether a text that new tokens continue keeps the space in front of the first of them, as in llama.cpp."""
     chat: ChatConfig | None = None
     """How the messages of a chat become a prompt; None for a model whose files say nothing about it."""
+    bytes_alone: bool = False
+    """Whether a token for a byte that is part of no character becomes U+FFFD alone, as in llama.cpp. Otherwise all
+    tokens for bytes that stand beside it become U+FFFD, too, as in `tokenizers`."""
+    reads_pairs: bool = True
+    """Whether the tokenizer reads two texts as one sequence; False where it has no token to put between them."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
                  "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int,
-                 "special_tokens": bool, "keeps_space": bool}
+                 "special_tokens": bool, "keeps_space": bool, "bytes_alone": bool,
+                 "reads_pairs": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in types.items() if type(getattr(self, name)) is not expected]
         if problems:
@@ -142,5 +148,5 @@ _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
                          "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late",
-                         "keeps_space", "chat")
+                         "keeps_space", "chat", "bytes_alone", "reads_pairs")
 """Fields of the text configuration that version 1 of the .npz does not know."""

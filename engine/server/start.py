@@ -30,6 +30,8 @@ BACKLOG = 2048
 """Connections that wait to be taken."""
 _TAKEN = 64
 """The most connections that are taken at a time; asyncio takes as many as its `backlog` says."""
+_TURNS = 8
+"""For how many turns of the event loop there are descriptors for connections that were taken or that end."""
 _SPARE = 16
 """Descriptors beside those of connections, and beside those that are open when the server starts."""
 
@@ -136,12 +138,12 @@ def raise_descriptors() -> int:
 def connections_of(descriptors: int) -> tuple[int, int]:
     """Return how many connections there may be at one time, and how many are taken at a time.
 
-    descriptors: the limit of descriptors. Connections that were taken are counted a moment later, and those of clients
-    that were refused are closed a moment later, so that there is room for all that are taken at a time.
+    descriptors: the limit of descriptors. asyncio says that a connection was taken a few turns of the event loop later,
+    and closes one that ends for it in the turn after that. So there is room for those of `_TURNS` turns.
     """
-    taken = max(1, min(_TAKEN, descriptors // 16))
+    taken = max(1, min(_TAKEN, descriptors // (8 * _TURNS)))
     others = len(os.listdir("/proc/self/fd")) + _SPARE
-    return max(1, min(CONNECTIONS, descriptors - others - 2 * taken)), taken
+    return max(1, min(CONNECTIONS, descriptors - others - _TURNS * taken)), taken
 
 
 def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = lambda address: None) -> None:

@@ -28,20 +28,22 @@ class IncrementalText:
     """The text of ids that come one by one: the texts of all `add` and of `end` together are that of all ids.
 
     A text comes as soon as no later id can change it. What waits is a character whose bytes are not all there; with
-    tokens for single bytes, as Llama 2 has them, all bytes since the last other token, because one wrong byte makes
-    all of them U+FFFD; and the space after a word that is the last one. Where a decoder reads the joined text, such as
-    a Replace after a Fuse, all of it waits for the end.
+    tokens for single bytes, as Llama 2 has them, all bytes since the last other token unless `bytes_alone`, because one
+    wrong byte makes all of them U+FFFD; and the space after a word that is the last one. Where a decoder reads the
+    joined text, such as a Replace after a Fuse, all of it waits for the end.
     """
 
     def __init__(self, decoder: Any, token_of: Callable[[int], str | None], component: Callable[[Any], DecodeTokens],
-                 space_before: Callable[[str], str]):
+                 space_before: Callable[[str], str], *, bytes_alone: bool = False):
         """decoder: the decoder as a tokenizer.json has it; None for tokens that are joined by spaces.
 
         token_of: returns the token of an id; None for an id that has no text. component: returns one decoder, which is
         given as a tokenizer.json has it. space_before: returns what stands before the text, by its first token.
+        bytes_alone: as in `TextConfig`.
         """
         self._token_of, self._space_before, self._begun = token_of, space_before, False
-        self._steps = [_step(step, component) for step in steps(decoder, "decoders")] if decoder else [_Spaces()]
+        self._steps = [_step(step, component, bytes_alone) for step in steps(decoder, "decoders")] if decoder else [
+            _Spaces()]
 
     def add(self, number: int) -> str:
         """Return the text that is certain with the next id; it may be empty."""
@@ -174,18 +176,12 @@ class _Suffix(_Tokens):
         return super().waits or bool((self._rest or "").replace(self._suffix, ""))
 
 
-class _Bytes(_Tokens):
-    """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
+class _Utf8(_Tokens):
+    """Tokens that are bytes: those that are part of no character become U+FFFD."""
 
     def __init__(self) -> None:
         super().__init__()
         self._decoder = getincrementaldecoder("utf-8")("replace")
-
-    def token(self, token: str) -> Iterator[TextPart]:
-        known = [BYTES.get(character) for character in token]
-        # A token with another character, such as an added one, stands for itself.
-        data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
-        yield self._decoder.decode(data), False
 
     def end(self) -> Iterator[TextPart]:
         yield self._decoder.decode(b"", final=True), True
@@ -193,6 +189,27 @@ class _Bytes(_Tokens):
     @property
     def waits(self) -> bool:
         return super().waits or bool(self._decoder.getstate()[0])       # bytes of a character that is not whole
+
+
+class _Bytes(_Utf8):
+    """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
+
+    def token(self, token: str) -> Iterator[TextPart]:
+        known = [BYTES.get(character) for character in token]
+        # A token with another character, such as an added one, stands for itself.
+        data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
+        yield self._decoder.decode(data), False
+
+
+class _BytesAlone(_Utf8):
+    """ByteFallback as llama.cpp has it: tokens such as <0xC3> are bytes of the text, whatever stands beside them."""
+
+    def token(self, token: str) -> Iterator[TextPart]:
+        match = _BYTE.fullmatch(token)
+        # Another token ends a character that is not whole.
+        yield self._decoder.decode(bytes([int(match[1], 16)]) if match else b"", final=match is None), True
+        if match is None:
+            yield token, True
 
 
 class _ByteTokens(_Tokens):
@@ -273,13 +290,13 @@ BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in 
 """The byte of each character of ByteLevel."""
 
 
-def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens]) -> _Step:
+def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_alone: bool) -> _Step:
     """Return one decoder of those that `growth.py` admits; the arguments are as in `IncrementalText`."""
     match step["type"]:
         case "BPEDecoder":
             return _Suffix(step["suffix"])
         case "ByteFallback":
-            return _ByteTokens()
+            return _BytesAlone() if bytes_alone else _ByteTokens()
         case "ByteLevel":
             return _Bytes()
         case "CTC":

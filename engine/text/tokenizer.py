@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -258,6 +258,8 @@ class Tokenizer:
         for text in texts:
             stop.check()
             is_pair = not isinstance(text, str) and not split
+            if is_pair:
+                self._check_pairs()
             special = _count_special(tokenizer, is_pair)
             first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first_tokens
@@ -336,6 +338,8 @@ class Tokenizer:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, given by their own texts."""
+        if self._text.bytes_alone:
+            return self._with_bytes_alone(tokens)
         decoder = self._tokenizer.decoder
         with failures("turns tokens into text"):
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
@@ -393,8 +397,17 @@ class Tokenizer:
         if known.size and known.max() > NO_LIMIT:
             raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
         skip = flag("skip_special_tokens", skip_special_tokens)
+        if self._text.bytes_alone:
+            found = map(self._token_with_text if skip else self._tokenizer.id_to_token, known.tolist())
+            return self._with_bytes_alone(token for token in found if token is not None)
         with failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
+
+    def _with_bytes_alone(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens as `TextConfig.bytes_alone` asks for it, which `tokenizers` cannot decode."""
+        numbered = dict(enumerate(tokens))
+        text = self._decoding(numbered.__getitem__, lambda token: "")
+        return "".join([*map(text.add, numbered), text.end()])
 
     def continuation(self, ids: Sequence[int]) -> str:
         """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
@@ -410,9 +423,13 @@ class Tokenizer:
 
     def incremental(self) -> IncrementalText:
         """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
+        return self._decoding(self._token_with_text, self._space_before)
+
+    def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
+        """Return what decodes one by one; token_of, space_before: as in `IncrementalText`."""
         decoder = self._tokenizer.decoder
         stated = None if decoder is None else json.loads(decoder.__getstate__())
-        return IncrementalText(stated, self._token_with_text, make_decoder, self._space_before)
+        return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
 
     def _token_with_text(self, number: int) -> str | None:
         """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""
@@ -455,8 +472,19 @@ class Tokenizer:
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)     # without the token at the end of a text
 
+    def _check_pairs(self) -> None:
+        """Raise `InputError` if the tokenizer reads no pairs of texts."""
+        if not self._text.reads_pairs:
+            raise InputError("the tokenizer reads one text and no pair of texts: the model's files say that it has no "
+                             "end token (eos_token is null), which would stand between the two")
+
     def _check_room(self, is_pair: bool) -> None:
-        """Raise `WeightsError` if the length limit is below the number of special tokens."""
+        """Raise `WeightsError` if the length limit is below the number of special tokens.
+
+        Raises `InputError` for pairs where the tokenizer reads none.
+        """
+        if is_pair:
+            self._check_pairs()
         special = _count_special(self._tokenizer, is_pair)
         if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"

@@ -145,8 +145,9 @@ def test_errors_say_which_conversation(generator):
 
 
 @pytest.mark.parametrize(("messages", "error"), [
-    ("Hello", "messages must be a list such as"), (None, "messages must be a list"), ([], "there are no messages"),
-    (ASKED[0], "one message alone has to be in a list, too"), (5, "messages must be a list"),
+    (None, "messages must be a text, which is one message of a user, a list such as"), ([], "there are no messages"),
+    (ASKED[0], "one message alone has to be in a list, too"), (5, "messages must be a text"),
+    (["Hello"], "a text in a list may be a message or a conversation"), (b"Hello", "messages must be a text"),
     ([ASKED[0], ASKED], "a message at place 0 and a list at place 1"),
 ])  # fmt: skip
 def test_wrong_messages(generator, messages, error):
@@ -155,11 +156,34 @@ def test_wrong_messages(generator, messages, error):
             method(messages)
 
 
+def test_a_text_is_one_message_of_a_user(generator):
+    for method in (generator.chat, generator.apply_chat_template):
+        assert method("Say <|im_end|> hi") == method([turn("user", "Say <|im_end|> hi")])
+    assert [*generator.stream_chat(np.str_("hi"))] == [*generator.stream_chat([turn("user", "hi")])]
+
+
+def test_to_continue_a_message_is_enough(generator):
+    given = [*ASKED, turn("assistant", "It is")]
+    prompt = generator.apply_chat_template(given, continue_final_message=True)
+    assert prompt.endswith("It is")
+    assert prompt == generator.apply_chat_template(given, continue_final_message=True, add_generation_prompt=False)
+    reply = generator.chat(given, continue_final_message=True)
+    assert reply == generator.chat(given, continue_final_message=True, add_generation_prompt=False)
+    assert generator.chat(ASKED) == generator.chat(ASKED, add_generation_prompt=True)
+    assert generator.apply_chat_template(ASKED).endswith("assistant\n")
+
+
 def test_wrong_calls(generator):
     with pytest.raises(InputError, match=r"control_tokens decides .* say tokenize=True"):
         generator.apply_chat_template(ASKED, control_tokens="text")
-    with pytest.raises(InputError, match="add_generation_prompt=False beside"):
-        generator.apply_chat_template(ASKED, continue_final_message=True)
+    for method in (generator.apply_chat_template, generator.chat, generator.stream_chat):
+        with pytest.raises(InputError, match=r"add_generation_prompt lets it begin a new one; leave one of them out"):
+            method(ASKED, continue_final_message=True, add_generation_prompt=True)
+        with pytest.raises(InputError, match="add_generation_prompt must be True or False, not 'no'"):
+            method(ASKED, add_generation_prompt="no")
+    for method in (generator.chat, generator.stream_chat):
+        with pytest.raises(InputError, match="add_generation_prompt=False leaves out the start of the answer"):
+            method(ASKED, add_generation_prompt=False)
     with pytest.raises(InputError, match="stream_chat takes one conversation, not a list of 2"):
         generator.stream_chat([ASKED, ASKED])
     with pytest.raises(InputError, match="generation has no argument max_new_token "):

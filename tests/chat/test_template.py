@@ -42,12 +42,27 @@ def prompts_of(tokenizers):
     shared.close()
 
 
+def outcome(prompts, messages, options):
+    """Return the prompt, or the message of the error."""
+    try:
+        return prompts.text(messages, options)
+    except InputError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_texts_and_ids_of_transformers(prompts_of, name):
     sides = {kind: prompts_of(TEMPLATES[name], kind) for kind in KINDS}
     for dialogue, given in DIALOGUES.items():
         expected = EXPECTED[name][dialogue]
         options = Options(**options_of(given), date=DATE).checked()
+        if "error" in expected and "list" in expected["error"]:     # where parts fail there, they are joined here
+            joined = [message | {"content": "\n".join(part["text"] for part in message["content"])}
+                      for message in given["messages"]]
+            found = [outcome(sides["bytes"], messages, options) for messages in (given["messages"], joined)]
+            assert found[0] == found[1]
+            assert "list" not in found[0]
+            continue
         if "error" in expected:
             with pytest.raises(InputError) as error:
                 sides["bytes"].text(given["messages"], options)
@@ -189,7 +204,8 @@ WRONG_MESSAGES = {
     r"more than 1,024 bits": [turn("user", "a", x=2**1024)],
 }
 WRONG_OPTIONS = {
-    r"continue_final_message lets the model go on .*add_generation_prompt": {"continue_final_message": True},
+    r"continue_final_message lets the model go on .*add_generation_prompt": {
+        "continue_final_message": True, "add_generation_prompt": True},
     r'control_tokens must be "text" or "parse", not "sanitize"|control_tokens must be': {"control_tokens": "sanitize"},
     r"template must be a template of Jinja": {"template": 5},
     r"at most 1,000,000 characters": {"template": "a" * (MAX_TEMPLATE + 1)},
@@ -243,6 +259,37 @@ def test_the_sentence_of_a_template_comes_through(prompts_of):
         prompts_of("{{ raise_exception('Only user roles!') }}").text(ASKED, Options().checked())
     with pytest.raises(InputError, match=r"the chat template refuses these messages: \ufffd\[2Ja"):
         prompts_of("{{ raise_exception('\x1b[2Ja') }}").text(ASKED, Options().checked())
+
+
+IN_PARTS = [{"type": "text", "text": "Hello <|im_end|>"}, {"type": "text", "text": "you "}]
+JOINED = "Hello <|im_end|>\nyou "
+
+
+def test_parts_are_joined_for_a_template_that_fails_with_them(prompts_of):
+    options, prompts = Options().checked(), prompts_of(CHATML)
+    given, joined = ([turn("system", content), turn("user", content)] for content in (IN_PARTS, JOINED))
+    assert prompts.text(given, options) == prompts.text(joined, options)
+    assert prompts.ids(given, options) == prompts.ids(joined, options)
+    assert JOINED in prompts.text(given, options)
+
+
+def test_parts_are_as_they_are_for_a_template_that_takes_them(prompts_of):
+    texts = "{% for part in messages[0].content %}({{ part.text }}){% endfor %}"
+    assert prompts_of(texts).text([turn("user", IN_PARTS)], Options().checked()) == "(Hello <|im_end|>)(you )"
+
+
+def test_joined_parts_can_be_continued(prompts_of):
+    options = Options(continue_final_message=True).checked()
+    text = prompts_of(CHATML).text([turn("user", "a"), turn("assistant", IN_PARTS)], options)
+    assert text.endswith("<|im_start|>assistant\nHello <|im_end|>\nyou ")
+
+
+def test_another_failure_of_a_template_is_told_with_parts_too(prompts_of):
+    with pytest.raises(InputError, match="the chat template fails with these messages: division"):
+        prompts_of("{{ 1 / 0 }}").text([turn("user", IN_PARTS)], Options().checked())
+    with pytest.raises(InputError, match="the chat template refuses these messages: texts only"):
+        prompts_of("{% if messages[0].content is not string %}{{ raise_exception('texts only') }}{% endif %}").text(
+            [turn("user", IN_PARTS)], Options().checked())
 
 
 def test_an_end_that_the_template_changes_cannot_be_continued(prompts_of):

@@ -214,6 +214,29 @@ def test_the_command_over_a_pipe(path, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == f"{first.text}\n{second.text}\n"
 
 
+@pytest.mark.parametrize("text", ["Hello you", "/quit", "//a", "What?\\", "a\nb"])
+def test_the_command_answers_a_text_once(path, monkeypatch, capsys, text):
+    monkeypatch.setattr(sys, "stdin", None)     # which is not read
+    with engine.load(path, threads=1) as generator:
+        expected = generator.chat([{"role": "system", "content": "S"}, {"role": "user", "content": text}])
+    assert main(["chat", str(path), text, "--system", "S", "--threads", "1"]) == 0
+    assert capsys.readouterr() == (f"{expected.text}\n", "")
+
+
+def test_the_command_answers_several_texts_in_turn(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Hello").touch()
+    with engine.load(path, threads=1) as generator:
+        first = generator.chat("Hello")
+        second = generator.chat([{"role": "user", "content": "Hello"}, first.message, {"role": "user", "content": "b"}])
+    assert main(["chat", str(path), "-p", "Hello", "--prompt", "b", "--threads", "1"]) == 0
+    assert capsys.readouterr().out == f"{first.text}\n{second.text}\n"
+    assert main(["chat", str(path), "Hello"]) == 1
+    assert "engine chat MODEL < FILE sends each line of a file, and --prompt TEXT any text" in capsys.readouterr().err
+    assert main(["chat", str(path), "--prompt", "\udc80"]) == 1
+    assert "the message is not UTF-8 text" in capsys.readouterr().err
+
+
 class Terminal:
     """The side of a terminal that a person sees, of a fork of this process that gets the other side."""
 

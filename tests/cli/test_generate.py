@@ -151,10 +151,35 @@ def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem
     assert problem in capsys.readouterr().err
 
 
-def test_a_text_in_the_place_of_a_file(language_model, capsys):
-    assert main(["generate", language_model, "Once upon a time"]) == 1
-    assert ("'Once upon a time': no such file; expected a file of UTF-8 text, one text per line, or - for standard "
-            "input; --prompt TEXT gives the text itself") in capsys.readouterr().err
+def test_a_text_in_the_place_of_a_file(language_model, translator, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    expected = Generator.load(language_model).generate(LINES[0]).text
+    assert main(["generate", language_model, LINES[0]]) == 0
+    assert capsys.readouterr() == (f"{expected}\n", "")
+    assert main(["generate", language_model, LINES[0], "--stream"]) == 0
+    assert capsys.readouterr() == (f"{expected}\n", "")
+    assert main(["translate", translator, LINES[0]]) == 0
+    assert capsys.readouterr().out.splitlines() == Generator.load(translator).translate([LINES[0]])
+    assert main(["generate", language_model, "cat"]) == 0
+    assert capsys.readouterr().err == ("engine generate: there is no file 'cat', so it is read as the text itself\n")
+    assert main(["generate", language_model, r"the cat\n"]) == 0
+    assert r"the text has \n as two characters" in capsys.readouterr().err
+    assert main(["generate", language_model, "the cat " * 50]) == 1
+    assert "the text 'the cat the cat" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_is_no_text(language_model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / LINES[0]).write_text(f"{LINES[1]}\n")
+    assert main(["generate", language_model, LINES[0]]) == 0
+    assert capsys.readouterr() == (f"{Generator.load(language_model).generate(LINES[1]).text}\n", "")
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "some/lines", "my lines.TXT", "./my lines", "~/my lines", "/a b", "a.b"])
+def test_what_is_like_the_name_of_a_file_is_no_text(language_model, name, capsys):
+    assert main(["generate", language_model, name]) == 1
+    assert (f"{name!r}: no such file; expected a file of UTF-8 text, one text per line, or - for standard input; "
+            "--prompt TEXT gives the text itself") in capsys.readouterr().err
 
 
 def test_a_warning_is_a_line_without_a_place_in_the_code(language_model):
@@ -208,23 +233,13 @@ def test_a_file_has_one_table_of_positions(language_model, command, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "advice"), [
-    (["generate", "M", "--max-tokens", "5"], "generate has no option --max-tokens; --max-new-tokens is the same\n"),
-    (["generate", "M", "--max_tokens=5"], "generate has no option --max_tokens; --max-new-tokens is the same\n"),
-    (["generate", "M", "--repeat-penalty", "1.1"], "--repetition-penalty is the same\n"),
     (["generate", "M", "--stop", "x"], "no option --stop. In Python: there is nothing like it; eos_token_id=[...]"),
     (["generate", "M", "--n-predict", "5", "--logprobs"], "generate has no option --logprobs. In Python: there is"),
     (["generate", "M", "--num-hypotheses", "3"], "In Python, generate has num_return_sequences for it\n"),
-    (["generate", "-m", "M", "-p", "hi"], "generate has no option -m; the model is the first argument, without an"),
-    (["generate", "--model-path", "M"], "no option --model-path; the model is the first argument, without an option\n"),
-    (["generate", "M", "--n-threads", "2"], "generate has no option --n-threads; --threads is the same\n"),
-    (["generate", "M", "--dtype", "int8"], "generate has no option --dtype; --precision is the same\n"),
     (["generate", "M", "--temprature", "1"], "no option --temprature (did you mean --temperature?)\n"),
-    (["translate", "M", "--tgt_lang", "de"], "translate has no option --tgt_lang; --target-language is the same\n"),
-    (["transcribe", "M", "a.wav", "--beam-size", "5"], "no option --beam-size; --num-beams is the same\n"),
-    (["transcribe", "M", "a.wav", "--word_timestamps", "True"], "no option --word_timestamps; --words is the same\n"),
     (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
     (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
-    (["encode", "M", "x", "-o", "-", "--device", "cpu"], "no option --device. In Python: the engine runs on CPUs"),
+    (["encode", "M", "x", "-o", "-", "--device", "cuda"], "no option --device. In Python: the engine runs on CPUs"),
     (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra; engine encode reads one file"),
 ])
 def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):

@@ -19,7 +19,7 @@ TYPED = {
     "rank": (["M", "f.txt"], [["--query", "q"], ["--return-documents"], ["--precision", "int8"]]),
     "generate": (["M", "f.txt"], [["--seed", "-1"], ["--json"], ["--temperature=0.5"]]),
     "translate": (["M", "f.txt"], [["--num-beams", "2"], ["--target-language", "de"]]),
-    "chat": (["M"], [["--system", "-"], ["--seed=-1"], ["--trust-template"]]),
+    "chat": (["M", "hi"], [["--system", "-"], ["--seed=-1"], ["--trust-template"]]),
     "serve": (["M"], [["--port", "0"], ["--max-wait=5"], ["--precision", "int8"]]),
     "transcribe": (["M", "a.wav", "b.wav"], [["-o", "x.txt"], ["--timestamps"]]),
     "calibrate": (["M"], [["--data", "d.tsv"], ["--no-bias"]]),
@@ -60,22 +60,24 @@ def test_a_file_whose_name_begins_with_a_hyphen_comes_after_two():
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "required: COMMAND"),
-    (["talk", "M"], "there is no command talk; engine chat MODEL does it; the commands are convert,"),
+    (["summarize", "M"], "there is no command summarize; engine translate MODEL FILE does it; the commands are conv"),
     (["encod", "M"], "there is no command encod (did you mean encode?); the commands are"),
     (["-m", "M", "generate"], "no option -m before the command; the command comes first, such as: engine generate"),
-    (["encode"], "-o/--output; the form is: engine encode MODEL [FILE] -o OUTPUT, and engine encode --help"),
-    (["rank"], "model; the form is: engine rank MODEL [FILE], and"),
-    (["encode", "--model", "M", "f.txt"], "encode has no option --model; the model is the first argument"),
-    (["transcribe", "M", "a.wav", "-osrt"], "transcribe has no option -osrt; --srt is the same"),
+    (["encode"], "-o/--output; the form is: engine encode MODEL [FILE] -o OUTPUT\nengine encode --help lists"),
+    (["rank"], "model; the form is: engine rank MODEL [FILE]\nengine rank"),
+    (["transcribe", "M", "a.wav", "-osrt"], "has no option -osrt; --srt writes it to standard output, and -o FILE"),
     (["encode", "M", "a.txt", "b.txt", "-o", "-"], "b.txt; engine encode reads one file; engine embed MODEL FILES -o"),
     (["embed", "--verify", "M", "a.csv", "-o", "out"], "'M' is no number of rows; write --verify=ROWS, or --verify at"),
-    (["tag", "M", "a.txt", "b.txt"], "unrecognized arguments: b.txt; the form is: engine tag MODEL [FILE], and engine"),
+    (["tag", "M", "a.txt", "b.txt"], "unrecognized arguments: b.txt; the form is: engine tag MODEL [FILE]\nengine tag"),
 ])
 def test_a_wrong_line_is_answered_with_the_right_form(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 2
+    assert error.endswith(" --help lists the options\n" if arguments and arguments[0] in COMMANDS else "commands\n")
 
 
 def test_help_has_the_files_and_the_options(capsys):

@@ -589,8 +589,8 @@ ELECTRA = Case(
     cuda="Linear outside")
 
 EMBEDDING_GEMMA = Case(
-    "embedding_gemma", "EmbeddingGemma",
-    golden=("gemma_biased", "gemma_linear", "gemma_new", "gemma_old"),
+    "embedding_gemma", "EmbeddingGemma, harrier-oss-v1-270m",
+    golden=("gemma_biased", "gemma_causal", "gemma_linear", "gemma_new", "gemma_old"),
     types={
         "gemma3_text": Type("model.", GEMMA_NAMES,
             _SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 4, "sliding_window": 4,
@@ -614,7 +614,6 @@ EMBEDDING_GEMMA = Case(
     ],
     refused=[
         ("gemma_linear", "longrope", {"rope_scaling": {"rope_type": "longrope", "long_factor": [1.0], "factor": 8.0}}),
-        ("gemma_new", "use_bidirectional_attention", {"use_bidirectional_attention": False}),
         ("gemma_new", "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
         ("gemma_new", "query_pre_attn_scalar", {"query_pre_attn_scalar": 0}),
         ("gemma_new", "sliding_window", {"sliding_window": -1}),
@@ -808,6 +807,8 @@ GEMMA = Case(
         ("gemma2", WeightsError, "logits_softcap", {"final_logit_softcapping": 1e9}),
         ("gemma2", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("gemma3", UnsupportedError, "quantization = .*: the weights are quantized as MLX does it", {
+            "quantization": {"group_size": 64, "bits": 4}}),
         ("gemma", UnsupportedError, "use_bidirectional_attention", {"use_bidirectional_attention": True}),
         ("gemma", UnsupportedError, "hidden_act", {"hidden_activation": "mish"}),
         ("gemma3_text", UnsupportedError, "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
@@ -918,6 +919,8 @@ GRANITE = Case(
         ("granitemoehybrid", UnsupportedError, "num_local_experts = 4", {"num_local_experts": 4}),
         ("granitemoehybrid", UnsupportedError, "num_local_experts is not stated", {"num_local_experts": None}),
         ("granitemoehybrid", UnsupportedError, "no state space layers", {"layer_types": ["mamba", "attention"]}),
+        ("granitemoehybrid", UnsupportedError, "layers of the kind 'mamba': the engine has no state space layers", {
+            "layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "num_local_experts": 64}),
         ("granitemoehybrid", UnsupportedError, "position_embedding_type", {"position_embedding_type": "alibi"}),
         ("granitemoehybrid", WeightsError, "gate_up", {"shared_intermediate_size": 15}),
     ])

@@ -27,7 +27,8 @@ pytest.importorskip("tokenizers")
 ROWS = coverage.checkpoints()
 VOCABULARIES = {"wordpiece": "WordPiece", "unigram": "Unigram", "bytes": "byte BPE"}
 """What the list calls the tokenizers of golden heads."""
-OWN = {"marian": "Marian", "m2m_100": "M2M-100", "nllb": "NLLB", "mbart50": "mBART-50", "byt5": "ByT5", "esm": "ESM"}
+OWN = {"marian": "Marian", "m2m_100": "M2M-100", "nllb": "NLLB", "mbart50": "mBART-50", "byt5": "ByT5", "esm": "ESM",
+       "esm_without_end": "ESM"}
 """What it calls vocabularies with rules of their own, by the golden tokenizer."""
 SAME = {"New": "Gte"}
 """What the names of classes begin with in remote code, and in transformers."""
@@ -90,7 +91,7 @@ def form_of(reference: str) -> Form:
     kind, _, name = reference.partition("/")
     if kind == "tokenizers":
         data = read_vocabulary(ModelFolder(TOKENIZERS / name)) if (TOKENIZERS / name).exists() else None
-        return Form(tokenizers=(OWN.get(name, ""), *([] if data is None else [_vocabulary(data)])))
+        return Form(tokenizers=(OWN.get(name, ""), *([] if data is None else [_vocabulary(data.tokenizer_json)])))
     if kind == "static":
         tables = "model2vec" if name.startswith("model2vec") else ""
         return Form(tables, "StaticModel" if tables else "StaticEmbedding", ("WordPiece",))

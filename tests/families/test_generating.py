@@ -104,6 +104,10 @@ def test_old_dialects_give_the_same_model(tmp_path):
         ("gpt_neox", {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 500},
          {"gpt_neox.layers.0.attention.bias": "gpt_neox.final_layer_norm.bias",
           "gpt_neox.layers.1.attention.masked_bias": "gpt_neox.final_layer_norm.bias"}),
+        ("cohere2", {"rope_parameters": None, "rope_theta": 10000, "rope_scaling": None, "rotary_pct": 1.0,
+                     "position_embedding_type": "rope_gptj", "use_qk_norm": False, "use_parallel_block": True,
+                     "use_gated_activation": True, "use_embedding_sharing": True, "use_parallel_embedding": False,
+                     "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"}, {}),
         ("granitemoehybrid", {"layer_types": None, "layers_block_type": ["attention", "attention"]}, {}),
         ("olmo3", {"rope_parameters": None, "rope_theta": 800.0, "rope_scaling": {
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "original_max_position_embeddings": 16,
@@ -120,6 +124,16 @@ def test_old_dialects_give_the_same_model(tmp_path):
         tensors |= {new: tensors[old] for new, old in more.items()}
         (folder / "model.safetensors").write_bytes(safetensors(tensors))
         compare(load_model(folder, kind="generate"), name, greedy=False)
+
+
+@pytest.mark.parametrize("name", ["cohere2", "exaone4"])
+def test_which_layers_see_a_window_by_their_number(name):
+    """transformers reads sliding_window_pattern where layer_types is absent; the other layers see all keys."""
+    values = config_of(name) | {"num_hidden_layers": 6, "sliding_window_pattern": 2, "layer_types": None}
+    config = get_family(values).read_generator(values).decoder.config
+    assert config.layer_kinds == (1, 0, 1, 0, 1, 0)
+    del values["sliding_window_pattern"]
+    assert get_family(values).read_generator(values).decoder.config.layer_kinds == (1, 1, 1, 0, 1, 1)
 
 
 def test_a_bias_of_logits_that_a_file_lacks_is_zero(tmp_path):
@@ -210,7 +224,8 @@ def test_opt_has_biases_unless_a_file_says_no():
 
 UNSTATED = {"gemma2": {"query_pre_attn_scalar": 6}, "gemma3_text": {"query_pre_attn_scalar": 6},
             "gpt2_inner": {"activation_function": "gelu_new"}, "gpt2_unscaled": {"scale_attn_weights": True},
-            "gpt_neox_serial": {"hidden_act": "gelu"}, "starcoder2": {"sliding_window": None}}
+            "gpt_neox_serial": {"hidden_act": "gelu"}, "starcoder2": {"sliding_window": None},
+            "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4}}
 """Options of golden models that no GGUF file states, with the values that a file has then."""
 NOT_WRITTEN = ("gpt_bigcode_heads", "llama_linear", "llama_scaled", "qwen2_windows", "smollm3")
 """Golden models with options that no GGUF file can have, and one with a tensor that a test of its own adds."""
@@ -250,6 +265,77 @@ def test_scaled_rotary_positions_of_gguf_files(tmp_path):
     assert np.abs(plain.logits(None, ids) - expected).max() > 1e-3 * np.abs(expected).max()
 
 
+SCALINGS = [
+    ({"type": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+    ({"factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),      # as llama.cpp reads a factor without a type
+    ({"type": "yarn", "factor": 4.0, "original_context_length": 16},
+     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+    ({"type": "yarn", "factor": 8.0, "yarn_beta_fast": 8.0, "yarn_beta_slow": 0.5, "yarn_attn_factor": 1.25,
+      "yarn_ext_factor": 1.0, "yarn_log_multiplier": 0.0},
+     {"rope_type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 0.5, "attention_factor": 1.25}),
+    ({"type": "yarn", "factor": 4.0, "attn_factor": 0.5},
+     {"rope_type": "yarn", "factor": 4.0, "attention_factor": float(0.5 * (0.1 * np.log(4.0) + 1.0))}),
+]
+UNROTATED = ("bloom", "gpt2", "gpt_bigcode", "mpt")
+
+
+@pytest.mark.parametrize(("stated", "scaling"), SCALINGS)
+@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - {*UNROTATED, "phi3"}))
+def test_scaled_positions_of_a_gguf_file_are_those_of_the_folder(tmp_path, name, stated, scaling):
+    """The settings are what llama.cpp's converter makes of the folder's."""
+    values = config_of(name) | UNSTATED.get(name, {})
+    rope = values.get("rope_parameters") or {}
+    if name == "gemma3_text":
+        scaled = {"rope_parameters": rope | {"full_attention": {"rope_theta": rope["full_attention"]["rope_theta"]}}}
+        scaled["rope_parameters"]["full_attention"] |= scaling
+    else:
+        scaled = {"rope_parameters": rope | scaling}
+    expected = get_family(values).read_generator(values | scaled).decoder.config
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name, **({"ARCH.rope.scaling.type": None} | {
+        f"ARCH.rope.scaling.{key}": value for key, value in stated.items()})))
+    found = load_model(tmp_path / "m.gguf", kind="generate").decoder.config
+    assert found.max_positions == expected.max_positions
+    for ours, theirs in zip(found.attention_kinds, expected.attention_kinds, strict=True):
+        assert ours.rotary_factor == pytest.approx(theirs.rotary_factor, rel=1e-15)
+        assert replace(ours, rotary_factor=1.0) == replace(theirs, rotary_factor=1.0)
+    assert expected.attention_kinds != get_family(values).read_generator(
+        values | {"rope_parameters": None}).decoder.config.attention_kinds
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_logits_of_yarn_in_a_gguf_file(tmp_path, name):
+    """The rows of llama's queries and keys lie in another order there."""
+    stated, scaling = SCALINGS[2]
+    folder = copied(name, tmp_path / "model", rope_parameters=config_of(name)["rope_parameters"] | scaling)
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name, **{
+        f"ARCH.rope.scaling.{key}": value for key, value in stated.items()}))
+    found, right, plain = (Exact(load_model(path, kind="generate")) for path in (
+        tmp_path / "m.gguf", folder, GOLDEN / name))
+    ids = np.arange(3, 40) % 61
+    expected = right.logits(None, ids)
+    np.testing.assert_allclose(found.logits(None, ids), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert np.abs(plain.logits(None, ids) - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("name", "stated", "words"), [
+    ("llama", {"type": "dynamic"}, r"llama\.rope\.scaling\.type = 'dynamic' is not supported here; only 'none' or"),
+    ("llama", {"type": "linear", "attn_factor": 1.5}, r"attn_factor = 1\.5 is not supported here; only 1\.0 is"),
+    ("llama", {"type": "yarn", "factor": 4.0, "yarn_ext_factor": 0.5}, r"yarn_ext_factor = 0\.5"),
+    ("llama", {"type": "yarn", "factor": 4.0, "yarn_log_multiplier": 0.1}, r"yarn_log_multiplier = 0\.1"),
+    ("llama", {"type": np.ones(2, np.float32)}, r"rope\.scaling\.type = .* only one value is"),
+    ("llama", {"type": "yarn"}, "needs a factor"), ("llama", {"type": "linear", "factor": 1e-9}, "needs a factor"),
+    ("llama", {"type": "yarn", "factor": "x"}, "factor must be a number, not 'x'"),
+    ("phi3_long", {"type": "yarn", "factor": 4.0}, r"type = 'yarn' is not supported here; only 'none' or 'longrope'"),
+    *((name, {"type": "linear", "factor": 4.0}, "type = 'linear' is not supported here; only 'none' is. Load the folder"
+       " that the file was made from") for name in UNROTATED),
+])
+def test_scaled_positions_that_a_gguf_file_cannot_have(tmp_path, name, stated, words):
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name, **{
+        f"ARCH.rope.scaling.{key}": value for key, value in stated.items()}))
+    with pytest.raises((UnsupportedError, WeightsError), match=words):
+        load_model(tmp_path / "m.gguf", kind="generate")
+
+
 @pytest.mark.parametrize("divisors", [np.ones(4), np.ones((1, 3)), np.zeros(3), np.array([1, np.nan, 1])])
 def test_bad_scalings_of_gguf_files(tmp_path, divisors):
     path = tmp_path / "m.gguf"
@@ -277,7 +363,7 @@ def test_gguf_models_in_several_files(tmp_path):
 @pytest.mark.parametrize(("changes", "words"), [
     ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported"),
     ({"general.architecture": None}, "architecture None is not supported"),
-    ({"ARCH.rope.scaling.type": "yarn"}, "rope.scaling.type = 'yarn'"), ({"ARCH.expert_count": 8}, "expert_count = 8"),
+    ({"ARCH.expert_count": 8}, "expert_count = 8"),
     ({"ARCH.attention.sliding_window": 64}, "sliding_window = 64"),
     ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "split.count"),
     ({"ARCH.rope.dimension_count": np.ones(2)}, "rope.dimension_count"), ({"ARCH.expert_count": ["a"]}, "expert_count"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import UnsupportedError, WeightsError
-from engine.families import FAMILIES, REFUSED, REMOTE_CODE, get_family
+from engine.families import FAMILIES, REFUSED, REFUSED_CLASSES, REMOTE_CODE, get_family
 from engine.families.heads import HEAD_PREFIX
 from engine.model.config import ModelConfig
 from engine.weights.parameters import expected_shapes
@@ -164,7 +164,7 @@ def test_activations(name, activation):
 @pytest.mark.parametrize(("key", "value"), [
     ("position_embedding_type", "relative_key"), ("is_decoder", True), ("add_cross_attention", True),
     ("hidden_act", "silu"), ("hidden_act", ["gelu"]), ("pruned_heads", {"0": [1]}),
-    ("quantization_config", {"bits": 8})])
+    ("quantization_config", {"bits": 8}), ("quantization", {"group_size": 64, "bits": 4})])
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_variants_are_refused_by_name(family, key, value):
     with pytest.raises(UnsupportedError, match=key):
@@ -188,3 +188,9 @@ def test_an_unknown_family_is_told_the_known_ones():
             get_family({"model_type": model_type})
     with pytest.raises(WeightsError, match="model_type must name"):
         get_family({})
+
+
+@pytest.mark.parametrize("name", REFUSED_CLASSES)
+def test_a_class_of_another_kind_under_the_model_type_of_a_family_is_named(name):
+    with pytest.raises(UnsupportedError, match=f"architectures names {name}, which forecasts series of numbers"):
+        get_family({"model_type": "t5", "architectures": [name]})

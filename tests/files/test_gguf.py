@@ -112,11 +112,15 @@ def test_two_tensors_with_one_new_name(tmp_path):
         file.read(lambda name: "x")
 
 
-def test_types_without_a_conversion_are_refused_only_when_they_are_read(tmp_path):
-    file = GgufFile(written(tmp_path, gguf({}, {"a": Blocks(10, (256,), bytes(84)), "b": ROWS})))
-    assert list(file.read({"b": "b"}.get)) == ["b"]
-    with pytest.raises(WeightsError, match=r"tensor 'a' has type Q2_K; expected F32, F16, .*, Q4_K.* llama-quantize"):
-        file.read()
+@pytest.mark.parametrize(("number", "numbers", "nbytes", "name"), [
+    (10, 256, 84, "Q2_K"), (40, 64, 36, "NVFP4"), (41, 128, 18, "Q1_0")])
+def test_types_without_a_conversion_are_refused_only_when_they_are_read(tmp_path, number, numbers, nbytes, name):
+    path = written(tmp_path, gguf({}, {"a": Blocks(number, (numbers,), bytes(nbytes)), "b": ROWS}))
+    assert list(GgufFile(path).read({"b": "b"}.get)) == ["b"]
+    with pytest.raises(WeightsError, match=rf"^{path}: tensor 'a' has type {name}; expected F32, F16, .*, Q4_K, Q5_K, "
+                                           r"Q6_K\. llama\.cpp's llama-quantize --allow-requantize writes the model in "
+                                           r"one of them$"):
+        GgufFile(path).read()
 
 
 def changed(data: bytes, at: bytes, before: int, new: bytes) -> bytes:

@@ -23,7 +23,6 @@ from engine.files.gguf import GgufFile
 from engine.files.gguf_blocks import TYPES
 from engine.loading.gguf_architectures import KEYS
 from engine.model.run_config import RunConfig
-from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.fairseq import read_m2m
@@ -218,8 +217,7 @@ def _languages(rng: random.Random, place: Path) -> None:
         data = path.read_bytes()
         (place / path.name).write_bytes(MUTATORS[path.suffix](rng, data) if path == chosen else data)
     text = read_m2m(ModelFolder(place))
-    if text is None and (made := read_vocabulary(ModelFolder(place))) is not None:
-        text = TextConfig(made)
+    text = read_vocabulary(ModelFolder(place)) if text is None else text
     if text is not None:
         Tokenizer(text, 64, 1)(TEXTS)
 

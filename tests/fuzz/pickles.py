@@ -26,7 +26,6 @@ import numpy as np
 from engine.base.errors import EngineError
 from engine.files.folder import ModelFolder
 from engine.files.torch_checkpoint import read_checkpoint
-from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from tests.fuzz.mutate import bytes_of, json_of
@@ -227,7 +226,7 @@ def _vocabulary(rng: random.Random, place: Path) -> None:
         (place / file).write_bytes(MUTATORS[Path(file).suffix](rng, data) if file in changed else data)
     made = read_vocabulary(ModelFolder(place))
     if made is not None:
-        Tokenizer(TextConfig(made), 64, 1)(TEXTS)
+        Tokenizer(made, 64, 1)(TEXTS)
 
 
 def _folder(rng: random.Random, place: Path) -> None:

@@ -313,7 +313,7 @@ def test_a_folder_without_a_tokenizer_has_no_heads(tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "skipped"), [
-    ({}, (0, 1, 2, 3)), ({"eos_token": None}, (0, 1, 2, 3)), ({"eos_token": "none of the tokens"}, (0, 1, 2)),
+    ({}, (0, 1, 2, 3)), ({"eos_token": None}, (0, 1, 2)), ({"eos_token": "none of the tokens"}, (0, 1, 2)),
     ({"unk_token": "<mask>"}, (0, 2, 3, 4)), ({"cls_token": {"content": "</s>"}}, (0, 1, 3)),
 ])
 def test_the_tokens_that_do_not_count_are_those_of_the_tokenizer(tmp_path, settings, skipped):

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 import engine
-from engine import Engine, Generator, InputError, Model, Reranker, Transcriber, Transformer, UnsupportedError
+from engine import (
+    Engine,
+    Generator,
+    InputError,
+    Model,
+    Reranker,
+    Transcriber,
+    Transformer,
+    UnsupportedError,
+    WeightsError,
+)
+from engine.base.arguments import renamed_arguments
 from engine.base.other_names import CALLS
 from engine.interface.other_names import METHODS
 from engine.interface.session import Session
@@ -93,7 +104,7 @@ REFUSED = [
     ("generate", {"attention_mask": np.ones((1, 1))}, "nothing is padded"),
     ("generate", {"messages": [{"role": "user"}]}, "chat(messages) of a Generator answers them"),
     ("generate", {"max_tokens": 3, "max_new_tokens": 3}, "given twice, the second time by its other name max_tokens"),
-    ("generate", {"max_tokens": "many"}, "max_new_tokens must be"),
+    ("generate", {"max_tokens": "many"}, "max_tokens must be"),
     ("generate", {"use_cache": False}, "always cached"),
     ("stream", {"stop": ["x"]}, "stream has no argument stop"),
     ("score", {"max_input_length": 3}, "cut the inputs"),
@@ -108,6 +119,45 @@ def test_what_the_engine_lacks_is_said_in_a_line(generator, method, given, words
         list(getattr(generator, method)(source, **given))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda g: g.generate([[5]], n=2), "input 0: n=2 needs do_sample=True, or num_beams of at least 2, not 1"),
+    (lambda g: g.generate([[5]], num_hypotheses=3, beam_size=2),
+     "input 0: num_hypotheses=3 needs do_sample=True, or beam_size of at least 3, not 2"),
+    (lambda g: g.results([[5]], n=0), "n must be an int of at least 1, not 0"),
+    (lambda g: g.stream([5], n=2, beam_size=2), "stream gives one result; leave out n"),
+    (lambda g: g.generate([[5]], max_tokens=3, min_tokens=9), "input 0: min_tokens=9 must not be above max_tokens=3"),
+    (lambda g: g.generate([[5]], max_tokens=999), "input 0: max_tokens=999 after a prompt of 1 tokens is more than the "
+     "model has positions for; give at most 90"),
+    (lambda g: g.session().submit([5], repeat_penalty=-1), "repeat_penalty must be a number from 0.01 to 100, not -1"),
+    (lambda g: g.chat("a", chat_template=5), "chat_template must be a template of Jinja of at most 1,000,000 "
+     "characters, the name of one of the model's, or None, not 5"),
+    (lambda g: g.generate(input_ids=5), "the input_ids must be a text, or a list of texts or of token ids, not 5"),
+    (lambda g: g.score([[5]], labels=3), "the labels must be a list of texts or of token ids, not 3"),
+    (lambda g: engine.load(ENCODERS / "bert", n_threads=0), "n_threads must be None or an int of at least 1, not 0"),
+    (lambda g: Engine.load(ENCODERS / "bert", n_threads=0), "n_threads must be None or an int of at least 1, not 0"),
+    (lambda g: engine_of(random_model(tiny_text())).encode("a", dimensions=0),
+     "dimensions must be None or an int of at least 1, not 0"),
+    (lambda g: engine.load(model_path="/no/path"), "/no/path: no such file or folder; expected an .npz, a .gguf, "
+     "the folder of a model, or its name on the Hugging Face hub"),
+])
+def test_an_error_names_what_was_typed(generator, call, message):
+    with pytest.raises((InputError, WeightsError)) as error:
+        call(generator)
+    assert str(error.value) == message
+
+
+def test_an_error_says_what_a_typed_value_means():
+    class Loader:
+        @renamed_arguments
+        def load(self, path, *, precision=None):
+            raise UnsupportedError(f"precision {precision!r} is not in a folder/precision; its path is {path}")
+
+    with pytest.raises(UnsupportedError, match=r"^precision 'int4' .*\(load_in_4bit=True is precision='int4' here\)$"):
+        Loader().load("a", load_in_4bit=True)
+    with pytest.raises(UnsupportedError, match=r"^dtype 'int3' is not in a folder/precision; its model_path is b$"):
+        Loader().load(model_path="b", dtype="int3")
 
 
 @pytest.mark.parametrize("cls", [Engine, Reranker, Transcriber])
@@ -301,7 +351,7 @@ def test_attributes_of_a_loaded_model_do_not_change(generator):
     (lambda m, g: g.generate("a", "b"), "^generate takes only inputs .* prompts go into one list"),
     (lambda m, g: Engine.load(), "^load needs path$"), (lambda m, g: Engine(), "^load needs model$"),
     (lambda m, g: engine.load("a", "b"), "^load takes only path"),
-    (lambda m, g: g.generate("a", prompt="b"), "^generate got inputs twice, without a name and with one$"),
+    (lambda m, g: g.generate("a", prompt="b"), "^generate got inputs twice, without a name and as prompt$"),
     (lambda m, g: m.tokenize("a", padding=True), "^tokenize has no argument padding; it has sentences, truncation$"),
     (lambda m, g: m.similarity([1.0]), "^similarity needs b$"), (lambda m, g: m.save(), "^save needs path$"),
     (lambda m, g: engine.save(m), "^save needs path$"), (lambda m, g: engine.calibrate(m), "^calibrate needs texts$"),

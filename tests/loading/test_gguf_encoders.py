@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,18 @@ def test_bad_embedders(tmp_path, changes, words):
     path.write_bytes(file_of("bert", **changes)[0])
     with pytest.raises((UnsupportedError, WeightsError), match=words):
         engine.load(path)
+
+
+@pytest.mark.parametrize("base", [1e-30, 1e-9, 1e-4, 1e-45, 1e20])
+def test_a_base_of_positions_without_an_exact_table(tmp_path, base):
+    """The same check is made of a folder."""
+    path, folder = tmp_path / "m.gguf", tmp_path / "model"
+    path.write_bytes(file_of("qwen3_old", **{"ARCH.rope.freq_base": base})[0])
+    shutil.copytree(GOLDEN / "qwen3_old", folder)
+    write_json(folder / "config.json", config_of("qwen3_old") | {"rope_theta": base, "rope_parameters": None})
+    for place in (path, folder):
+        with pytest.raises(WeightsError, match=r"rotary_theta .*|rope_theta must be above 0"):
+            engine.load(place)
 
 
 @pytest.mark.parametrize(("name", "words"), [

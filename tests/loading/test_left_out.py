@@ -43,6 +43,8 @@ def zeros(*names):
     (ENCODERS / "vit_own", "ViTForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "dinov2_own", "Dinov2ForImageClassification", "classifier.weight", "encode"),
     (ENCODERS / "bert", "BertForMultipleChoice", "classifier.weight", "encode"),
+    (ENCODERS / "bert", "BertForNextSentencePrediction", "cls.seq_relationship.weight", "encode"),
+    (ENCODERS / "electra_base", "ElectraForPreTraining", "discriminator_predictions.dense.weight", "encode"),
 ])
 def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architecture, tensor, kind):
     path = changed(tmp_path / "model", source, zeros(tensor), architectures=[architecture])
@@ -52,6 +54,19 @@ def test_a_head_that_does_not_run_is_named(tmp_path, caplog, source, architectur
     assert line.startswith(f"{path}: config.json names {architecture}, and the engine does not run its head: ")
     assert f"{tensor} are left out; encode and forward give the vectors of the encoder" in line
     assert model.encoder.heads == ()
+
+
+@pytest.mark.parametrize(("source", "tensor"), [
+    (DECODERS / "gemma3", "vision_tower.vision_model.x.weight"),
+    (DECODERS / "gemma3", "model.multi_modal_projector.x.weight"),
+    (ENCODERS / "clip_own", "visual_projection.weight"), (ENCODERS / "siglip_own", "vision_model.x.weight"),
+])
+def test_images_of_a_model_whose_text_alone_runs_are_named(tmp_path, caplog, source, tensor):
+    path = changed(tmp_path / "model", source, zeros(tensor))
+    load_model(path)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{path}: the model reads texts and images, and the engine runs its text alone: ")
+    assert " tensors of images are left out, " in line
 
 
 def test_a_head_that_runs_is_not_named(caplog):
@@ -128,6 +143,27 @@ def test_a_head_of_a_language_model_is_never_lost(tmp_path, name, architecture):
         with pytest.raises(UnsupportedError, match=f"it names '{architecture}', and the engine reads no such head of"):
             load(path)
     assert load_model(path, kind="generate").kind == "generate"
+
+
+def test_embedders_whose_language_model_is_gemma(tmp_path):
+    """Gemma 3 encodes with tokens that see no later token; Gemma 2 does not, and the advice is one that helps."""
+    modules = [{"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{name}"}
+               for i, (place, name) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling")])]
+    third, second = changed(tmp_path / "3", ENCODERS / "gemma_causal"), changed(tmp_path / "2", DECODERS / "gemma2")
+    for path in (third, second):
+        write_json(path / "modules.json", modules)
+        (path / "1_Pooling").mkdir()
+        write_json(path / "1_Pooling" / "config.json", {"word_embedding_dimension": 38, "pooling_mode_lasttoken": True})
+    assert open_source(third).kind == "encode"
+    found, ids = Engine.load(third, **OPTIONS), [3, 4, 5, 6]
+    assert found.config.attention_kinds[0].causal
+    np.testing.assert_allclose(found.forward([ids[:2]])[0], found.forward([ids])[0][:2], atol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"modules\.json makes it an embedding model, and the engine runs "
+                                               r"'gemma2' models as language models alone, which give no vectors\."):
+        Engine.load(second, **OPTIONS)
+    assert load_model(second, kind="generate").kind == "generate"
+    assert open_source(changed(tmp_path / "a", ENCODERS / "gemma_causal", architectures=None)).kind == "generate"
+    assert open_source(changed(tmp_path / "b", ENCODERS / "gemma_new", architectures=None)).kind == "encode"
 
 
 def test_yarn_that_is_added_lengthens_the_context(tmp_path):

@@ -72,6 +72,7 @@ def test_new_tokens_of_a_gguf_file_keep_their_first_space(tmp_path):
     save(load_model(tmp_path / "m.gguf"), tmp_path / "m.npz")
     for name in ("m.gguf", "m.npz"):
         generator = Generator.load(tmp_path / name, **OPTIONS)
+        assert load_model(tmp_path / name).decoder.text.bytes_alone     # as in llama.cpp, too
         found = []
         for first in range(3, 20):
             result = generator.generate([[1, first]], max_new_tokens=4)[0]
@@ -94,6 +95,35 @@ def test_an_error_names_its_file_once():
 def test_gliner(tmp_path):
     write_json(tmp_path / "gliner_config.json", {"model_name": "x"})
     with pytest.raises(UnsupportedError, match=r"gliner_config\.json: it describes a model of GLiNER"):
+        Engine.load(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("params.json", "it describes the weights in the form of the model's makers"),
+    ("config.yaml", "it describes a model of another library, such as pyannote.audio"),
+    ("parakeet.nemo", "this is an archive of NVIDIA NeMo"),
+])
+def test_folders_of_other_libraries(tmp_path, name, words):
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(UnsupportedError, match=f"^{tmp_path / name}: {words}; the engine reads the form of transf"
+                                               if name.endswith("nemo") else f"^{tmp_path / name}: {words}"):
+        Engine.load(tmp_path)
+    if name.endswith("nemo"):
+        with pytest.raises(UnsupportedError, match=f"^{tmp_path / name}: {words}"):
+            Engine.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(("values", "library"), [
+    ({"architecture": "resnet50", "num_classes": 1000, "pretrained_cfg": {"tag": "a1_in1k"}}, "timm"),
+    ({"d_model": 384, "distribution_output": {"_target_": "uni2ts.distribution.MixtureOutput"}}, r"uni2ts \(Moirai\)"),
+    ({"model": "pyannote.audio.models.segmentation.PyanNet"}, r"pyannote\.audio"),
+])
+def test_a_config_of_another_library(tmp_path, values, library):
+    """No model_type would help; the message gives no such advice."""
+    write_json(tmp_path / "config.json", values)
+    write_tensors(tmp_path, other=table(1))
+    with pytest.raises(UnsupportedError, match=rf"config\.json: there is no model_type; this is the configuration of a "
+                                               rf"model of {library}, which the engine does not run$"):
         Engine.load(tmp_path)
 
 

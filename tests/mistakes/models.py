@@ -272,7 +272,7 @@ MISTAKES = (
         name="gemma-window",
         what="The window of a decoder of Gemma 3 has half of its tokens, as that of EmbeddingGemma.",
         file="engine/families/embedding_gemma.py",
-        right="reach = max(0, window - 1) if decodes else window // 2",
+        right="reach = max(0, window - 1) if causal else window // 2",
         wrong="reach = window // 2",
         tests="tests/families/test_generating.py",
         caught_by=("tests/families/test_generating.py::test_logits_and_tokens_of_transformers",),

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from engine.base.other_names import CALLS
+from engine.cli.main import parsers
+from engine.cli.parsing import parse
 from engine.interface.other_names import METHODS
 
 from ..tools.documents import ROOT
@@ -17,7 +19,7 @@ NAME = re.compile(r"`(\w+)`")
 FUNCTIONS = {"From transformers": ("generate", "translate", "transcribe", "load"),
              "From llama-cpp-python": ("load", "generate"), "From CTranslate2": ("load", "generate", "translate"),
              "From faster-whisper": ("load", "transcribe"), "From fastembed": ("load", "encode"),
-             "From FlagEmbedding": ("load", "encode")}
+             "From FlagEmbedding": ("load", "encode"), "On the command line": ()}
 
 
 def test_each_library_has_an_example_on_both_sides():
@@ -47,6 +49,14 @@ def test_rows_say_what_the_table_of_names_says():
                 if not rows and name in METHODS:
                     checked.add(name)
     assert len(checked) > 30
+
+
+def test_lines_of_other_programs_are_ours():
+    section = DOCUMENT.read_text(encoding="utf-8").partition("\n## On the command line\n")[2]
+    rows = re.findall(r"^\| `engine (.+?)` \| `engine (.+?)` \|$", section, re.MULTILINE)
+    assert len(rows) > 10
+    for theirs, ours in rows:
+        assert vars(parse(*parsers(), theirs.split())) == vars(parse(*parsers(), ours.split())), theirs
 
 
 @pytest.mark.parametrize(("theirs", "reason", "passes", "words"), [

@@ -414,6 +414,8 @@ PROBES: dict[str, Probe] = {
     "model/config.py: _MAX_FAMILY": Probe(lambda n, place: config(family="x" * n)),
     "model/config_checks.py: _MOST_ROTARY_POSITIONS": Probe(
         lambda n, place: config(max_positions=n, attention_kinds=(AttentionKind(rotary_theta=1e4),))),
+    "model/config_checks.py: _LARGEST_FREQUENCY": Probe(
+        lambda n, place: config(attention_kinds=(AttentionKind(rotary_theta=1e4, rotary_scale=1 / n),))),
     "model/config_checks.py: _MOST_DISTANCES": Probe(lambda n, place: config(relative=RelativePositions(limit=n))),
     "model/text_config.py: _LONGEST_FILLED": Probe(
         lambda n, place: TextConfig(b"{}", max_seq_length=n, fill_id=0)),

@@ -77,7 +77,7 @@ def tokenizer_of(name: str) -> Tokenizer:
     elif name == "llama of a GGUF":
         [text, _] = read_tokenizers(ModelFolder(TOKENIZERS / "llama"), translates=False)
         assert text is not None
-        text = replace(text, keeps_space=True)
+        text = replace(text, keeps_space=True, bytes_alone=True)
     else:
         folder = FOLDERS.get(name, MINILM if name == "MiniLM" else MARIAN_TOKENIZER)
         if not folder.exists():
@@ -151,12 +151,30 @@ def test_the_texts_together_are_the_text_of_all_ids(name: str, data: st.DataObje
 def test_a_wrong_byte_is_known_at_once() -> None:
     """No later byte makes a character of it, and with tokens for bytes it makes none of those beside it."""
     for name, texts in (("Whisper", ["", "\ufffd", "\ufffd" * 2, "b"]),
-                        ("bytes of Llama", ["", "\ufffd" * 2, "\ufffd", "b"])):
+                        ("bytes of Llama", ["", "\ufffd" * 2, "\ufffd", "b"]),
+                        ("llama of a GGUF", ["", "\ufffd", "\ufffd" * 2, "b"])):
         tokenizer, own = tokenizer_of(name), byte_ids(name)
         last = tokenizer.token_id("b")
         assert last is not None
         found = tokenizer.incremental()
         assert [found.add(number) for number in (own[0xE2], own[0xC3], own[0xFF], last)] == texts
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=5), st.text("日é\n", max_size=2).map(str.encode), st.just("b")),
+                max_size=8))
+def test_bytes_of_a_gguf_file_are_written_as_they_are(parts: list[bytes | str]) -> None:
+    """llama.cpp does not look at the bytes beside a wrong one, of which some are line feeds."""
+    tokenizer, own = tokenizer_of("llama of a GGUF"), byte_ids("llama of a GGUF")
+    letter = tokenizer.token_id("b")
+    ids = [number for part in parts for number in ([letter] if isinstance(part, str) else [own[one] for one in part])]
+    written = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
+    expected, found = written.decode("utf-8", "replace"), tokenizer.incremental()
+    before = " " if written.startswith(b" ") else ""        # a continuation keeps the space that a whole text loses
+    assert tokenizer.decode(ids) == expected[len(before):]
+    assert "".join([*map(found.add, ids), found.end()]) == expected == tokenizer.continuation(ids)
+    assert tokenizer.decode(ids, skip_special_tokens=False) == expected[len(before):]
+    assert tokenizer.join([tokenizer.token(number) for number in ids]) == expected[len(before):]
 
 
 def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def read(folder: Path) -> TextConfig:
     if text is None:
         made = read_vocabulary(ModelFolder(folder))
         assert made is not None
-        text = TextConfig(made, feeds_token_types=False)
+        text = replace(made, feeds_token_types=False)
     return text
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import EngineError, UnsupportedError, WeightsError
+from engine.base.errors import EngineError, InputError, UnsupportedError, WeightsError
 from engine.files.folder import ModelFolder
 from engine.files.reading import FormatError
 from engine.model.text_config import TextConfig
@@ -41,13 +41,14 @@ NAMES = sorted(path.name for path in GOLDEN.iterdir())
 
 def read_vocabulary(folder):
     """Return the tokenizer.json that is made of a folder's vocabulary."""
-    return vocabularies.read_vocabulary(ModelFolder(folder))
+    made = vocabularies.read_vocabulary(ModelFolder(folder))
+    return None if made is None else made.tokenizer_json
 
 
 def tokens(folder: Path, texts: list[Any]) -> list[list[int]]:
-    data = read_vocabulary(folder)
-    assert data is not None
-    found = Tokenizer(TextConfig(data), None, 1)(texts)
+    made = vocabularies.read_vocabulary(ModelFolder(folder))
+    assert made is not None
+    found = Tokenizer(made, None, 1)(texts)
     return [ids.tolist() for ids in found.input_ids]
 
 
@@ -68,6 +69,12 @@ def copied(name: str, folder: Path, **files: Any) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_ids_of_transformers(name):
     texts, expected = golden_texts(name)
+    refused = [text for text, ids in zip(texts, expected, strict=True) if ids is None]
+    assert [isinstance(text, tuple) for text in texts] == [text in refused for text in texts] or not refused
+    for pair in refused:
+        with pytest.raises(InputError, match="reads one text and no pair of texts"):
+            tokens(GOLDEN / name, [pair])
+    texts, expected = texts[: len(texts) - len(refused)], expected[: len(texts) - len(refused)]
     found = tokens(GOLDEN / name, texts)
     assert [(text, ids) for text, ids, right in zip(texts, found, expected, strict=True) if ids != right] == []
     assert len({tuple(ids) for ids in found}) > (20 if name == "esm" else 40)      # whose vocabulary is amino acids
@@ -165,6 +172,34 @@ def test_settings_have_an_effect(tmp_path, name, settings, text, other):
     if text is not None:
         assert tokens(folder, [text]) != tokens(GOLDEN / name, [text])
         assert other is None or tokens(GOLDEN / name, [text]) == tokens(GOLDEN / name, [other])
+
+
+@pytest.mark.parametrize(("name", "role"), [
+    ("albert", "cls_token"), ("bart", "sep_token"), ("bert_uncased", "cls_token"), ("bert_uncased", "unk_token"),
+    ("blenderbot", "eos_token"), ("byt5", "eos_token"), ("byt5", "pad_token"), ("deberta", "sep_token"),
+    ("esm", "cls_token"), ("esm", "unk_token"), ("pegasus", "eos_token"), ("pegasus", "pad_token"),
+    ("t5", "eos_token"), ("xlm_roberta", "bos_token"),
+])
+def test_a_token_that_is_null_and_that_a_text_needs(tmp_path, caplog, name, role):
+    """transformers, version 4 or 5, loads no such folder, or fails at a text."""
+    stated = json.loads((GOLDEN / name / "tokenizer_config.json").read_text()) if (
+        GOLDEN / name / "tokenizer_config.json").exists() else {}
+    assert read_vocabulary(copied(name, tmp_path, tokenizer_config=stated | {role: None})) is None
+    assert f"{role} is null, and this tokenizer cannot do without that token. The model therefore" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "role", "text", "expected"), [
+    ("llama", "bos_token", "the cat", [278, 277, 291, 2]), ("llama", "eos_token", "the cat", [1, 278, 277, 291]),
+    ("mistral", "bos_token", "the cat", [278, 277, 291]),
+    ("bert_uncased", "mask_token", "[MASK]", [2, 1, 32, 259, 169, 1, 3]),
+    ("roberta", "pad_token", "x <pad>", [0, 92, 225, 32, 84, 287, 34, 2]),
+])
+def test_a_token_that_is_null_is_no_token(tmp_path, name, role, text, expected):
+    """The ids are those of transformers 5.23; for Llama, with the bos and eos tokens that its settings ask for."""
+    stated = json.loads((GOLDEN / name / "tokenizer_config.json").read_text()) if (
+        GOLDEN / name / "tokenizer_config.json").exists() else {}
+    assert tokens(copied(name, tmp_path, tokenizer_config=stated | {role: None}), [text]) == [expected]
+    assert tokens(GOLDEN / name, [text]) != [expected]
 
 
 def test_the_number_of_sentinels(tmp_path):

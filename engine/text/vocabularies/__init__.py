@@ -10,6 +10,8 @@ import logging
 
 from ...base.errors import UnsupportedError, shown
 from ...files.folder import ModelFolder
+from ...model.text_config import TextConfig
+from .gguf import gguf_bytes_alone as gguf_bytes_alone
 from .gguf import gguf_ends as gguf_ends
 from .gguf import gguf_keeps_space as gguf_keeps_space
 from .gguf import read_gguf_tokenizer as read_gguf_tokenizer
@@ -51,8 +53,8 @@ _WITHOUT_FILE = frozenset({
 """Classes of transformers 5.23 that write no tokenizer.json."""
 
 
-def read_vocabulary(folder: ModelFolder) -> bytes | None:
-    """Return the tokenizer of a folder as the bytes of a tokenizer.json, or None if it has no vocabulary.
+def read_vocabulary(folder: ModelFolder) -> TextConfig | None:
+    """Return the tokenizer of a folder, or None if it has no vocabulary.
 
     If it has one for a tokenizer that is not supported, a warning says so and the result is None: the model then takes
     token ids only. Raises `WeightsError`.
@@ -73,8 +75,9 @@ def read_vocabulary(folder: ModelFolder) -> bytes | None:
         source = files[0] if files else SETTINGS
         with folder.naming(source):
             components = recipe.build(folder, files, settings)
-            return document(components, settings.tokens(components.tokens), _roles(components, settings), source,
+            made = document(components, settings.tokens(components.tokens), _roles(components, settings), source,
                             stated_ids=settings.stated_ids, left=settings.values.get("truncation_side") == "left")
+            return TextConfig(made, reads_pairs=components.reads_pairs)
     except UnsupportedError as error:
         advice = ("transformers writes no tokenizer.json for this class: tokenize with it, and pass the ids to forward"
                   if kind in _WITHOUT_FILE else "To encode sentences, write a tokenizer.json with transformers: "
@@ -95,6 +98,7 @@ def _class_of(settings: TokenizerSettings) -> str:
 
 
 def _roles(components: Components, settings: TokenizerSettings) -> dict[str, str]:
-    """Return the special tokens that templates may name, by their roles."""
+    """Return the special tokens that the templates name, by their roles; raises as `TokenizerSettings.token`."""
+    words = {word.partition(":")[0] for word in f"{components.single} {components.pair}".split()} - {"A", "B"}
     return {name: settings.token(f"{name}_token", components.tokens[f"{name}_token"]["content"])["content"]
-            for name in ("bos", "eos", "cls", "sep", "lang") if f"{name}_token" in components.tokens}
+            for name in words}

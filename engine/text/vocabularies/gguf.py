@@ -246,6 +246,11 @@ def gguf_keeps_space(settings: Mapping[str, Any]) -> bool:
     return settings.get(f"{_KEYS}model") == "llama" and _adds_space(settings)
 
 
+def gguf_bytes_alone(settings: Mapping[str, Any]) -> bool:
+    """Return whether `TextConfig.bytes_alone` holds: llama.cpp writes the byte of a token such as <0x0A> as it is."""
+    return settings.get(f"{_KEYS}model") == "llama"
+
+
 _KINDS: dict[str, Callable[[Mapping[str, Any], list[str], list[int], str], Components]] = {
     "gpt2": _byte_level, "llama": _sentencepiece,
 }

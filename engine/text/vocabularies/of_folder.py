@@ -31,6 +31,5 @@ def read_tokenizers(folder: ModelFolder, *, translates: bool) -> tuple[TextConfi
         return sides.source, sides.target
     if translates and (text_of_both := fairseq.read_m2m(folder)) is not None:
         return text_of_both, text_of_both
-    tokenizer = read_vocabulary(folder)
-    made = None if tokenizer is None else TextConfig(tokenizer)
+    made = read_vocabulary(folder)
     return made, made

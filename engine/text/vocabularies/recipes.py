@@ -124,8 +124,8 @@ def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Tokenize
 def _llama(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
     """Return the components of the SentencePiece BPE of Llama 1 and 2."""
     pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL), BPE)
-    start = "bos " if settings.boolean("add_bos_token", True) else ""
-    end = " eos" if settings.boolean("add_eos_token", False) else ""
+    start = "bos " if settings.boolean("add_bos_token", True) and not settings.is_null("bos_token") else ""
+    end = " eos" if settings.boolean("add_eos_token", False) and not settings.is_null("eos_token") else ""
     single = f"{start}A{end}"
     second = " ".join(f"{word}:1" for word in f"{start}B{end}".split())     # the second text of a pair, as type 1
     return sentencepiece_bpe(pieces, _LLAMA_TOKENS, add_space=settings.boolean("add_prefix_space", True),
@@ -141,8 +141,10 @@ def _esm(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings)
         raise FormatError(f"the vocabulary of amino acids has {len(ids):,} tokens; at most {MAX_ADDED:,} are allowed")
     model = {"type": "WordLevel", "vocab": ids, "unk_token": unknown}
     added = [added_token(text, special=False) for text in ids]
+    ends = not settings.is_null("eos_token")        # the Nucleotide Transformers have no end token
+    single, pair = ("cls A eos", "cls A eos B eos") if ends else ("cls A", "cls A B")
     return Components(model, ids, normalizer=None, pre_tokenizer={"type": "WhitespaceSplit"}, tokens=_ESM_TOKENS,
-                      single="cls A eos", pair="cls A eos B eos", pieces=added)
+                      single=single, pair=pair, pieces=added, reads_pairs=ends)
 
 
 def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings) -> Components:
@@ -290,7 +292,7 @@ def _check_has(ids: dict[str, int], token: str) -> None:        # token: the unk
 
 _BERT = _wordpiece(_BERT_TOKENS, BERT)
 RECIPES: dict[str, TokenizerRecipe] = {
-    "AlbertTokenizer": _unigram(_ALBERT_TOKENS, BERT, _albert_vocabulary, _albert_normalizers),
+    "AlbertTokenizer": _unigram(_ALBERT_TOKENS, BERT, _albert_vocabulary, _albert_normalizers, splits_spaces=True),
     "BartTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "BertTokenizer": _BERT,
     "BigBirdTokenizer": _unigram(_BIG_BIRD_TOKENS, BERT, _plain_vocabulary, _plain_normalizers),

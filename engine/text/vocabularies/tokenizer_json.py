@@ -31,6 +31,8 @@ class Components:
     """Tokens of the vocabulary that are found in a text before it is split."""
     decoder: dict[str, Any] | None = None
     """How tokens become a text again."""
+    reads_pairs: bool = True
+    """As in `TextConfig`; the template of a pair is not used if this is False."""
 
 
 def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,

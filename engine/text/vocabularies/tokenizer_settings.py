@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...base.errors import WeightsError, shown
+from ...base.errors import UnsupportedError, WeightsError, shown
 from ...files.folder import ModelFolder
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -78,15 +78,23 @@ class TokenizerSettings:
         return value
 
     def token(self, name: str, default: str | None = None) -> Token:
-        """Return a special token by the name of its role."""
-        value = self.values.get(name)
-        token = self._token(name, default if value is None else value)
+        """Return a special token by the name of its role; default: its text where the files do not name it.
+
+        Raises `UnsupportedError` where the files say null: the tokenizer has no such token, and the caller needs it.
+        """
+        if self.is_null(name):
+            raise UnsupportedError(f"{self.source}: {name} is null, and this tokenizer cannot do without that token")
+        token = self._token(name, self.values.get(name, default))
         return self.added.get(token["content"], token)
+
+    def is_null(self, name: str) -> bool:
+        """Return whether the files say that there is no special token of a role, which is not to say nothing of it."""
+        return name in self.values and self.values[name] is None
 
     def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
         """Return all tokens that are added to the vocabulary, in their order."""
         named = [self.token(name) for name in NAMED if self.values.get(name) is not None]
-        usual = {name: defaults[name] for name in defaults if self.values.get(name) is None}
+        usual = {name: defaults[name] for name in defaults if name not in self.values}
         extra = self.values.get("additional_special_tokens") or self.values.get("extra_special_tokens") or []
         extra = list(extra.values()) if isinstance(extra, dict) else extra
         if not isinstance(extra, list) or len(extra) > MAX_ADDED:

@@ -25,7 +25,7 @@ WRITERS = {
     # in an order that can be run; the environment of each
     "bert": "models", "ops": "models", "modernbert": "models", "rotary_encoders": "models", "checkpoints": "models",
     "tokenizers": "tokenizers", "marian_tokenizer": "tokenizers", "language_tokenizers": "tokenizers",
-    "gguf_tokenizers": "tokenizers",
+    "gguf_tokenizers": "tokenizers", "new_tokenizers": "new-tokenizers",
     "gguf": "files", "ctranslate2": "files",
     "distance_biases": "models", "hidden_states": "models", "deberta": "models", "encoders": "models",
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "torch_transformer": "models",
@@ -71,7 +71,7 @@ def run(name: str, *arguments: str) -> None:
 def main(arguments: list[str]) -> None:
     if not arguments:
         for name, kind in WRITERS.items():
-            print(f"{name:20} {kind:11} {first_line(name)}")
+            print(f"{name:20} {kind:14} {first_line(name)}")
     elif arguments[0] == "all":
         if len(arguments) != 2:
             raise SystemExit("give the folder of all-MiniLM-L6-v2: python -m tests.golden.make all FOLDER")

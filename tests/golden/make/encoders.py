@@ -187,6 +187,11 @@ MODELS = {
         torch.float32,
         changes={"rope_parameters": None, "rope_theta": 5000.0, "rope_local_base_freq": 300,
                  "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "gemma_causal": Golden(
+        "Gemma3TextModel",
+        GEMMA | {"num_hidden_layers": 4, "hidden_size": 38, "num_attention_heads": 2, "num_key_value_heads": 1,
+                 "head_dim": 12, "intermediate_size": 27, "query_pre_attn_scalar": 14, "sliding_window": 24,
+                 "sliding_window_pattern": 2, "use_bidirectional_attention": False}, torch.float32),
     "qwen3_yarn": Golden(
         "Qwen3Model",
         SIZES | {"num_hidden_layers": 2, "hidden_size": 33, "num_attention_heads": 3, "num_key_value_heads": 1,
