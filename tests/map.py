@@ -187,6 +187,13 @@ OTHERS = {
     "model/bits.py": "backends/test_portable_bits.py",
     "model/chat_config.py": "chat/test_template.py",
     "model/generation_config.py": "generation/test_settings.py",
+    "methods/encode.py": "methods/test_methods.py interface/test_engine.py",
+    "methods/encode_sparse.py": "methods/test_methods.py heads/test_sparse.py",
+    "methods/encode_tokens.py": "methods/test_methods.py heads/test_late.py",
+    "methods/run.py": "methods/test_methods.py methods/test_stream.py interface/test_engine.py",
+    "methods/columns.py": "jobs/test_embed.py",
+    "methods/steps.py methods/pairs.py": "methods/test_methods.py server/test_service.py heads/test_heads.py",
+    "methods/*.py": "methods/test_methods.py heads/test_golden.py heads/test_heads.py",
     "model/head.py": "heads/test_heads.py",
     "model/late_config.py": "heads/test_late.py",
     "model/positions.py":
@@ -198,7 +205,7 @@ OTHERS = {
         "programs/test_program.py ops/test_golden.py families/test_vectors.py families/test_names.py "
         "families/test_generating.py",
     "programs/*.py": "programs/test_program.py families/test_vectors.py families/test_generating.py",
-    "server/batcher.py server/tasks.py server/workers.py": "server/test_service.py",
+    "server/batcher.py server/workers.py": "server/test_service.py",
     "server/cohere.py server/openai.py server/tei.py server/refusals.py": "server/test_routes.py",
     "server/forms.py": "server/test_routes.py server/test_http.py",
     "server/keys.py": "server/test_http.py server/test_stop.py",

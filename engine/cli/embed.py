@@ -17,7 +17,6 @@ from ..backends import get_backend
 from ..base.arguments import positive_int, positive_int_or_none
 from ..base.errors import InputError, WeightsError, listed, shown, without_credentials
 from ..base.version import __version__
-from ..encoding.stream import RESULTS
 from ..encoding.vector_precision import PRECISIONS
 from ..interface.engine import Engine
 from ..jobs.job import (
@@ -40,6 +39,7 @@ from ..jobs.storage import find_inputs, open_folder, refuse_own_files, refuse_ow
 from ..jobs.verify import diff, verify
 from ..loading.load import find_model
 from ..loading.model_files import checksum
+from ..methods.table import STREAMED
 from ..model.bits import DEFINITION, PORTABLE
 from .console import add_model, run_options
 
@@ -66,7 +66,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
     command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
     command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
-    command.add_argument("--result", choices=RESULTS, default="vectors", help="what to compute for each row: "
+    command.add_argument("--result", choices=STREAMED, default="vectors", help="what to compute for each row: "
                          "a vector, a sparse vector, a vector for each token, or its class; by default vectors")
     command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the numbers of vectors; int8 and "
                          "uint8 need --ranges")
@@ -148,7 +148,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSetti
                            "format": args.format}
     # Portable bits are those of every backend that has them. A record without bits is one of the fastest arithmetic.
     described |= {"bits": _PORTABLE_BITS} if engine.bits == PORTABLE else {"backend": engine.backend}
-    known = signature(getattr(Engine, RESULTS[args.result])).parameters
+    known = signature(getattr(Engine, STREAMED[args.result].name)).parameters
     if other := [option_of(name) for name in options if name not in known]:
         raise InputError(f"--result {args.result} does not go with {listed(other)}")
     if args.dtype != "float32" and args.result != "vectors":

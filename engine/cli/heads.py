@@ -11,6 +11,8 @@ from ..base.errors import InputError, located, shown
 from ..files.reading import FormatError, parse_object
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
+from ..methods.answer import AnswerOptions
+from ..methods.classify import ClassifyOptions
 from ..text.cuts import truncating
 from ..text.sentences import check_sentences
 from ..uncertainty.conformal import SCORES
@@ -29,6 +31,8 @@ from .console import (
     writing_lines,
 )
 
+AGGREGATION_STRATEGY = "simple"
+"""The default of `engine tag`, which writes entities, where `Engine.tag` returns the tags of tokens."""
 TOGETHER = 1024
 """How many inputs are computed at a time, and written before the next ones are read."""
 
@@ -78,12 +82,13 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--top-k", type=int, metavar="K", help="labels of a text; by default the best one, and 0 "
                              "for all")
     elif name == "tag":
-        command.add_argument("--aggregation-strategy", default="simple", metavar="NAME",
+        command.add_argument("--aggregation-strategy", default=AGGREGATION_STRATEGY, metavar="NAME",
                              help="none for one tag a token; simple, first, average or max for entities; by default "
-                             "simple")
+                             f"{AGGREGATION_STRATEGY}")
         command.add_argument("--stride", type=int, help="read long texts in windows that overlap by this many tokens")
     elif name == "answer":
-        command.add_argument("--top-k", type=int, default=1, metavar="K", help="answers to a question; by default 1")
+        command.add_argument("--top-k", type=int, default=AnswerOptions.top_k, metavar="K",
+                             help=f"answers to a question; by default {AnswerOptions.top_k}")
         command.add_argument("--handle-impossible-answer", action="store_true", help="let no answer be one of them")
     else:
         command.add_argument("--top-k", type=int, metavar="K", help="documents of a query; by default all")
@@ -91,8 +96,8 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
     if name != "tag":
         command.add_argument("--coverage", type=float, metavar="C", help=_COVERAGE[name])
     if name == "classify":
-        command.add_argument("--conformal-score", choices=[*SCORES], default="lac", help="with --coverage: lac for the "
-                             "smallest sets, the default, or aps")
+        command.add_argument("--conformal-score", choices=[*SCORES], default=ClassifyOptions.conformal_score,
+                             help="with --coverage: lac for the smallest sets, the default, or aps")
         command.add_argument("--by-class", action="store_true", help="with --coverage: for the texts of each class")
 
 
@@ -114,7 +119,8 @@ JSON_LINES = (".jsonl", ".ndjson")
 def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:
     """Yield the result of each input."""
     if args.command == "classify":
-        top_k = 1 if args.top_k is None else args.top_k or None     # 0 asks for all labels, which None does in Python
+        # 0 asks for all labels, which None does in Python.
+        top_k = ClassifyOptions.top_k if args.top_k is None else args.top_k or None
         yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
                                    conformal_score=args.conformal_score, by_class=args.by_class)
     elif args.command == "tag":

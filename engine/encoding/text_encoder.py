@@ -11,23 +11,18 @@ import numpy as np
 from ..backends.batch import Batch
 from ..backends.interfaces import Plan, PoolingPlan
 from ..backends.ops_interface import Ops
-from ..base.arguments import flag, is_one_of
+from ..base.arguments import flag
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
-from ..model.precision import canonical_name
 from ..model.text_config import TextConfig
-from ..text.sentences import Sentence, add_prompt, batches, slices
+from ..text.sentences import Sentence, add_prompt, batches
 from ..text.tokenizer import Tokenizer, Tokens
 from ..weights.modules import SENTENCE, TOKENS, Module, normalize, run_modules, widths_after
 from .call import PLAIN, Call
 from .packing import InputShape, pack
 from .pooling import pool
-from .vector_precision import PRECISIONS
-
-OUTPUTS = ("sentence_embedding", "token_embeddings", None)
-"""Values of `output_value`."""
 
 
 class TextEncoder:
@@ -45,44 +40,39 @@ class TextEncoder:
         self._tokenizers: dict[int | None, Tokenizer] = {}
 
     @property
-    def width(self) -> int:
-        """The number of dimensions of a sentence's vector."""
-        return min(self._whole_width, self._text.truncate_dim or self._whole_width)
+    def text(self) -> TextConfig:
+        """How the model reads texts."""
+        return self._text
 
     @property
-    def _whole_width(self) -> int:
-        """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
-        tokens = widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
-        return widths_after(self._modules, len(self._text.pooling) * tokens, SENTENCE)[SENTENCE]
+    def vocab_size(self) -> int:
+        """The number of token ids that the model knows."""
+        return self._config.vocab_size
 
-    def encode(self, texts: list[Sentence], prompt: str, call: Call, *, output_value: str | None,
-               normalize_embeddings: bool, truncate_dim: int | None) -> Any:
-        """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
-        truncate_dim = min(truncate_dim or self.width, self._whole_width)
-        vectors = np.empty((len(texts), truncate_dim), np.float32)
-        rows: list[Any] = [None] * len(texts)
-        for part in slices(add_prompt(prompt, texts)):
-            tokens = self.tokens(texts[part.start : part.stop], prompt, call.stop)
-            if output_value == "sentence_embedding":
-                for members, pooled in self.pooled(tokens, call):
-                    vectors[[part[i] for i in members]] = self.finished(pooled, truncate_dim, normalize_embeddings)
-                    call.advance(len(members))
-                continue
-            for members, token_rows in self.token_vectors(tokens, call):
-                for i, row in zip(members, token_rows, strict=True):
-                    rows[part[i]] = row
-                    if output_value is None:
-                        skip = 0 if tokens.skips is None else tokens.skips[i]
-                        pooled = pool(row, np.array([0, len(row)]), self._text.pooling, skip)
-                        [vector] = self.finished(pooled, truncate_dim, normalize_embeddings)
-                        rows[part[i]] = self._features(tokens, i, row, vector)
-                call.advance(len(members))
-        return vectors if output_value == "sentence_embedding" else rows
+    @property
+    def width(self) -> int:
+        """The number of dimensions of a sentence's vector."""
+        return min(self.whole_width, self._text.truncate_dim or self.whole_width)
+
+    @lazy
+    def whole_width(self) -> int:
+        """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
+        return widths_after(self._modules, self.pooled_width, SENTENCE)[SENTENCE]
+
+    @lazy
+    def pooled_width(self) -> int:
+        """The dimensions of a sentence's vector behind pooling."""
+        return len(self._text.pooling) * self.token_width
+
+    @lazy
+    def token_width(self) -> int:
+        """The dimensions of a token's vector that pooling reads."""
+        return widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
 
     def tokens(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
-        """Return the tokens of texts with a prompt in front of each, which is the first of three steps of `encode`.
+        """Return the tokens of texts with a prompt in front of each, the first of three steps of `Engine.encode`.
 
-        All are tokenized at once: `slices` bounds the memory.
+        All are tokenized at once: `Workload.parts` bounds the memory.
         """
         read = self.tokenizer(add_prompt(prompt, texts)[:], stop)
         if not prompt or self._text.include_prompt:
@@ -127,23 +117,16 @@ class TextEncoder:
         tokens = (self._whole_tokenizer if whole else self.tokenizer)(texts)
         given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
                  "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}
-        if self._uses_token_types:
+        if self.uses_token_types:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}
-
-    def _features(self, tokens: Tokens, i: int, vectors: np.ndarray, pooled: np.ndarray) -> dict[str, np.ndarray]:
-        """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
-        ids = tokens.input_ids[i]
-        types = {"token_type_ids": tokens.token_type_ids[i]} if self._uses_token_types else {}
-        return {"input_ids": ids, "attention_mask": np.ones_like(ids), **types, "token_embeddings": vectors,
-                "sentence_embedding": pooled}
 
     def micro_batches(self, tokens: Tokens, batch_size: int | None = None
                       ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
         self._check_longest(tokens)
         for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
-            types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
+            types = [tokens.token_type_ids[i] for i in members] if self.uses_token_types else None
             batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
             reads = tokens.reads
             if reads is not None and any(reads[i] < len(tokens.input_ids[i]) for i in members):
@@ -179,7 +162,8 @@ class TextEncoder:
         return run_modules(self._token_modules, self._plan.forward(batch, stop), TOKENS, self._ops)
 
     @property
-    def _uses_token_types(self) -> bool:
+    def uses_token_types(self) -> bool:
+        """Whether the model reads the text of a pair that each token belongs to."""
         return self._config.token_types > 1 and self._text.feeds_token_types
 
     @lazy
@@ -207,20 +191,11 @@ class TextEncoder:
         return self._tokenizers[limit]
 
 
-def check_options(backend: str, *, output_value: Any, precision: Any, convert_to_tensor: Any, device: Any, pool: Any,
-                  chunk_size: Any) -> None:
+def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: Any, chunk_size: Any) -> None:
     """Raise for options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
     """
-    if not is_one_of(output_value, OUTPUTS):
-        raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
-    if precision is not None and not (isinstance(precision, str) and canonical_name(precision) in PRECISIONS):
-        raise UnsupportedError(f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(precision)}. "
-                               "Engine.load(..., precision=...) chooses the precision of the computation")
-    if precision is not None and canonical_name(precision) != "float32" and output_value != "sentence_embedding":
-        raise UnsupportedError(f"precision={shown(precision)} is for the vectors of sentences alone, not for "
-                               f"output_value={shown(output_value)}")
     if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     here = "cuda" if backend == "cuda" else "cpu"

@@ -1,3 +1,1 @@
 """Turn the token vectors of an encoder into answers: one file a task, and the steps that all of them run."""
-
-from . import other_names as other_names

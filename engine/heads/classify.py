@@ -5,55 +5,21 @@ A calibrated head gives calibrated probabilities, with their margin and entropy,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from ..base.stop import Stop
-from ..encoding.call import PLAIN, Call
 from ..model.head import FUNCTIONS as NAMES
-from ..text.sentences import Sentence, slices
-from ..text.tokenizer import Tokens
 from ..uncertainty.conformal import SCORES, class_thresholds, threshold
 from ..uncertainty.measures import entropy, margin
 from .runner import FUNCTIONS, HeadRunner, check_choice, top
 
-Tokenize: TypeAlias = Callable[[Sequence[Any], Stop], Tokens]
-"""Turns texts into tokens, unless a `Stop` comes before."""
 
-
-def text_logits(runner: HeadRunner, texts: Sequence[Sentence], call: Call = PLAIN, tokenize: Tokenize | None = None
-                ) -> np.ndarray:
-    """Return the logits of each text or pair of texts: float32 [n, labels]; zeros for a text without tokens.
-
-    tokenize: None for the tokenizer of the encoder.
-    """
-    result = np.zeros((len(texts), runner.config.outputs), np.float32)
-    tokenize = tokenize or runner.encoder.tokenizer
-    for part in slices(list(texts)):
-        tokens = tokenize(texts[part.start : part.stop], call.stop)
-        for i, logits in runner.logits(tokens, call):
-            result[part[i]] = logits[0]
-            call.advance(1)
-    return result
-
-
-def classify(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, top_k: int | None, function: str | None
-             ) -> list[Any]:
-    """Return for each text its label with the largest score, or for another `top_k` than 1 the list of its labels.
-
-    top_k, function: as in `labels_of`.
-    """
-    check_function(function)
-    return labels_of(runner, text_logits(runner, texts, call), top_k, function)
-
-
-def check_function(function: Any) -> None:
-    """Raise `InputError` unless a function of logits is None or one of the names that `labels_of` takes."""
-    if function is not None:
-        check_choice("function_to_apply", function, NAMES)
+def check_function(name: str, function: Any) -> str | None:
+    """Return a function of logits, which is None or one of the names that `labels_of` takes; raises `InputError`."""
+    return None if function is None else check_choice(name, function, NAMES)
 
 
 def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None, function: str | None) -> list[Any]:
@@ -103,22 +69,31 @@ class Sets:
     """Whether the coverage holds for the texts of each class, and not only for all texts together."""
 
 
-def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, call: Call
+def limits_of(runner: HeadRunner, sets: Sets) -> Any:
+    """Return the largest score of a label that is in the set of a text, or of each label; raises `InputError`.
+
+    It does if the calibration has too few texts for the coverage.
+    """
+    calibration = runner.calibration
+    assert calibration is not None
+    scores = calibration.arrays[sets.score]
+    if sets.by_class:
+        return class_thresholds(scores, calibration.arrays["classes"], sets.coverage, runner.config.labels)
+    return threshold(scores, sets.coverage)
+
+
+def label_sets(runner: HeadRunner, logits_of_texts: np.ndarray, sets: Sets, limits: Any
                ) -> tuple[list[dict[str, Any]], np.ndarray]:
     """Return the best label of each text with the set of labels for a coverage, and the confidences, float32 [n].
 
-    Raises `InputError`, before anything is computed, if the calibration has too few texts for the coverage.
+    logits_of_texts: float32 [n, labels]. limits: of `limits_of`.
     """
-    config, calibration = runner.config, runner.calibration
-    assert calibration is not None
-    scores = calibration.arrays[sets.score]
-    limits: Any = (class_thresholds(scores, calibration.arrays["classes"], sets.coverage, config.labels)
-                   if sets.by_class else threshold(scores, sets.coverage))
-    calibrated = runner.probabilities(text_logits(runner, texts, call))
+    calibrated = runner.probabilities(logits_of_texts)
     inside = SCORES[sets.score](calibrated) <= limits
     results = []
     for row, doubt, kept in zip(calibrated, doubts(calibrated), inside, strict=True):
         order = top(row.tolist(), k=None)
-        results.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
-                      "labels": [{"label": config.labels[i], "score": float(row[i])} for i in order if kept[i]]})
+        results.append({"label": runner.config.labels[order[0]], "score": float(row[order[0]]), **doubt,
+                        "labels": [{"label": runner.config.labels[i], "score": float(row[i])}
+                                   for i in order if kept[i]]})
     return results, calibrated.max(axis=1).astype(np.float32)

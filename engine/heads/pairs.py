@@ -5,16 +5,13 @@ A score is a function of the logit, which may round two logits to one number, so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
-from ..encoding.call import PLAIN, Call
 from ..model.head import PAIR_FUNCTIONS
 from ..text.sentences import check_collection, check_sentence, check_text, check_texts
-from .classify import text_logits
 from .runner import FUNCTIONS, HeadRunner
 
 
@@ -43,11 +40,6 @@ def check_query(query: Any, documents: Any) -> tuple[str, list[str]]:
 def is_pair(value: Any) -> bool:
     """Return whether an argument is one pair of texts rather than a list of pairs."""
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(text, str) for text in value)
-
-
-def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], call: Call = PLAIN) -> np.ndarray:
-    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once."""
-    return text_logits(runner, pairs, call, runner.encoder.tokenizer.pairs)
 
 
 def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, apply_softmax: bool = False

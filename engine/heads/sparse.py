@@ -26,7 +26,6 @@ from ..base.functions import log1p
 from ..base.install import needs_package
 from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
-from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
@@ -141,20 +140,6 @@ def check_sparse(a: Any, b: Any) -> None:
                          "compare vectors of one model")
 
 
-def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], call: Call, most: int | None) -> SparseVectors:
-    """Return the sparse vectors of texts.
-
-    most: how many words of a text to keep, those with the largest numbers without their signs; None for all.
-    """
-    rows: list[Nonzeros] = [NOTHING] * len(texts)
-    for part in slices(texts):
-        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
-        for i, row in sparse_rows(runner, tokens, call):
-            rows[part[i]] = _largest(*row, most)
-            call.advance(1)
-    return sparse_vectors(runner, rows, most=None)
-
-
 def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:
     """Yield (number of a sequence, its words and their numbers), the second of three steps of `encode_sparse`.
 
@@ -180,7 +165,7 @@ def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | Non
 
     most: how many of the largest numbers of a text are kept; None for all. A text without tokens has the row `NOTHING`.
     """
-    kept = [_largest(*row, most) for row in rows]
+    kept = [largest(*row, most) for row in rows]
     sizes = np.array([len(indices) for indices, _ in kept], np.int64)
     # NOTHING gives the type of the arrays where there are no rows.
     indices = np.concatenate([NOTHING[0], *(indices for indices, _ in kept)])
@@ -235,7 +220,7 @@ def _nonzeros(numbers: np.ndarray, pooling: str, activation: str) -> Nonzeros:
     return indices, weights_of(values, activation) if pooling == "max" else values
 
 
-def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzeros:
+def largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzeros:
     """Return at most `most` words of a text and their numbers: those with the largest, without their signs."""
     if most is not None and len(values) > most:
         kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])

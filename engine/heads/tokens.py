@@ -22,9 +22,8 @@ import numpy as np
 from ..base.arguments import count_or_none
 from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
-from ..encoding.call import PLAIN, Call
-from ..text.sentences import check_order, read_texts, slices
-from ..text.tokenizer import Places, tokens_of
+from ..text.sentences import check_order, read_texts
+from ..text.tokenizer import Places
 from ..uncertainty.measures import entropy, margin
 from ..weights.modules import softmax
 from .runner import HeadRunner, check_choice
@@ -97,25 +96,12 @@ def _labels(name: str, value: Any) -> tuple[str, ...]:
     return labels
 
 
-def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, call: Call, *, stride: int | None,
-        split: bool) -> Iterator[list[dict[str, Any]]]:
-    """Yield the entities of each text, in order; each is a dictionary as the pipeline's.
-
-    split: whether each text is a list of words; offsets are then those in the words joined by spaces. stride: the
-    tokens by which windows of a long text overlap; None truncates it.
-    """
-    for part in slices([_joined(text) for text in texts]):
-        slice_texts = texts[part.start : part.stop]
-        windows = tag_windows(runner, slice_texts, stride=stride, split=split, stop=call.stop)
-        logits = dict(runner.logits(tokens_of(windows), call))
-        yield from call.counted(entities_of(runner, slice_texts, windows, logits, tagging, split=split, stop=call.stop))
-
-
 def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, stride: int | None, split: bool,
                 stop: Stop = NEVER) -> list[list[Places]]:
     """Return the windows of each text with their tokens: the first of three steps of `tag`, before `HeadRunner.logits`.
 
-    stride, split: as in `tag`. Without a stride, each text is one window, which is cut at the model's limit.
+    stride: the tokens by which windows overlap; without one, each text is one window, which is cut at the model's
+    limit. split: whether each text is a list of words; offsets are then those in the words joined by spaces.
     """
     tokenizer = runner.encoder.tokenizer
     if stride is None:
@@ -247,26 +233,13 @@ def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
     return {"margin": float(margin(rows).mean()), "entropy": float(entropy(rows).mean())}
 
 
-def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], call: Call = PLAIN
-                ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each text, a list of words, the words that the model reads, and the logits of the first token of each.
-
-    They are integers [n] and float32 [n, labels]. A text is truncated, and a word without tokens has no logits.
-    """
-    tokenizer = runner.encoder.tokenizer
-    for part in slices([" ".join(text) for text in texts]):
-        places = tokenizer.places(texts[part.start : part.stop], split=True, stop=call.stop)
-        logits = dict(runner.logits(tokens_of([places]), call))
-        for i, text_places in enumerate(places):
-            first: dict[int, int] = {}
-            for t, word in enumerate(text_places.words):
-                if word is not None and not text_places.special[t]:
-                    first.setdefault(word, t)
-            rows = np.array([*first.values()], np.int64)
-            text_rows = logits.get(i)
-            yield (np.array([*first], np.int64),
-                   np.zeros((0, runner.config.outputs), np.float32) if text_rows is None else text_rows[rows])
-            call.advance(1)
+def first_of_words(places: Places) -> dict[int, int]:
+    """Return the place of the first token of each word that the model reads, by the number of the word."""
+    first: dict[int, int] = {}
+    for t, word in enumerate(places.words):
+        if word is not None and not places.special[t]:
+            first.setdefault(word, t)
+    return first
 
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.arguments import renamed_arguments
+from ..base.errors import UnsupportedError
 from ..base.lazy import lazy
-from ..encoding.call import calling
-from ..encoding.text_encoder import ROLE_PROMPTS, role_prompt
-from ..heads.answers import Answering, answer, answer_or_abstain, read_questions, with_candidates
-from ..heads.classify import Sets, classify, label_sets
-from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, limit_of_rank, ranks_of, warn_of_shift
-from ..heads.late import encode_tokens, encode_tokens_by_head
-from ..heads.pairs import check_pairs, check_query, check_ranks, is_pair, pair_logits, scores_of
-from ..heads.runner import HeadRunner, check_choice
-from ..heads.sparse import SparseVectors, encode_sparse
-from ..heads.tokens import check_tagging, read_words, tag
-from ..heads.words import fill_mask, target_ids
+from ..heads.coverage import FALSE_ALARM_RATE
+from ..heads.runner import HeadRunner
+from ..heads.sparse import SparseVectors
+from ..methods.answer import ANSWER, AnswerOptions
+from ..methods.classify import CLASSIFY, ClassifyOptions
+from ..methods.encode_sparse import ENCODE_SPARSE, EncodeSparseOptions
+from ..methods.encode_tokens import ENCODE_TOKENS, EncodeTokensOptions
+from ..methods.fill_mask import FILL_MASK, FillMaskOptions
+from ..methods.method import Method
+from ..methods.pairs import PREDICT, RANK, PredictOptions, RankOptions
+from ..methods.run import run
+from ..methods.table import methods_of
+from ..methods.tag import TAG, TagOptions
 from ..model.head import has_heads
-from ..text.sentences import add_prompt, choose_prompt, read_sentences, read_texts
-from ..uncertainty.conformal import SCORES, check_coverage, threshold
-from ..weights.calibration import Calibration, outputs_of
+from ..weights.calibration import outputs_of
 from .engine_base import EngineBase, on_route
 
 
@@ -55,27 +55,11 @@ class HeadMethods(EngineBase):
         depend on the other texts.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
-        runner, (inputs, single) = self.runner_of("classify"), read_sentences(texts, "texts")
-        running = calling(inputs, batch_size, show_progress_bar, truncation, timeout)
-        if coverage is not None:
-            if top_k != 1 or function_to_apply is not None:
-                raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
-                                 "top_k and function_to_apply out")
-            sets = Sets(check_coverage(coverage), check_choice("conformal_score", conformal_score, [*SCORES]),
-                        flag("by_class", by_class))
-            calibration = self._calibration_of("classify")
-            rate = check_rate(false_alarm_rate)
-            with running as call:
-                results, confidences = label_sets(runner, inputs, sets, call)
-            warn_of_shift(confidences, calibration, rate)
-            return results[0] if single else results
-        if by_class is not False or conformal_score != "lac" or false_alarm_rate != FALSE_ALARM_RATE:
-            raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
-                             "coverage, such as 0.9")
-        with running as call:
-            results = classify(runner, inputs, call, top_k=positive_int_or_none("top_k", top_k),
-                               function=function_to_apply)
-        return results[0] if single else results
+        options = ClassifyOptions(top_k=top_k, function_to_apply=function_to_apply, coverage=coverage,
+                                  conformal_score=conformal_score, by_class=by_class,
+                                  false_alarm_rate=false_alarm_rate)
+        return run(CLASSIFY, self, texts, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
     @renamed_arguments
     def predict(self, pairs: Any, *, prompt_name: str | None = None, prompt: str | None = None, logits: bool = False,
@@ -96,13 +80,10 @@ class HeadMethods(EngineBase):
         Returns float32 [n], or [n, labels] of a model with several labels; without the first axis for a single pair.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier.
         """
-        runner, single = self.runner_of("classify", "score pairs"), is_pair(pairs)
-        logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
-        inputs = self._pairs([pairs] if single else pairs, prompt, prompt_name)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            computed = pair_logits(runner, inputs, call)
-        scores = scores_of(runner, computed, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
-        return scores[0] if single else scores
+        options = PredictOptions(prompt_name=prompt_name, prompt=prompt, logits=logits, activation_fn=activation_fn,
+                                 apply_softmax=apply_softmax)
+        return run(PREDICT, self, pairs, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
     @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
@@ -121,15 +102,12 @@ class HeadMethods(EngineBase):
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
-        runner = self.runner_of("classify", "rank")
-        check_ranks(runner)
-        (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
-        limit = limit_of_rank(self._calibrations, coverage, top_k)
-        return_documents = flag("return_documents", return_documents)
-        inputs = self._pairs([(query, text) for text in texts], prompt, prompt_name)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            logits = pair_logits(runner, inputs, call)
-        return ranks_of(runner, logits, texts if return_documents else None, top_k, limit, activation_fn)
+        options = RankOptions(top_k=top_k, return_documents=return_documents, coverage=coverage,
+                              prompt_name=prompt_name, prompt=prompt, activation_fn=activation_fn)
+        ranks: list[dict[str, Any]] = run(
+            RANK, self, (query, documents), options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+            truncation=truncation, timeout=timeout)
+        return ranks
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -153,12 +131,10 @@ class HeadMethods(EngineBase):
         of is_split_into_words count as joined by spaces. Raises `InputError`, and `UnsupportedError` for a model
         without tags.
         """
-        runner, split = self.runner_of("tag"), flag("is_split_into_words", is_split_into_words)
-        tagging, stride = check_tagging(aggregation_strategy, ignore_labels, stride, words)
-        inputs, single = read_words(texts) if split else read_texts(texts)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            results = list(tag(runner, inputs, tagging, call, stride=stride, split=split))
-        return results[0] if single else results
+        options = TagOptions(aggregation_strategy=aggregation_strategy, ignore_labels=ignore_labels, stride=stride,
+                             words=words, is_split_into_words=is_split_into_words)
+        return run(TAG, self, texts, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
     @renamed_arguments
     def answer(self, question: Any, context: Any = None, *, top_k: int = 1, max_answer_len: int = 15,
@@ -187,28 +163,11 @@ class HeadMethods(EngineBase):
         model abstains, and there are "abstains", "answers", the set, and "margin" and "entropy". Raises `InputError`,
         and `UnsupportedError` for a model without answers, or a coverage without calibration.
         """
-        runner = self.runner_of("answer")
-        answering = Answering(top_k=positive_int("top_k", top_k), window=positive_int("max_seq_len", max_seq_len),
-                              stride=count_or_none("doc_stride", doc_stride),
-                              longest=positive_int("max_answer_len", max_answer_len),
-                              impossible=flag("handle_impossible_answer", handle_impossible_answer),
-                              whole_words=flag("align_to_words", align_to_words))
-        inputs, single = read_questions(question, context)
-        limit = None
-        if coverage is not None:
-            if answering != Answering():
-                raise InputError("the coverage of answers is that of the default settings, on which a model is "
-                                 "calibrated; leave top_k, handle_impossible_answer and the other settings out")
-            arrays = self._calibration_of("answer").arrays
-            limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
-            answering = with_candidates(Answering(impossible=bool(arrays["impossible"][0])))
-        with calling(inputs, batch_size, show_progress_bar, timeout=timeout) as call:
-            results: list[Any] = list(answer(runner, inputs, answering, call))
-        if limit is not None:
-            results = [answer_or_abstain(answers, limit) for answers in results]
-        elif answering.top_k == 1:
-            results = [answers[0] for answers in results]
-        return results[0] if single else results
+        options = AnswerOptions(top_k=top_k, max_answer_len=max_answer_len,
+                                handle_impossible_answer=handle_impossible_answer, align_to_words=align_to_words,
+                                max_seq_len=max_seq_len, doc_stride=doc_stride, coverage=coverage)
+        return run(ANSWER, self, (question, context), options, batch_size=batch_size,
+                   show_progress_bar=show_progress_bar, timeout=timeout)
 
     @renamed_arguments
     def fill_mask(self, texts: Any, *, top_k: int = 5, targets: Any = None, batch_size: int | None = None,
@@ -225,11 +184,9 @@ class HeadMethods(EngineBase):
         the word in place, the best first; for a text with several masks a list of such lists. Raises `InputError` for a
         text without a mask, and `UnsupportedError` for a model without words.
         """
-        runner, (inputs, single) = self.runner_of("fill_mask"), read_texts(texts)
-        ids = None if targets is None else target_ids(runner, targets)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            results = list(fill_mask(runner, inputs, call, top_k=positive_int("top_k", top_k), targets=ids))
-        return results[0] if single else results
+        options = FillMaskOptions(top_k=top_k, targets=targets)
+        return run(FILL_MASK, self, texts, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
     @renamed_arguments
     @on_route
@@ -250,12 +207,11 @@ class HeadMethods(EngineBase):
         Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
         them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
         """
-        runner = self.sparse_runner
-        prompt = choose_prompt(self._text, prompt, prompt_name)
-        inputs = add_prompt(prompt, read_sentences(sentences)[0])
-        most = positive_int_or_none("max_active_dims", max_active_dims)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            return encode_sparse(runner, inputs, call, most or runner.config.max_active_dims)
+        options = EncodeSparseOptions(prompt_name=prompt_name, prompt=prompt, max_active_dims=max_active_dims)
+        vectors: SparseVectors = run(
+            ENCODE_SPARSE, self, sentences, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+            truncation=truncation, timeout=timeout)
+        return vectors
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -277,30 +233,17 @@ class HeadMethods(EngineBase):
         Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
         Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
         """
-        late = self._late
-        if "encode_tokens" not in self.heads:
-            raise UnsupportedError("this model has one vector for each text, which encode returns; encode_tokens is "
-                                   "for folders of sentence-transformers' MultiVectorEncoder and of BGE-M3. "
-                                   'encode(..., output_value="token_embeddings") returns what is pooled')
-        if task is not None and not is_one_of(task, ROLE_PROMPTS):
-            raise InputError(f'task must be "query", "document" or None, not {shown(task)}')
-        if prompt is None and prompt_name is None and task is not None:
-            prompt = role_prompt(self._text, ROLE_PROMPTS[task])
-        texts, single = read_sentences(sentences)
-        inputs = add_prompt(choose_prompt(self._text, prompt, prompt_name), texts)
-        self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
-        normalized = flag("normalize_embeddings", normalize_embeddings)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            if late is None:
-                vectors = encode_tokens_by_head(self.runner_of("encode_tokens"), inputs, call, normalized=normalized)
-            else:
-                vectors = encode_tokens(self._encoder, late, inputs, call, task=task, normalized=normalized)
-        return vectors[0] if single else vectors
+        if "encode_tokens" in self.heads:
+            self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
+        options = EncodeTokensOptions(task=task, prompt_name=prompt_name, prompt=prompt,
+                                      normalize_embeddings=normalize_embeddings)
+        return run(ENCODE_TOKENS, self, sentences, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
-    def _pairs(self, pairs: Any, prompt: str | None, prompt_name: str | None) -> list[tuple[str, str]]:
-        """Return checked pairs with a prompt in front of each first text; raises `InputError`."""
-        prompt = choose_prompt(self._text, prompt, prompt_name)
-        return [(prompt + first, second) for first, second in check_pairs(pairs)]
+    @property
+    def methods(self) -> dict[str, Method[Any]]:
+        """The methods for texts that this model has, by their names, such as "encode"."""
+        return methods_of(self)
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
@@ -319,13 +262,6 @@ class HeadMethods(EngineBase):
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
         return outputs_of([head.config for head in self._heads])
-
-    def _calibration_of(self, task: str) -> Calibration:
-        """Return the calibration that a coverage of a task needs; raises `UnsupportedError` without one."""
-        if task == "classify" and "rank" in self._calibrated_outputs:
-            raise UnsupportedError("a set of labels needs a head with several labels, and this one has one; rank takes "
-                                   "a coverage")
-        return calibration_of(self._calibrations, task)
 
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:

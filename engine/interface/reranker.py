@@ -32,6 +32,8 @@ from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
 from ..heads.coverage import limit_of_rank, ranked
 from ..heads.pairs import check_pairs, check_query, is_pair, pair_scores
+from ..methods.method import Method
+from ..methods.pairs import RERANKED
 from ..model.bits import FASTEST
 from ..model.head import has_heads
 from ..text.cuts import Cuts, reported, reporting, truncating
@@ -286,6 +288,11 @@ class Reranker(Loaded):
         """
         scores = logits if as_logits else self.scores_of(logits)
         return ranked(logits, scores, texts, top_k, limit, self._probabilities(logits))
+
+    @property
+    def methods(self) -> dict[str, Method[Any]]:
+        """The methods of this model by their names."""
+        return dict(RERANKED)
 
     @property
     def cross_encoder(self) -> Engine | None:

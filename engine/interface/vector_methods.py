@@ -9,18 +9,17 @@ import numpy as np
 
 from ..backends.batch import Batch
 from ..backends.interfaces import ObservingPlan
-from ..base.arguments import flag, positive_int_or_none, renamed_arguments
+from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding.call import calling
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
-from ..encoding.stream import encode_stream
-from ..encoding.text_encoder import ROLE_PROMPTS, check_options, role_prompt
-from ..encoding.vector_precision import quantize_vectors
-from ..model.precision import canonical_name
+from ..encoding.text_encoder import check_options
+from ..methods.encode import ENCODE, EncodeOptions
+from ..methods.method import with_role_prompt
+from ..methods.run import encode_stream, run
 from ..text.cuts import truncating
-from ..text.sentences import check_sentences, choose_prompt, read_sentences
+from ..text.sentences import check_sentences, read_sentences
 from ..weights.input_layers import embed
 from .engine_base import on_route
 from .head_methods import HeadMethods
@@ -157,32 +156,14 @@ class VectorMethods(HeadMethods):
         token_type_ids if the model has them, token_embeddings and sentence_embedding.
         Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
         """
-        self._check_vectors()
-        check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
-                      convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)
-        convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
-        inputs, single = read_sentences(sentences)
-        with calling(inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-            rows = self._encoder.encode(
-                inputs, choose_prompt(self._text, prompt, prompt_name), call, output_value=output_value,
-                normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
-                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim))
-        precision = "float32" if precision is None else canonical_name(precision)
-        if precision != "float32":
-            rows = quantize_vectors(rows, precision, ranges)
-        if single:
-            return rows[0]
-        return rows if convert_to_numpy else list(rows)
-
-    def _check_vectors(self) -> None:
-        """Raise `UnsupportedError` for a model that has no vectors of whole texts."""
-        if self._late is not None:
-            raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
-                                   "encode_document and encode_tokens return the vectors of tokens (on the command "
-                                   "line, engine embed --result tokens)")
-        if (sparse := self.heads.get("encode_sparse")) is not None and sparse.reads_numbers:
-            raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
-                                   "sparse vectors")
+        check_options(self.backend, device=device, pool=pool, convert_to_tensor=convert_to_tensor,
+                      chunk_size=chunk_size)
+        options = EncodeOptions(
+            prompt_name=prompt_name, prompt=prompt, output_value=output_value, precision=precision,
+            convert_to_numpy=convert_to_numpy, normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim,
+            ranges=ranges)
+        return run(ENCODE, self, sentences, options, batch_size=batch_size, show_progress_bar=show_progress_bar,
+                   truncation=truncation, timeout=timeout)
 
     @renamed_arguments
     def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
@@ -226,8 +207,7 @@ class VectorMethods(HeadMethods):
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
         if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
-        if options.get("prompt") is None and options.get("prompt_name") is None:
-            options = options | {"prompt": role_prompt(self._text, ROLE_PROMPTS[role])}
+        options = with_role_prompt(self._text, role, options)
         if self._routes and options.get("task") is None:
             options = options | {"task": role}
         return self.encode(sentences, **options)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..base.errors import InputError
-from ..base.install import require_files
+from ..methods.table import STREAMED
 from ..text.tokenizer import counting_tokens
 
 
@@ -74,7 +74,9 @@ class Recipe:
 
     def columns(self, results: Any) -> dict[str, Any]:
         """Return the columns of results, as arrays of Arrow."""
-        return COLUMNS[self.result](results)
+        columns = STREAMED[self.result].columns
+        assert columns is not None
+        return columns(results)
 
 
 def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
@@ -89,41 +91,3 @@ def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
     if arrays and all(isinstance(array, np.ndarray) for array in arrays):
         results = np.concatenate(arrays)  # type: ignore[assignment]
     return Computed(results, [length for part in parts for length in part.tokens], reasons)
-
-
-def _vectors(results: Any) -> dict[str, Any]:
-    return {"vector": _fixed(results)}
-
-
-def _fixed(vectors: Any) -> Any:
-    """Return an array [n, D] as lists of D numbers in Arrow, without a copy."""
-    pa = require_files("pyarrow")
-    vectors = np.ascontiguousarray(vectors)
-    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-
-
-def _lists(rows: Sequence[np.ndarray], values: Any) -> Any:
-    pa = require_files("pyarrow")
-    ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return pa.LargeListArray.from_arrays(pa.array(ends), values)
-
-
-def _tokens(results: Sequence[np.ndarray]) -> dict[str, Any]:
-    return {"vectors": _lists(results, _fixed(np.concatenate(results)))}
-
-
-def _sparse(results: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    pa = require_files("pyarrow")
-    return {name: _lists([row[i] for row in results], pa.array(np.concatenate([row[i] for row in results])))
-            for i, name in enumerate(("indices", "values"))}
-
-
-def _classes(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    pa = require_files("pyarrow")
-    return {"label": pa.array([row["label"] for row in results], pa.string()),
-            "score": pa.array([row["score"] for row in results], pa.float64())}
-
-
-COLUMNS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "vectors": _vectors, "sparse": _sparse, "tokens": _tokens, "classes": _classes}
-"""The columns of each kind of result of `Engine.encode_stream`."""

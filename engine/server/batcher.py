@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base.stop import NEVER
+from ..encoding.call import PLAIN
+from ..methods.steps import Tokenized
+from ..methods.workload import Computation, gathered
 from .admission import Admission, Room
-from .tasks import Job, Work
 from .turns import Turns
 
 
@@ -37,7 +38,7 @@ class Pending:
     """Whether the room is closed with the answer, because nobody else will."""
     part: Future[Any] | None = None
     """What a worker does for it now, or did last."""
-    work: Work = field(init=False)      # from `_admit` on, when its texts are tokenized
+    work: Tokenized = field(init=False)      # from `_admit` on, when its texts are tokenized
     rows: list[Any] = field(default_factory=list)
     """The result of each sequence, None as long as there is none."""
     taken: int = 0
@@ -52,6 +53,11 @@ class Pending:
     queue: float = 0.0
     compute: float = 0.0
     """tokenize, queue, compute: the seconds that `Times` of its answer give."""
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What it asks for beside its inputs: its task and its options."""
+        return self.task, repr(sorted(self.options.items()))
 
 
 @dataclass
@@ -137,10 +143,10 @@ class Batcher:
 
     def _compute(self, batch: list[tuple[Pending, list[int]]]) -> None:
         """Compute a batch, hand over the requests of which every sequence is computed now, and count the batch."""
-        job, tokens = batch[0][0].work.job, self.in_flight
+        computation, tokens = batch[0][0].work.computation, self.in_flight
         begun, succeeded = time.monotonic(), True
         try:
-            _run_job(job, batch)
+            _run(computation, batch)
         except BaseException as error:
             succeeded = False
             if len(batch) == 1:
@@ -148,7 +154,7 @@ class Batcher:
             else:
                 for request, places in batch:       # each alone, so that one bad request does not fail the others
                     try:
-                        _run_job(job, [(request, places)])
+                        _run(computation, [(request, places)])
                     except BaseException as alone:
                         self._failed(request, alone)
         ended = time.monotonic()
@@ -170,18 +176,20 @@ class Batcher:
             counters.tokens += tokens
             counters.busy_seconds += ended - begun
             counters.mixed_batches += len(batch) > 1
-            counters.unlike_batches += len({request.work.kind for request, _ in batch}) > 1
+            counters.unlike_batches += len({request.kind for request, _ in batch}) > 1
 
 
 LOOK = 0.05
 """The seconds between two looks at the deadlines of all that wait."""
 
 
-def _run_job(job: Job, batch: Sequence[tuple[Pending, list[int]]]) -> None:
-    """Compute the sequences of a batch, and keep the result of each with its request."""
-    targets = [(request.rows, i) for request, places in batch for i in places]      # where each result goes
+def _run(computation: Computation, batch: Sequence[tuple[Pending, list[int]]]) -> None:
+    """Compute the sequences of a batch, and keep the row of each with its request."""
+    targets = [(request.rows, i) for request, places in batch for i in places]      # where each row goes
+    tokens = gathered(request.work.sequences[i] for request, places in batch for i in places)
     shared = len(batch) > 1
-    for n, row in job.compute([(request.work, places) for request, places in batch], NEVER):
-        rows, i = targets[n]
-        # A view of an array of the whole batch would keep that alive until the last of its requests is answered.
-        rows[i] = row.copy() if shared and isinstance(row, np.ndarray) else row
+    for numbers, found in computation.rows(tokens, PLAIN):
+        for number, row in zip(numbers, found, strict=True):
+            rows, i = targets[number]
+            # A view of an array of the whole batch would keep that alive until the last of its requests is answered.
+            rows[i] = row.copy() if shared and isinstance(row, np.ndarray) else row

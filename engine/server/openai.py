@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..methods.tag import TagOptions
 from ..weights.modules import shortened
 from .forms import (
     AnyModel,
@@ -53,9 +54,10 @@ class TagForm(Form):
 
     inputs: str | list[str]
     aggregation_strategy: str = "simple"
-    ignore_labels: list[str] = msgspec.field(default_factory=lambda: ["O"])
-    stride: int | None = None
-    words: str = "spaces"
+    """As in `Engine.tag`, whose default gives the tags of tokens; clients want entities."""
+    ignore_labels: list[str] = msgspec.field(default_factory=lambda: [*TagOptions.ignore_labels])
+    stride: int | None = TagOptions.stride
+    words: str = TagOptions.words
 
 
 def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:

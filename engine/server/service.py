@@ -6,22 +6,22 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from traceback import clear_frames
 from typing import Any
 
-from ..base.arguments import positive_int, positive_int_or_none
-from ..base.errors import Closing, InputError, Overloaded, TimedOut, shown
+from ..base.arguments import flag, positive_int, positive_int_or_none
+from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
 from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
+from ..methods.steps import Tokenized, tokenized
 from .admission import Admission, Memory, Room
 from .batcher import Batcher, Counters, Pending
 from .settings import MAX_HELD, Limit
-from .tasks import Work, tasks_of
 from .turns import Turns
 from .workers import Result, Steps, Workers, run
 
@@ -72,7 +72,11 @@ class Service:
         """
         self.model, self.max_wait = model, max_wait
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
-        self._tasks = tasks_of(model)
+        methods = model.methods
+        self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
+        if not self._tasks:
+            raise UnsupportedError("this model reads no texts, or has no vectors and no head for them, so there is "
+                                   "nothing to serve; Engine.forward computes what it has")
         threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
         self.workers = Workers(threads)
         """The threads that tokenize requests and write their answers."""
@@ -96,7 +100,7 @@ class Service:
         words = "the first text that this model reads "
         by_task: dict[str, Any] = {"rank": ("a query", [words]), "score": [("a query", words)]}
         inputs: Any = by_task.get(task, [words])
-        [count] = run(self._tasks[task](inputs, {}, Stop())).counts
+        [count] = run(self._tokenized(task, inputs, {}, Stop())).counts
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
         self.submit(task, inputs).result()
@@ -197,19 +201,26 @@ class Service:
         request.part = part
         part.add_done_callback(done)
 
+    def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
+                   ) -> Generator[int, None, Tokenized]:
+        """Return the steps that make the tokens of a request; raises `InputError`."""
+        if task not in self._tasks:
+            raise InputError(f"there is no task {shown(task)}; the model serves {', '.join(sorted(self._tasks))}")
+        method, fixed = self._tasks[task]
+        options = {"truncation": CUTS, **fixed, **given}
+        truncation = flag("truncation", options.pop("truncation"))
+        return tokenized(method, self.model, inputs, options, truncation, stop)
+
     def _tokenize(self, request: Pending) -> Steps:
         """Make the tokens of a request in steps, each of which counts what the request takes."""
-        if request.task not in self._tasks:
-            raise InputError(f"there is no task {shown(request.task)}; the model serves "
-                             f"{', '.join(sorted(self._tasks))}")
         stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
-        steps = self._tasks[request.task](request.inputs, request.options, stop)
+        steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
         while True:
             try:
                 request.room.hold(request.base + next(steps))
             except StopIteration as end:
-                work: Work = end.value
+                work: Tokenized = end.value
                 break
             request.tokenize += time.monotonic() - begun
             yield
@@ -219,7 +230,7 @@ class Service:
         request.tokenize += time.monotonic() - begun
         return work
 
-    def _admit(self, request: Pending, work: Work) -> None:
+    def _admit(self, request: Pending, work: Tokenized) -> None:
         """Let a request wait for a batch, unless it would wait too long."""
         request.work, request.rows = work, [None] * len(work.lengths)
         request.waiting_since = time.monotonic()
@@ -245,12 +256,12 @@ class Service:
     def _computed(self, requests: list[Pending]) -> None:
         """Let the workers finish requests of which all sequences were computed."""
         for request in requests:
-            self._worked(request, partial(request.work.finish, request.rows), self._finished,
+            self._worked(request, partial(request.work.result, request.rows), self._finished,
                          long=request.work.bytes > LONG_BYTES)
 
     def _finished(self, request: Pending, value: Any) -> None:
         times = Times(request.tokenize, request.queue, request.compute)
-        self._settle(request, Answer(value, request.work.counts, request.work.truncated, times,
+        self._settle(request, Answer(value, request.work.counts, request.work.cut, times,
                                      request.work.bytes))
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
@@ -334,6 +345,13 @@ class Service:
         self.close()
 
 
+TASKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "embed": ("encode", {}), "tokens": ("encode", {"output_value": "token_embeddings"}),
+    "sparse": ("encode_sparse", {}), "late": ("encode_tokens", {}), "classify": ("classify", {}),
+    "score": ("predict", {}), "rank": ("rank", {}), "tag": ("tag", {})}
+"""The method of each task, by its name in the library, and the options that make the task of it."""
+CUTS = True
+"""Whether long texts are cut where a request does not say; the library warns of it, and nobody would see that here."""
 LONG = 64
 """A request of more inputs is tokenized and finished by a thread for long requests."""
 LONG_CHARACTERS = 2**14

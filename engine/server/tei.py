@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..interface.reranker import Reranker
+from ..methods.steps import STEP_CHARACTERS, STEP_INPUTS
 from ..text.sentences import add_prompt, check_texts, slices
 from ..text.tokenizer import Tokenizer
 from .forms import (
@@ -32,7 +33,6 @@ from .json_steps import Rows
 from .refusals import TEI, Refusal
 from .service import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
-from .tasks import SLICE_CHARACTERS, SLICE_TEXTS
 
 
 class EmbedForm(Form):
@@ -197,7 +197,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
     prompted = add_prompt(prompt, check_texts(texts, "inputs"))
 
     def rows() -> Iterator[list[dict[str, Any]]]:
-        for part in slices(prompted, SLICE_TEXTS, SLICE_CHARACTERS):
+        for part in slices(prompted, STEP_INPUTS, STEP_CHARACTERS):
             some: Any = prompted[part.start : part.stop]        # texts, and no pairs
             for text, places in zip(some, _uncut_tokenizer(model).places(some), strict=True):
                 yield _tokens(text, places, form.add_special_tokens)

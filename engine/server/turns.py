@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
-from .tasks import Job, Work
+from ..methods.steps import Tokenized
+from ..methods.workload import Computation
 
 
 class Waiting(Protocol):
     """A request, as `Turns` knows it."""
 
     key: str
-    work: Work
+    work: Tokenized
     taken: int
     """How many of its sequences were taken."""
 
@@ -49,7 +50,7 @@ class _Key:
     """The tokens of the first sequences of all requests of which nothing was taken: they come before a new request."""
     waiting: int = 0
     """The number of requests that have sequences left."""
-    heaps: dict[Job, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
+    heaps: dict[Computation, list[tuple[float, int, _Entry]]] = field(default_factory=dict)
     """By job, (time, number of arrival, entry) of its requests: the least is next, and equal times go by arrival."""
 
 
@@ -87,7 +88,7 @@ class Turns:
         key.waiting += 1
         key.tokens += entry.left
         key.firsts += lengths[0]
-        heapq.heappush(key.heaps.setdefault(request.work.job, []), (entry.time, next(self._numbers), entry))
+        heapq.heappush(key.heaps.setdefault(request.work.computation, []), (entry.time, next(self._numbers), entry))
 
     def drop(self, request: Waiting) -> bool:
         """Let a request wait no longer; return whether it did."""
@@ -100,14 +101,14 @@ class Turns:
         key.tokens -= entry.left
         if not request.taken:
             key.firsts -= request.work.lengths[0]
-        heap = key.heaps.get(request.work.job, [])
+        heap = key.heaps.get(request.work.computation, [])
         if key.waiting == 0:
             del self._keys[request.key]
         elif len(heap) > 2 * key.waiting + 64:      # most entries are of dropped requests, and hold memory
             heap[:] = [one for one in heap if not one[2].gone]
             heapq.heapify(heap)
             if not heap:
-                del key.heaps[request.work.job]
+                del key.heaps[request.work.computation]
         entry.request = None
         return True
 
@@ -158,7 +159,7 @@ class Turns:
                 break
         return list(taken.items())
 
-    def _charge(self, name: str, key: _Key, job: Job, entry: _Entry, size: int, first: int) -> None:
+    def _charge(self, name: str, key: _Key, job: Computation, entry: _Entry, size: int, first: int) -> None:
         """Add `size` taken tokens to the times of a request and its key. first: how many are of its first sequence."""
         self._start += size / len(self._keys)
         key.start += size / key.waiting
@@ -179,7 +180,7 @@ class Turns:
         if key.waiting == 0:
             del self._keys[name]
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self) -> Computation | None:
         """Return the job of the request that is next; None if none waits."""
         if not self._keys:
             return None
@@ -188,7 +189,7 @@ class Turns:
         tops = [(heap[0][:2], job) for job, heap in heaps if self._top(key, job) is not None]
         return min(tops, key=lambda one: one[0])[1]
 
-    def _top(self, key: _Key, job: Job) -> _Entry | None:
+    def _top(self, key: _Key, job: Computation) -> _Entry | None:
         """Return the entry of a job that is next in a key; None if there is none."""
         heap = key.heaps.get(job)
         if heap is None:

@@ -15,14 +15,17 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding.call import Call
-from ..heads.answers import Answering, answer, loss_of, with_candidates
-from ..heads.classify import text_logits
-from ..heads.pairs import check_pairs, gaps_below, pair_logits
+from ..heads.answers import Answering, loss_of, with_candidates
+from ..heads.pairs import check_pairs, gaps_below
 from ..heads.runner import HeadRunner
-from ..heads.tokens import word_logits
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
+from ..methods.answer import Answers
+from ..methods.pairs import pair_logits
+from ..methods.run import compute
+from ..methods.tag import WordLogits
+from ..methods.workload import Logits
 from ..text.sentences import check_order, check_sentences
 from ..uncertainty.conformal import aps_scores, lac_scores
 from ..uncertainty.measures import Measures, measure, measure_summary, summarise
@@ -163,7 +166,7 @@ class _Run:
         checked, numbers = check_sentences(texts), label_numbers(labels, names)
         check_several(numbers, names)
         with self._showing(checked) as call:
-            logits = _finite(text_logits(runner, checked, call))
+            logits = _finite(compute(Logits(runner, checked), call))
         half, rest = halves(len(checked), self.seed)
         fitted = self._fit(logits[half], numbers[half], names)
         before, after = probabilities(logits[rest]), probabilities(logits[rest], *fitted)
@@ -187,7 +190,7 @@ class _Run:
         else:
             runner = self.model.runner_of("classify")
             with self._showing(checked) as call:
-                logits = pair_logits(runner, checked, call)
+                logits = compute(pair_logits(runner, checked), call)
         logits = _finite(logits)
         half, rest = (np.isin(of_query, some) for some in halves(len(queries), self.seed))
         fitted = self._fit(logits[half], numbers[half], RELEVANCES)
@@ -215,7 +218,7 @@ class _Run:
         check_several(np.concatenate(numbers), names)
         rows, right = [], []
         with self._showing(texts) as call:
-            for of_text, (places, logits) in zip(numbers, word_logits(runner, texts, call), strict=True):
+            for of_text, (places, logits) in zip(numbers, compute(WordLogits(runner, texts), call), strict=True):
                 rows.append(_finite(logits))
                 right.append(of_text[places])
         half, rest = halves(len(texts), self.seed)
@@ -236,7 +239,7 @@ class _Run:
                                  f"not {shown(label)}")
         impossible = any(not label.strip() for label in labels)
         with self._showing(checked) as call:
-            answers = answer(runner, checked, with_candidates(Answering(impossible=impossible)), call)
+            answers = compute(Answers(runner, checked, with_candidates(Answering(impossible=impossible))), call)
             losses = [loss_of(answers_of, label) for answers_of, label in zip(answers, labels, strict=True)]
         arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
                                          "impossible": np.array([impossible], np.uint8)}

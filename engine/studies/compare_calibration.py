@@ -11,9 +11,10 @@ import numpy as np
 
 from ..base.errors import InputError, UnsupportedError
 from ..encoding.call import PLAIN
-from ..heads.classify import text_logits
 from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
+from ..methods.run import compute
+from ..methods.workload import Logits
 from ..model.bits import FASTEST
 from ..uncertainty.conformal import SCORES, check_coverage, threshold
 from ..uncertainty.measures import Measures, measure
@@ -71,7 +72,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
                 raise InputError(f"{name}: there are no labelled texts to compare on")
             right = label_numbers(labels, runner.config.labels, f"{name}, text")
             with PLAIN.showing(len(texts), show_progress_bar, precision) as call:
-                chances = runner.probabilities(text_logits(runner, texts, call))
+                chances = runner.probabilities(compute(Logits(runner, texts), call))
             inside = {score: SCORES[score](chances) <= limit for score, limit in limits.items()}
             rows = np.arange(len(right))
             calibrated.append(Calibrated(

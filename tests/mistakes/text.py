@@ -146,9 +146,9 @@ MISTAKES = (
     Mistake(
         name="vectors-of-another-slice",
         what="The vectors of the second slice of sentences overwrite those of the first one.",
-        file="engine/encoding/text_encoder.py",
-        right="vectors[[part[i] for i in members]] = ",
-        wrong="vectors[members] = ",
+        file="engine/methods/encode.py",
+        right="self.results[[part.places[number] for number in numbers]] = ",
+        wrong="self.results[numbers] = ",
         tests="tests/interface/test_engine.py -k 'encode or slices'",
         caught_by=("tests/interface/test_engine.py::test_sentences_of_several_slices_keep_their_places",),
     ),

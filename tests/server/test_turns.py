@@ -19,7 +19,7 @@ class Asked:
     work: SimpleNamespace = field(init=False)
 
     def __post_init__(self):
-        self.work = SimpleNamespace(lengths=self.lengths, job=self.job)
+        self.work = SimpleNamespace(lengths=self.lengths, computation=self.job)
 
 
 def turns_of(*asked, most=MOST):

@@ -21,7 +21,8 @@ from engine import (
     save,
 )
 from engine.files.npz import read_npz, write_npz
-from engine.heads.tokens import word_logits
+from engine.methods.run import compute
+from engine.methods.tag import WordLogits
 from engine.studies.labelled import RELEVANCES, label_numbers
 from engine.uncertainty.conformal import threshold
 from engine.uncertainty.probabilities import probabilities
@@ -300,7 +301,7 @@ def test_tags(tmp_path):
     words = [text.split() for text in TEXTS]
     names = engine.heads["tag"].labels
     labels = []
-    for i, (places, logits) in enumerate(word_logits(engine.runner_of("tag"), words)):
+    for i, (places, logits) in enumerate(compute(WordLogits(engine.runner_of("tag"), words))):
         assert places.tolist() == [*range(len(words[i]))]
         labels.append([names[k] for k in drawn(probabilities(logits, 3.0), i)])
     report = calibrate(engine, words, labels, bias=False)
@@ -309,7 +310,7 @@ def test_tags(tmp_path):
     assert report.temperature == pytest.approx(3, rel=0.2)
     assert report.after.ece < report.before.ece / 2
     first = engine.tag(words[0], is_split_into_words=True, aggregation_strategy="first", ignore_labels=())
-    places, logits = next(word_logits(engine.runner_of("tag"), words[:1]))
+    places, logits = compute(WordLogits(engine.runner_of("tag"), words[:1]))[0]
     assert first[0]["entity_group"] == names[logits[0].argmax()].split("-")[-1]
     calibrated = engine.with_calibration(report.calibration)
     plain, found = engine.tag(TEXTS[0]), calibrated.tag(TEXTS[0])

@@ -1,4 +1,4 @@
-"""What other libraries call the arguments of the methods of heads.
+"""What other libraries call the arguments of methods; what they call options stands beside these, in `Options`.
 
 `same` names our argument, with pairs (their value, ours). `instead` says what to do, and accepts the values after that.
 """
@@ -7,11 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, POSITIONAL, OtherName, instead, register, same
-from ..encoding.other_names import ENCODE
+from ..base.other_names import (
+    BATCHES,
+    CPU,
+    FOLDER,
+    LACKS,
+    LIMIT,
+    PADDING,
+    POSITIONAL,
+    OtherName,
+    instead,
+    register,
+    same,
+)
+from .table import METHODS
 
-_ENCODE_COMMON = {name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")}
-"""The rows of `encode` without normalize_embeddings and truncate_dim, which not every method has."""
+_ENCODE: Mapping[str, OtherName] = {
+    "inputs": same("sentences"),
+    "input": same("sentences"),
+    "documents": same("sentences"),
+    "texts": same("sentences"),
+    "text": same("sentences"),
+    "task_type": instead("call encode_query or encode_document for a prompt"),
+    "processing_kwargs": instead(FOLDER, {}),
+    "parallel": instead("threads= of load says how many CPUs work", 0),
+    "num_workers": instead("threads= of load says how many CPUs work", 0),
+    "encoding_format": instead("the vectors are a NumPy array", "float"),
+    **{name: instead(LIMIT) for name in ("max_length", "max_seq_length")},
+    "padding": instead(PADDING, True, False),
+    "return_tensors": instead("the results are NumPy arrays", "np"),
+    "return_dense": instead("encode returns one vector for each text", True),
+    "return_sparse": instead("encode_sparse(sentences) returns the sparse vectors", False),
+    "return_colbert_vecs": instead("encode_tokens(sentences) returns the vectors of tokens", False),
+}
+"""What methods share that return vectors of texts."""
 _ONE_SCORE = "a pair has one score here, and a softmax needs several"
 
 RANK: Mapping[str, OtherName] = {
@@ -43,16 +72,17 @@ POSITIONAL |= {
     "answer": 'answer("a question", "the text to read")',
 }
 
-register({
+_ROWS: Mapping[str, Mapping[str, OtherName]] = {
+    "encode": _ENCODE,
     "encode_sparse": {
-        **_ENCODE_COMMON,
+        **_ENCODE,
         "convert_to_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True, False),
         "convert_to_sparse_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True),
         "return_dense": instead("encode(sentences) returns one vector for each text", False),
         "return_sparse": instead("encode_sparse returns the sparse vectors", True),
         "save_to_cpu": instead("everything is on the CPU", True, False)},
     "encode_tokens": {
-        **_ENCODE_COMMON,
+        **_ENCODE,
         "convert_to_numpy": instead("the result is a list of NumPy arrays", True, False),
         "return_dense": instead("encode(sentences) returns one vector for each text", False),
         "return_colbert_vecs": instead("encode_tokens returns the vectors of tokens", True),
@@ -62,14 +92,14 @@ register({
         "pool": instead("one engine uses all CPUs that the process may use"),
         "chunk_size": instead("one engine uses all CPUs that the process may use"),
         "token_pooling": instead(LACKS)},
-    "classify": {**PIPELINE, "return_all_scores": same("top_k", (True, None), (False, 1))},
-    "tag": {**PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
+    "classify": PIPELINE,
+    "tag": {**PIPELINE,
             "offset_mapping": instead("the tokenizer gives the offsets"),
             "delimiter": instead("words are joined by spaces", " ")},
     "fill_mask": PIPELINE,
     "answer": {**{name: row for name, row in PIPELINE.items() if row.ours is None},
-               "topk": same("top_k"), "max_question_len": instead("a question may be as long as the window lets it")},
+               "max_question_len": instead("a question may be as long as the window lets it")},
     "predict": {**RANK, "sentences": same("pairs"), "inputs": same("pairs")},
-    "rank": {**RANK, "docs": same("documents"), "passages": same("documents"), "texts": same("documents"),
-             "top_n": same("top_k")},
-})
+    "rank": {**RANK, "docs": same("documents"), "passages": same("documents"), "texts": same("documents")},
+}
+register({name: {**_ROWS[name], **method.options.other_names()} for name, method in METHODS.items()})

@@ -1,4 +1,7 @@
-"""Encode sentences that come one after the other, and yield their results in arrays of bounded size."""
+"""Run methods: the one loop over slices and batches, which keeps the memory of a call of any size bounded.
+
+A stream is a call after the other, of inputs that come one after the other.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,51 @@ from typing import Any
 from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
+from ..encoding.call import PLAIN, Call, calling
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
+from .method import AnyOptions, EncodingModel, Method
+from .table import STREAMED
+from .workload import Workload
 
-RESULTS = {"vectors": "encode", "sparse": "encode_sparse", "tokens": "encode_tokens", "classes": "classify"}
-"""The method that computes each kind of result of `Engine.encode_stream` and of the command `engine embed`."""
+
+def run(method: Method[AnyOptions], model: EncodingModel, inputs: Any, options: AnyOptions, *,
+        batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None, timeout: Any = None) -> Any:
+    """Return the result of a method for inputs, or of a single input its result alone.
+
+    batch_size, show_progress_bar, truncation, timeout: as in `Engine.encode`. Raises what the method raises.
+    """
+    method.needs(model)
+    read, single = method.read(inputs, options)
+    workload = method.prepare(model, read, options)
+    with calling(workload.inputs, batch_size, show_progress_bar, truncation, timeout) as call:
+        result = compute(workload, call)
+    return result[0] if single else result
+
+
+def compute(workload: Workload, call: Call = PLAIN) -> Any:
+    """Return the result of a call whose sequences are computed alone, one slice after the other."""
+    for places in workload.parts():
+        part = workload.slice(places, call.stop)
+        for numbers, rows in workload.computation.rows(part.tokens, call):
+            workload.take(part, numbers, rows, call.stop)
+            if part.windows is None:
+                call.advance(len(numbers))
+        workload.end(part, call.stop)
+        if part.windows is not None:
+            call.advance(len(places))
+    return workload.result()
 
 
 def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
                   options: dict[str, Any]) -> Iterator[Any]:
     """Check the arguments of `Engine.encode_stream`, and return its iterator."""
-    if result is None or not is_one_of(result, RESULTS):
-        raise InputError(f"result must be one of {listed(RESULTS)}, not {shown(result)}")
+    if result is None or not is_one_of(result, STREAMED):
+        raise InputError(f"result must be one of {listed(STREAMED)}, not {shown(result)}")
     if isinstance(sentences, str):
         raise InputError("encode_stream takes sentences one after the other, and a string is a single one; pass it to "
-                         f"{RESULTS[result]}, or in a list")
+                         f"{STREAMED[result].name}, or in a list")
     rows = positive_int("rows", rows)
     if options.get("ranges") is None and _by_ranges(options.get("precision")):
         raise UnsupportedError(f"vectors in {options['precision']} need the ranges of all vectors, which a stream does "
@@ -32,7 +64,7 @@ def encode_stream(engine: Any, sentences: Iterable[Any], rows: Any, result: Any,
                                "float32 vectors v")
     options = dict(options)
     show = options.pop("show_progress_bar", None)
-    encode = getattr(engine, RESULTS[result])
+    encode = getattr(engine, STREAMED[result].name)
     encode([], **options)               # refuses wrong options now, and not when the first array is asked for
     return _stream(encode, enumerate(check_collection(sentences)), rows, show, options)
 

@@ -1,0 +1,130 @@
+"""`Engine.answer`: the parts of texts that answer questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.arguments import count_or_none, flag, positive_int
+from ..base.errors import CallError, InputError, shown
+from ..base.other_names import POSITIONAL, same
+from ..base.stop import NEVER, Stop
+from ..heads.answers import (
+    Answering,
+    answer_or_abstain,
+    answer_windows,
+    best_answers,
+    with_candidates,
+)
+from ..heads.coverage import calibration_of
+from ..heads.runner import HeadRunner
+from ..text.sentences import read_texts
+from ..uncertainty.conformal import check_coverage, threshold
+from .method import EncodingModel, Method, Options, option
+from .pairs import listed_pairs
+from .tag import WindowedTexts
+from .workload import Slice, Workload
+
+TEXTS = 64
+"""How many texts are cut into windows at a time."""
+
+
+@dataclass(frozen=True)
+class AnswerOptions(Options):
+    """The options of `Engine.answer` that say what is computed."""
+
+    top_k: int = option(Answering.top_k, positive_int, topk=same("top_k"))
+    max_answer_len: int = option(Answering.longest, positive_int)
+    handle_impossible_answer: bool = option(Answering.impossible, flag)
+    align_to_words: bool = option(Answering.whole_words, flag)
+    max_seq_len: int = option(Answering.window, positive_int)
+    doc_stride: int | None = option(Answering.stride, count_or_none)
+    coverage: float | None = None
+
+    @property
+    def answering(self) -> Answering:
+        """How answers are chosen."""
+        return Answering(top_k=self.top_k, window=self.max_seq_len, stride=self.doc_stride,
+                         longest=self.max_answer_len, impossible=self.handle_impossible_answer,
+                         whole_words=self.align_to_words)
+
+
+def _read(given: tuple[Any, Any], options: AnswerOptions) -> tuple[list[tuple[str, str]], bool]:
+    """Return pairs of a question and its text, and whether the caller gave one alone; raises `InputError`.
+
+    given: the question and the context of `Engine.answer`.
+    """
+    question, context = given
+    if context is None:
+        question, context = _asked(question)
+    questions, one_question = read_texts(question, "question")
+    contexts, one_context = read_texts(context, "context")
+    if one_question:
+        questions *= len(contexts)
+    elif one_context:
+        contexts *= len(questions)
+    if len(questions) != len(contexts):
+        raise InputError(f"there are {len(questions)} questions and {len(contexts)} texts; give as many of both, or "
+                         "one of them as a single string")
+    return list(zip(questions, contexts, strict=True)), one_question and one_context
+
+
+def _asked(given: Any) -> tuple[Any, Any]:
+    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
+    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
+    if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
+        raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
+                        f"{shown(given)} alone")
+    if rows[0] is given:
+        return given["question"], given["context"]
+    return [row["question"] for row in rows], [row["context"] for row in rows]
+
+
+class Answers(WindowedTexts):
+    """The best answers to each pair (question, text), the best first: score, start, end and answer.
+
+    start and end count characters of the text. A text without an answer has the empty one, with score 0.
+    """
+
+    def __init__(self, runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering,
+                 finish: Callable[[list[dict[str, Any]]], Any] = lambda answers: answers):
+        """finish: gets the answers to one pair, and returns the result of it."""
+        super().__init__(runner, pairs)
+        self._answering, self._finish = answering, finish
+
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
+        """Yield ranges of pairs whose windows are made at one time."""
+        return super().parts(TEXTS if most is None else most, most_characters)
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the windows of some pairs."""
+        return Slice.of_windows(places, answer_windows(
+            self._runner, self.inputs[places.start : places.stop], self._answering, stop))
+
+    def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
+        """Yield the result of each pair of a slice."""
+        for place, windows, logits in zip(part.places, part.windows or (), part.rows_of_inputs(), strict=True):
+            yield self._finish(best_answers(self._runner.config.first_id, self.inputs[place][1], windows, logits,
+                                            self._answering, stop))
+
+
+def _prepare(model: EncodingModel, pairs: Sequence[tuple[str, str]], options: AnswerOptions) -> Workload:
+    runner, answering = model.runner_of("answer"), options.answering
+    if options.coverage is None:
+        return Answers(runner, pairs, answering, *[_first] if answering.top_k == 1 else [])
+    if answering != Answering():
+        raise InputError("the coverage of answers is that of the default settings, on which a model is "
+                         "calibrated; leave top_k, handle_impossible_answer and the other settings out")
+    arrays = calibration_of(model.calibrations, "answer").arrays
+    limit = threshold(arrays["losses"], check_coverage(options.coverage), "questions")
+    return Answers(runner, pairs, with_candidates(Answering(impossible=bool(arrays["impossible"][0]))),
+                   lambda answers: answer_or_abstain(answers, limit))
+
+
+def _first(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    return answers[0]
+
+
+ANSWER = Method("answer", AnswerOptions, lambda model: model.runner_of("answer"),
+                _read, _prepare, listed_pairs)

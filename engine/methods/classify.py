@@ -1,0 +1,75 @@
+"""`Engine.classify`: labels of texts, or with a coverage sets of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import flag, positive_int_or_none
+from ..base.errors import InputError, UnsupportedError
+from ..base.other_names import same
+from ..heads.classify import Sets, check_function, label_sets, labels_of, limits_of
+from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
+from ..heads.runner import check_choice
+from ..text.sentences import Sentence, read_sentences
+from ..uncertainty.conformal import SCORES, check_coverage
+from .columns import column
+from .method import EncodingModel, Method, Options, option
+from .workload import Logits, Workload
+
+
+@dataclass(frozen=True)
+class ClassifyOptions(Options):
+    """The options of `Engine.classify` that say what is computed."""
+
+    top_k: int | None = option(1, positive_int_or_none, return_all_scores=same("top_k", (True, None), (False, 1)))
+    function_to_apply: str | None = option(None, check_function)
+    coverage: float | None = None
+    conformal_score: str = Sets.score
+    by_class: bool = Sets.by_class
+    false_alarm_rate: float | None = FALSE_ALARM_RATE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coverage is None and (self.by_class is not False or self.conformal_score != Sets.score
+                                      or self.false_alarm_rate != FALSE_ALARM_RATE):
+            raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
+                             "coverage, such as 0.9")
+        if self.coverage is not None and (self.top_k != 1 or self.function_to_apply is not None):
+            raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
+                             "top_k and function_to_apply out")
+
+
+def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: ClassifyOptions) -> Workload:
+    runner = model.runner_of("classify")
+    if options.coverage is None:
+        labels = min(options.top_k or runner.config.outputs, runner.config.outputs)
+        return Logits(runner, texts, dictionaries=labels,
+                      finish=lambda logits: labels_of(runner, logits, options.top_k, options.function_to_apply))
+    sets = Sets(check_coverage(options.coverage), check_choice("conformal_score", options.conformal_score, [*SCORES]),
+                flag("by_class", options.by_class))
+    if runner.config.outputs == 1:
+        raise UnsupportedError("a set of labels needs a head with several labels, and this one has one; rank takes "
+                               "a coverage")
+    calibration, rate = calibration_of(model.calibrations, "classify"), check_rate(options.false_alarm_rate)
+    limits = limits_of(runner, sets)
+
+    def finish(logits: np.ndarray) -> list[dict[str, Any]]:
+        results, confidences = label_sets(runner, logits, sets, limits)
+        warn_of_shift(confidences, calibration, rate)
+        return results
+
+    return Logits(runner, texts, finish=finish, dictionaries=runner.config.outputs)
+
+
+def _columns(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {name: column([row[name] for row in results], kind) for name, kind in (
+        ("label", "string"), ("score", "float64"))}
+
+
+CLASSIFY = Method("classify", ClassifyOptions, lambda model: model.runner_of("classify"),
+                  lambda given, options: read_sentences(given, "texts"), _prepare,
+                  streamed="classes", columns=_columns)

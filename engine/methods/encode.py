@@ -1,0 +1,204 @@
+"""`Engine.encode`: a vector for each text, the vectors of its tokens, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import flag, is_one_of, positive_int_or_none
+from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
+from ..base.other_names import same
+from ..base.stop import NEVER, Stop
+from ..encoding.pooling import pool
+from ..encoding.text_encoder import TextEncoder
+from ..encoding.vector_precision import PRECISIONS, quantize_vectors
+from ..model.generation_config import ids_array
+from ..model.precision import canonical_name
+from ..text.cuts import reported
+from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences, slices
+from ..text.tokenizer import Tokens
+from .columns import fixed_lists
+from .method import EncodingModel, Listed, Method, Options, listed_sentences, option, with_role_prompt
+from .workload import NUMBER, Cost, Slice, Workload, pooled_vectors, token_vectors
+
+OUTPUTS = ("sentence_embedding", "token_embeddings", None)
+"""Values of `output_value`."""
+
+
+def _output_value(name: str, value: Any) -> str | None:
+    if not is_one_of(value, OUTPUTS):
+        raise InputError(f"{name} must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(value)}")
+    return value
+
+
+def _precision(name: str, value: Any) -> str:
+    """Return one of `PRECISIONS`; raises `UnsupportedError`."""
+    known = canonical_name(value) if isinstance(value, str) else "float32" if value is None else ""
+    if known not in PRECISIONS:
+        raise UnsupportedError(f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(value)}. "
+                               "Engine.load(..., precision=...) chooses the precision of the computation")
+    return known
+
+
+@dataclass(frozen=True)
+class EncodeOptions(Options):
+    """The options of `Engine.encode` that say what is computed."""
+
+    prompt_name: str | None = None
+    prompt: str | None = None
+    output_value: str | None = option("sentence_embedding", _output_value)
+    precision: str | None = option("float32", _precision)
+    convert_to_numpy: bool = option(True, flag)
+    normalize_embeddings: bool = option(False, flag, normalize=same("normalize_embeddings"))
+    truncate_dim: int | None = option(None, positive_int_or_none, dimensions=same("truncate_dim"),
+                                      output_dimension=same("truncate_dim"))
+    ranges: Any = None
+
+    def __post_init__(self) -> None:
+        asked = self.precision
+        super().__post_init__()
+        if self.precision != "float32" and self.output_value != "sentence_embedding":
+            raise UnsupportedError(f"precision={shown(asked)} is for the vectors of sentences alone, not for "
+                                   f"output_value={shown(self.output_value)}")
+
+
+def _needs(model: EncodingModel) -> None:
+    """Raise `UnsupportedError` for a model that has no vectors of whole texts."""
+    if model.text is not None and model.text.late is not None:
+        raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
+                               "encode_document and encode_tokens return the vectors of tokens (on the command "
+                               "line, engine embed --result tokens)")
+    if (sparse := model.heads.get("encode_sparse")) is not None and sparse.reads_numbers:
+        raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
+                               "sparse vectors")
+
+
+def are_ids(inputs: Any) -> bool:
+    """Return whether the first of some inputs is a list of token ids; an empty one counts."""
+    first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
+    return isinstance(first, (list, np.ndarray)) and not (len(first) > 0 and isinstance(first[0], str))
+
+
+class _Encoding(Workload):
+    """A call of `encode`: its texts, with the prompt in front of each, and how vectors are finished.
+
+    Each input may be a list of token ids in place of a text, which the model reads as they are.
+    """
+
+    def __init__(self, encoder: TextEncoder, texts: Sequence[Any], options: EncodeOptions, **settings: Any):
+        self._encoder, self._texts, self._options, self._are_ids = encoder, texts, options, are_ids(texts)
+        if self._are_ids and (options.prompt or options.prompt_name is not None):
+            raise InputError("a prompt is a text, and token ids are read as they are; send texts, or leave prompt and "
+                             "prompt_name out")
+        self._prompt = "" if self._are_ids else choose_prompt(encoder.text, options.prompt, options.prompt_name)
+        self._width = min(options.truncate_dim or encoder.width, encoder.whole_width)
+        super().__init__(inputs=add_prompt(self._prompt, texts), **settings)
+
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
+        """Yield ranges of inputs to tokenize at one time."""
+        # As texts of one character: lists of ids are tokens already.
+        return slices(["."] * len(self._texts) if self._are_ids else self.inputs, most, most_characters)
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the tokens of some texts, with the number of those of the prompt, which pooling may leave out."""
+        some = self._texts[places.start : places.stop]
+        if self._are_ids:
+            return Slice(places, _tokens_of_ids(self._encoder, some, places.start))
+        return Slice(places, self._encoder.tokens(some, self._prompt, stop))
+
+    def _finished(self, pooled: np.ndarray) -> np.ndarray:
+        return self._encoder.finished(pooled, self._width, self._options.normalize_embeddings)
+
+
+def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> Tokens:
+    """Return lists of token ids as tokens; raises `InputError`, and `TextTooLong` where the call wants no cuts.
+
+    first: the number of the first of these inputs.
+    """
+    limit, most, cuts = encoder.tokenizer.limit, encoder.vocab_size, reported()
+    rows: list[np.ndarray] = []
+    for i, given in enumerate(inputs, first):
+        ids = ids_array(f"input {i}", given)
+        if not len(ids) or ids.max() >= most:
+            largest = "none" if not len(ids) else str(ids.max())
+            raise InputError(f"input {i} must have token ids from 0 to {most - 1}, at least one, not {largest}")
+        if len(ids) > limit and cuts is not None and cuts.truncation is False:
+            raise TextTooLong(f"truncation=False, and input {i} has {len(ids):,} tokens, more than the {limit:,} that "
+                              "the model reads; shorten it, or leave truncation out", f"{len(ids):,}", limit, i)
+        rows.append(ids)
+    if cuts is not None and cuts.marks is not None:
+        cuts.marks += [len(ids) > limit for ids in rows]
+    rows = [ids[:limit].astype(np.int32) for ids in rows]
+    return Tokens(rows, [np.zeros(len(ids), np.int32) for ids in rows])
+
+
+class _Vectors(_Encoding):
+    """A vector for each text: float32 [n, D'], or in another precision."""
+
+    def __init__(self, encoder: TextEncoder, texts: Sequence[Sentence], options: EncodeOptions):
+        super().__init__(encoder, texts, options, computation=pooled_vectors(encoder),
+                         cost=Cost(sequence=NUMBER * encoder.pooled_width))
+        self.results = np.empty((len(texts), self._width), np.float32)
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the vectors that pooled ones, [B, width], become."""
+        self.results[[part.places[number] for number in numbers]] = self._finished(np.asarray(rows))
+
+    def result(self) -> Any:
+        """Return the vectors as the options say."""
+        vectors, options = self.results, self._options
+        if options.precision not in (None, "float32"):
+            vectors = quantize_vectors(vectors, options.precision, options.ranges)
+        return vectors if options.convert_to_numpy else list(vectors)
+
+
+class _TokenVectors(_Encoding):
+    """The vectors of the tokens of each text, [T_i, D], or with output_value=None a dictionary of all that there is."""
+
+    def __init__(self, encoder: TextEncoder, texts: Sequence[Sentence], options: EncodeOptions):
+        super().__init__(encoder, texts, options, computation=token_vectors(encoder),
+                         cost=Cost(token=NUMBER * encoder.token_width))
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the vectors of tokens, or the dictionary that is made of them."""
+        for number, row in zip(numbers, rows, strict=True):
+            whole = self._options.output_value is None
+            self.results[part.places[number]] = self._features(part.tokens, number, row) if whole else row
+
+    def _features(self, tokens: Tokens, number: int, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
+        ids, encoder = tokens.input_ids[number], self._encoder
+        skip = 0 if tokens.skips is None else tokens.skips[number]
+        [vector] = self._finished(pool(row, np.array([0, len(row)]), encoder.text.pooling, skip))
+        types = {"token_type_ids": tokens.token_type_ids[number]} if encoder.uses_token_types else {}
+        return {"input_ids": ids, "attention_mask": np.ones_like(ids), **types, "token_embeddings": row,
+                "sentence_embedding": vector}
+
+
+def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeOptions) -> Workload:
+    made = _Vectors if options.output_value == "sentence_embedding" else _TokenVectors
+    return made(model.text_encoder, texts, options)
+
+
+def _listed(inputs: Any, options: EncodeOptions) -> Listed:
+    """Return texts, or lists of token ids, which are checked when they are read."""
+    return Listed(inputs, lambda i, ids: ids) if are_ids(inputs) else listed_sentences(inputs)
+
+
+def with_role(model: Any, role: Any, options: dict[str, Any], inputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the encoder for texts of a role, and options with its prompt, as `Engine.encode_query` chooses them.
+
+    model: an engine, with its routes. role: "query", "document" or None. Token ids have no prompt.
+    """
+    reader = model.engine_of(role if model.routes else None)
+    if role is None or are_ids(inputs):
+        return reader, options
+    return reader, with_role_prompt(model.text_encoder.text, role, options)
+
+
+ENCODE = Method("encode", EncodeOptions, _needs, lambda given, options: read_sentences(given), _prepare,
+                listed=_listed, with_role=with_role, streamed="vectors",
+                columns=lambda vectors: {"vector": fixed_lists(vectors)})

@@ -1,0 +1,73 @@
+"""`Engine.encode_sparse`: sparse vectors over the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import positive_int_or_none
+from ..base.stop import NEVER, Stop
+from ..encoding.call import Call
+from ..heads.runner import HeadRunner
+from ..heads.sparse import NOTHING, SparseVectors, largest, sparse_rows, sparse_vectors
+from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
+from ..text.tokenizer import Tokens
+from .columns import column, lists
+from .encode import with_role
+from .method import EncodingModel, Method, Options, option
+from .workload import Computation, Cost, Rows, Slice, Workload
+
+_WORD = 48
+"""A word of a sparse vector: its int32 id, its float32 number, their share of arrays, and their digits and names."""
+_WORDS = 1024
+"""How many words of a sparse vector its memory is counted for; few texts have more."""
+
+
+@dataclass(frozen=True)
+class EncodeSparseOptions(Options):
+    """The options of `Engine.encode_sparse` that say what is computed."""
+
+    prompt_name: str | None = None
+    prompt: str | None = None
+    max_active_dims: int | None = option(None, positive_int_or_none)
+
+
+class _SparseVectors(Workload):
+    """The words of each text with their numbers, of which the largest are kept."""
+
+    def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
+        super().__init__(Computation(_word_rows, runner), inputs, lambda texts, stop: runner.encoder.tokens(
+            texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
+        self._runner, self._most = runner, most
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the largest numbers of each sequence."""
+        super().take(part, numbers, [largest(words, values, self._most) for words, values in rows])
+
+    def result(self) -> SparseVectors:
+        """Return the rows of all texts as one object."""
+        return sparse_vectors(self._runner, self.results, most=None)
+
+
+def _word_rows(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
+    return (((i,), (row,)) for i, row in sparse_rows(runner, tokens, call))
+
+
+def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSparseOptions) -> Workload:
+    runner = model.sparse_runner
+    prompt = choose_prompt(runner.encoder.text, options.prompt, options.prompt_name)
+    return _SparseVectors(runner, add_prompt(prompt, texts), options.max_active_dims or runner.config.max_active_dims)
+
+
+def _columns(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """Return the columns of the words and the numbers of each text."""
+    return {name: lists([row[i] for row in rows], column(np.concatenate([row[i] for row in rows])))
+            for i, name in enumerate(("indices", "values"))}
+
+
+ENCODE_SPARSE = Method("encode_sparse", EncodeSparseOptions, lambda model: model.sparse_runner,
+                       lambda given, options: (read_sentences(given)[0], False), _prepare,
+                       with_role=with_role, streamed="sparse", columns=_columns)

@@ -1,0 +1,140 @@
+"""`Engine.encode_tokens`: a vector for each token of a text, for late interaction.
+
+Khattab and Zaharia 2020 (arXiv 2004.12832), section 3. A query may be filled up with tokens such as [MASK]. Unless the
+model's settings say otherwise, no token reads them, and they read the tokens of the query; each has a vector in the
+result. `LateConfig` has the settings.
+
+A model with one vector for each text may have vectors of tokens besides, by a head: BGE-M3 (Chen et al. 2024, arXiv
+2402.03216, section 3.2). It reads queries as documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import flag, is_one_of
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.stop import NEVER, Stop
+from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..heads.runner import HeadRunner
+from ..model.late_config import LateConfig
+from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
+from ..text.tokenizer import Tokens
+from ..weights.modules import normalize
+from .columns import fixed_lists, lists
+from .method import EncodingModel, Method, Options, option
+from .workload import NUMBER, Cost, Slice, Workload, head_logits, token_vectors
+
+
+def _role(name: str, value: Any) -> str | None:
+    if value is not None and not is_one_of(value, ROLE_PROMPTS):
+        raise InputError(f'{name} must be "query", "document" or None, not {shown(value)}')
+    return value
+
+
+@dataclass(frozen=True)
+class EncodeTokensOptions(Options):
+    """The options of `Engine.encode_tokens` that say what is computed."""
+
+    task: str | None = option("document", _role)
+    prompt_name: str | None = None
+    prompt: str | None = None
+    normalize_embeddings: bool = option(False, flag)
+
+
+def _needs(model: EncodingModel) -> None:
+    if "encode_tokens" not in model.heads:
+        raise UnsupportedError("this model has one vector for each text, which encode returns; encode_tokens is "
+                               "for folders of sentence-transformers' MultiVectorEncoder and of BGE-M3. "
+                               'encode(..., output_value="token_embeddings") returns what is pooled')
+
+
+class _LateVectors(Workload):
+    """Vectors that the encoder gives, without those of the tokens that the task leaves out."""
+
+    def __init__(self, encoder: TextEncoder, late: LateConfig, inputs: Sequence[Sentence],
+                 options: EncodeTokensOptions):
+        width = encoder.token_width
+        super().__init__(token_vectors(encoder), inputs,
+                         lambda texts, stop: _late_tokens(encoder, late, texts, options.task, stop),
+                         [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
+        self._late, self._options = late, options
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the vectors of the tokens that count."""
+        options = self._options
+        super().take(part, numbers, [
+            _late_vectors(self._late, part.tokens.input_ids[i], row, options.task, options.normalize_embeddings)
+            for i, row in zip(numbers, rows, strict=True)])
+
+
+class _HeadVectors(Workload):
+    """Vectors that a head gives; none for a text without tokens."""
+
+    def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], *, normalized: bool):
+        width = runner.config.outputs
+        super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.tokens(texts, stop=stop),
+                         [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
+        self._normalized = normalized
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the vectors of each sequence."""
+        super().take(part, numbers, [normalize(row) for row in rows] if self._normalized else rows)
+
+
+def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
+                stop: Stop = NEVER) -> Tokens:
+    """Return the tokens of texts of a task, filled up."""
+    return _expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
+
+
+def _late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, normalized: bool
+                 ) -> np.ndarray:
+    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T]."""
+    kept = _scored(ids, late, task)
+    vectors = vectors if kept.all() else vectors[kept]
+    return normalize(vectors) if normalized else vectors
+
+
+def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
+    """Return the tokens of texts of a task, filled up, with the number of tokens of each text that are read."""
+    if task != "query" or late.expansion_length is None:
+        return tokens
+    sizes = [len(ids) for ids in tokens.input_ids]
+    fill = np.int32(late.expansion_id or 0)
+    missing = [max(late.expansion_length - size, 0) for size in sizes]
+    return replace(
+        tokens, reads=None if late.attend else sizes,
+        input_ids=[np.append(ids, np.full(n, fill)) for ids, n in zip(tokens.input_ids, missing, strict=True)],
+        token_type_ids=[np.append(types, np.zeros(n, np.int32))
+                        for types, n in zip(tokens.token_type_ids, missing, strict=True)])
+
+
+def _scored(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
+    """Return which tokens of a text have a vector in the result: bool [T]."""
+    kept = np.ones(len(ids), bool)
+    if (task or "document") in late.skip_tasks and late.skip_ids:
+        kept &= ~np.isin(ids, late.skip_ids)
+    if task != "query" and late.keep_ids:
+        kept &= np.isin(ids, late.keep_ids)
+    return kept
+
+
+def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeTokensOptions) -> Workload:
+    encoder, prompt = model.text_encoder, options.prompt
+    if prompt is None and options.prompt_name is None and options.task is not None:
+        prompt = role_prompt(encoder.text, ROLE_PROMPTS[options.task])
+    inputs = add_prompt(choose_prompt(encoder.text, prompt, options.prompt_name), texts)
+    if encoder.text.late is None:
+        return _HeadVectors(model.runner_of("encode_tokens"), inputs, normalized=options.normalize_embeddings)
+    return _LateVectors(encoder, encoder.text.late, inputs, options)
+
+
+ENCODE_TOKENS = Method(
+    "encode_tokens", EncodeTokensOptions, _needs, lambda given, options: read_sentences(given), _prepare,
+    with_role=lambda model, role, options, inputs: (model, {"task": role, **options}), streamed="tokens",
+    columns=lambda rows: {"vectors": lists(rows, fixed_lists(np.concatenate(rows)))})

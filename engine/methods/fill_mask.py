@@ -1,0 +1,143 @@
+"""`Engine.fill_mask`: words for the masks of a text, as transformers' pipeline for masked words gives them.
+
+The logits of a vocabulary are computed at the masks alone: [masks, V], not [tokens, V].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import positive_int, warn_caller
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.stop import NEVER, Stop
+from ..encoding.call import Call
+from ..heads.runner import HeadRunner
+from ..text.sentences import read_texts
+from ..text.tokenizer import Tokens
+from .method import EncodingModel, Method, Options, listed_texts, option
+from .workload import DICTIONARY, NUMBER, Computation, Cost, Rows, Slice, Workload
+
+
+@dataclass(frozen=True)
+class FillMaskOptions(Options):
+    """The options of `Engine.fill_mask` that say what is computed."""
+
+    top_k: int = option(5, positive_int)
+    targets: Any = None
+
+
+class _Words(Workload):
+    """The best words for the mask of each text, or for each of its masks a list of them."""
+
+    def __init__(self, runner: HeadRunner, texts: Sequence[str], top_k: int, targets: np.ndarray | None):
+        """targets: the ids to choose from; None for all."""
+        super().__init__(Computation(_mask_logits, runner), texts,
+                         cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
+        self._runner, self._top_k, self._targets = runner, top_k, targets
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the tokens of some texts; raises `InputError` for a text without a mask."""
+        tokens = self._runner.encoder.tokens(self.inputs[places.start : places.stop], stop=stop)
+        _check_masks(self._runner, self.inputs, places.start, tokens)
+        return Slice(places, tokens)
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the best words, and not the logits [masks, V] of each sequence."""
+        for number, logits in zip(numbers, rows, strict=True):
+            ids = part.tokens.input_ids[number]
+            self.results[part.places[number]] = _words_of(
+                self._runner, ids, _places(self._runner, ids), logits, self._top_k, self._targets, stop)
+
+
+def _mask_logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
+    """Yield the logits of the masks of each sequence, float32 [masks, V]."""
+    masks = [_places(runner, ids) for ids in tokens.input_ids]
+    return (((i,), (row,)) for i, row in runner.logits(tokens, call, masks))
+
+
+def _mask_id(runner: HeadRunner) -> int:
+    """Return the id of the mask; raises `UnsupportedError` for a tokenizer without one."""
+    if runner.config.mask_id is None:
+        raise UnsupportedError("the model's tokenizer has no mask; tokenizer_config.json may name it as mask_token")
+    return runner.config.mask_id
+
+
+def _places(runner: HeadRunner, ids: np.ndarray) -> np.ndarray:
+    """Return the places of the masks among the tokens of a text."""
+    return np.flatnonzero(ids == _mask_id(runner))
+
+
+def _check_masks(runner: HeadRunner, texts: Sequence[str], first: int, tokens: Tokens) -> None:
+    """Raise `InputError` for a text without a mask; tokens: of the texts from `first` on."""
+    tokenizer = runner.encoder.tokenizer
+    for i, ids in enumerate(tokens.input_ids, first):
+        if not len(_places(runner, ids)):
+            token = tokenizer.decode([_mask_id(runner)], skip_special_tokens=False)
+            raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
+                             "that the model reads at most; write one for each word to fill in")
+
+
+def _words_of(runner: HeadRunner, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int,
+             targets: np.ndarray | None, stop: Stop = NEVER) -> list[Any]:
+    """Return the best words for the mask of a text, or for each of its masks.
+
+    ids: of the tokens of the text; places [masks]; logits: float32 [masks, V].
+    """
+    rows = []
+    for place, scores in zip(places.tolist(), runner.ops.softmax(logits), strict=True):
+        stop.check()
+        rows.append(_words_of_mask(runner, ids, place, scores, top_k, targets, single=len(places) == 1))
+    return rows[0] if len(rows) == 1 else rows
+
+
+def _words_of_mask(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray, top_k: int,
+           targets: np.ndarray | None, *, single: bool) -> list[dict[str, Any]]:
+    """Return the best words for one mask; scores: [V]."""
+    ids = np.arange(len(scores)) if targets is None else targets
+    k = min(top_k, len(ids))
+    least = -np.partition(-scores[ids], k - 1)[k - 1]       # the k-th largest score
+    ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
+    pad = -1 if runner.config.pad_id is None else runner.config.pad_id
+    words = []
+    for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
+        filled = text.copy()
+        filled[place] = token
+        decode = runner.encoder.tokenizer.decode
+        words.append({"score": float(scores[token]), "token": token,
+                      "token_str": decode([token], skip_special_tokens=False),
+                      "sequence": decode(filled[filled != pad].tolist(), skip_special_tokens=single)})
+    return words
+
+
+def _target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
+    """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
+    tokenizer = runner.encoder.tokenizer
+    numbers = []
+    for text in read_texts(targets, "targets")[0]:
+        number = tokenizer.token_id(text)
+        if number is None:
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            if not ids:
+                raise InputError(f"the target {shown(text)} has no tokens; leave it out")
+            number = ids[0]
+            warn_caller(f"the target {shown(text)} is no token of the vocabulary; "
+                        f"{shown(tokenizer.decode([number], skip_special_tokens=False))} stands for it", UserWarning)
+        if number < runner.config.outputs:
+            numbers.append(number)
+    if not numbers:
+        raise InputError("targets must be one text or more, whose tokens the model knows")
+    return np.unique(numbers)
+
+
+def _prepare(model: EncodingModel, texts: Sequence[str], options: FillMaskOptions) -> Workload:
+    runner = model.runner_of("fill_mask")
+    targets = None if options.targets is None else _target_ids(runner, options.targets)
+    return _Words(runner, texts, options.top_k, targets)
+
+
+FILL_MASK = Method("fill_mask", FillMaskOptions, lambda model: model.runner_of("fill_mask"),
+                   lambda given, options: read_texts(given), _prepare, listed_texts)

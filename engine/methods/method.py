@@ -1,0 +1,160 @@
+"""`Method`: what a model does with inputs, as a value: what it needs of the model, its options, and how it computes.
+
+    inputs, options -> Method.prepare -> Workload: slices of tokens -> Computation -> rows -> results
+
+`Engine` runs a method to its end with `run`. Whoever computes the calls of several callers together takes the same
+steps apart: `tokenized`, and then `Workload.take`, `end` and `result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from ..base.arguments import refuse_unknown
+from ..base.errors import InputError, shown
+from ..base.other_names import OtherName
+from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..heads.runner import HeadRunner
+from ..model.text_config import TextConfig
+from ..text.sentences import check_sentence
+from ..weights.calibration import Calibration
+from .workload import Workload
+
+
+class EncodingModel(Protocol):
+    """What methods use of a model: an `Engine`, or anything with these attributes."""
+
+    text: TextConfig | None
+    """How it reads texts; None without a tokenizer."""
+
+    @property
+    def heads(self) -> dict[str, Any]:
+        """See `Engine.heads`."""
+
+    @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """See `Engine.calibrations`."""
+
+    @property
+    def text_encoder(self) -> TextEncoder:
+        """See `Engine.text_encoder`."""
+
+    @property
+    def sparse_runner(self) -> HeadRunner:
+        """See `Engine.sparse_runner`."""
+
+    def runner_of(self, task: str, use: str = "") -> HeadRunner:
+        """See `Engine.runner_of`."""
+
+
+def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None, **others: OtherName) -> Any:
+    """Return a field of `Options`.
+
+    check: gets the name and the value of the caller, and returns the value that is used; it raises `InputError`.
+    others: what other libraries call the option.
+    """
+    return field(default=default, metadata={"check": check, "others": others})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a method by the names that users give them, which are checked when they are made.
+
+    Raises `InputError` for a wrong value.
+    """
+
+    def __post_init__(self) -> None:
+        for name, check in _checks(type(self)):
+            given = getattr(self, name)
+            used = check(name, given)
+            if used is not given:
+                object.__setattr__(self, name, used)
+
+    @classmethod
+    def other_names(cls) -> dict[str, OtherName]:
+        """Return the rows of `engine.base.other_names` for what other libraries call these options."""
+        return {name: row for one in fields(cls) for name, row in one.metadata.get("others", {}).items()}
+
+
+_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}
+
+
+def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]]]:
+    """Return the name and the check of each option that has one."""
+    if (known := _CHECKS.get(options)) is None:
+        checks = [(one.name, one.metadata.get("check")) for one in fields(options)]
+        known = _CHECKS[options] = [(name, check) for name, check in checks if check is not None]
+    return known
+
+
+class Listed(NamedTuple):
+    """The inputs of a method, one by one, for a caller that checks some of them at a time."""
+
+    items: Sequence[Any]
+    check: Callable[[int, Any], Any]
+    """Returns an input as it is prepared, by its number; raises `InputError`."""
+    whole: Callable[[list[Any]], Any] = lambda checked: checked
+    """Returns what `Method.prepare` takes, by all inputs."""
+
+
+def listed(inputs: Any) -> Sequence[Any]:
+    """Return inputs that are a list; raises `InputError`, also for a text, whose items are its letters."""
+    if not isinstance(inputs, (list, tuple)):
+        raise InputError(f"inputs must be a list, not {type(inputs).__name__} {shown(inputs, 60)}")
+    return inputs
+
+
+def listed_sentences(inputs: Any, options: Any = None) -> Listed:
+    """Return a list of texts or pairs of texts."""
+    return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs"))
+
+
+def listed_texts(inputs: Any, options: Any = None) -> Listed:
+    """Return a list of texts."""
+    return Listed(listed(inputs), lambda i, given: check_sentence(i, given, "inputs", pairs=False))
+
+
+def with_role_prompt(text: TextConfig, role: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the prompt of a role, "query" or "document", unless they name a prompt."""
+    if options.get("prompt") is not None or options.get("prompt_name") is not None:
+        return options
+    return options | {"prompt": role_prompt(text, ROLE_PROMPTS[role])}
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+@dataclass(frozen=True, eq=False)
+class Method(Generic[AnyOptions]):
+    """What a model does with inputs."""
+
+    name: str
+    """The name of the method of `Engine` that runs it."""
+    options: type[AnyOptions]
+    needs: Callable[[Any], object]
+    """Raises `UnsupportedError` for a model that lacks what the method needs; it gets an `EncodingModel`, or for the
+    methods of a `Reranker` one of these."""
+    read: Callable[[Any, AnyOptions], tuple[Any, bool]]
+    """Returns the inputs as they are prepared, and whether the caller gave one alone, whose result is returned alone.
+
+    Raises `InputError`.
+    """
+    prepare: Callable[[Any, Any, AnyOptions], Workload]
+    """Returns the work for inputs of `read`. Raises `InputError`, and `UnsupportedError` for options that the model
+    does not have."""
+    listed: Callable[[Any, AnyOptions], Listed] = listed_sentences
+    """Returns a list of inputs, one by one; raises `InputError` for what is no list."""
+    with_role: Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]] | None = None
+    """Gets a model, the role of texts, "query" or "document", options by their names, and inputs; returns the model and
+    the options for the role. None for a method whose texts have no roles."""
+    streamed: str = ""
+    """The kind of result of `Engine.encode_stream` and of the command `engine embed`; "" if these do not have it."""
+    columns: Callable[[Any], dict[str, Any]] | None = None
+    """Returns the columns of streamed results, as arrays of Arrow."""
+
+    def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
+        """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
+        refuse_unknown(self.name, given, [one.name for one in fields(self.options)])
+        return self.options(**given)

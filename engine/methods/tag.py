@@ -1,0 +1,128 @@
+"""`Engine.tag`: tags of tokens, or the entities that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import flag
+from ..base.other_names import same
+from ..base.stop import NEVER, Stop
+from ..heads.runner import HeadRunner
+from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
+from ..text.sentences import read_texts
+from .method import Listed, Method, Options, listed, listed_texts, option
+from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
+
+_PLACE = 300
+"""A token with its place in a text: what `Places` has of it."""
+_COUNTED = 2**19
+"""As many tokens of one text need more memory than a request may have, so that no more are counted."""
+
+
+@dataclass(frozen=True)
+class TagOptions(Options):
+    """The options of `Engine.tag` that say what is computed."""
+
+    aggregation_strategy: str = option(Tagging.strategy, grouped_entities=same(
+        "aggregation_strategy", (True, "simple"), (False, "none")))
+    ignore_labels: Sequence[str] = Tagging.ignored
+    stride: int | None = None
+    words: str = Tagging.words
+    is_split_into_words: bool = option(False, flag)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        tagging, stride = check_tagging(self.aggregation_strategy, self.ignore_labels, self.stride, self.words)
+        object.__setattr__(self, "ignore_labels", tagging.ignored)
+        object.__setattr__(self, "stride", stride)
+
+    @property
+    def tagging(self) -> Tagging:
+        """How entities are made."""
+        return Tagging(self.aggregation_strategy, tuple(self.ignore_labels), self.words)
+
+
+class WindowedTexts(Workload):
+    """The logits of the tokens of texts, which are read in windows."""
+
+    def __init__(self, runner: HeadRunner, texts: Sequence[Any]):
+        super().__init__(head_logits(runner), texts,
+                         cost=Cost(token=NUMBER * runner.config.outputs + _PLACE + DICTIONARY))
+        self._runner = runner
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the logits of each window until the slice ends."""
+        for number, row in zip(numbers, rows, strict=True):
+            part.rows[number] = row
+
+    def end(self, part: Slice, stop: Stop = NEVER) -> None:
+        """Make the result of each text of a slice."""
+        for place, result in zip(part.places, self.results_of(part, stop), strict=True):
+            self.results[place] = result
+        part.rows.clear()
+
+    def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
+        """Yield the result of each text of a slice, by the logits of its windows."""
+        raise NotImplementedError
+
+
+class _Tags(WindowedTexts):
+    def __init__(self, runner: HeadRunner, texts: Sequence[Any], options: TagOptions):
+        super().__init__(runner, texts)
+        self._options = options
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the windows of some texts."""
+        return Slice.of_windows(places, tag_windows(
+            self._runner, self.inputs[places.start : places.stop], stride=self._options.stride,
+            split=self._options.is_split_into_words, stop=stop))
+
+    def results_of(self, part: Slice, stop: Stop) -> Iterator[list[dict[str, Any]]]:
+        """Yield the entities of each text of a slice."""
+        texts = self.inputs[part.places.start : part.places.stop]
+        return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._options.tagging,
+                           split=self._options.is_split_into_words, stop=stop)
+
+    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Yield how many tokens some texts have in all windows: a text may have as many windows as tokens."""
+        if (stride := self._options.stride) is not None:
+            tokens = 0
+            for text in self.inputs[places.start : places.stop]:
+                joined = text if isinstance(text, str) else " ".join(text)
+                tokens += self._runner.encoder.tokenizer.window_tokens(joined, stride, _COUNTED, stop)
+                yield tokens
+
+
+class WordLogits(WindowedTexts):
+    """For each text, a list of words, the words that the model reads, and the logits of the first token of each.
+
+    They are integers [n] and float32 [n, labels]. A text is truncated, and a word without tokens has no logits.
+    """
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the one window of each of some texts."""
+        return Slice.of_windows(places, tag_windows(
+            self._runner, self.inputs[places.start : places.stop], stride=None, split=True, stop=stop))
+
+    def results_of(self, part: Slice, stop: Stop) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the words and their logits of each text of a slice."""
+        for [places], [logits] in zip(part.windows or (), part.rows_of_inputs(), strict=True):
+            first = first_of_words(places)
+            rows = np.array([*first.values()], np.int64)
+            yield (np.array([*first], np.int64),
+                   np.zeros((0, self._runner.config.outputs), np.float32) if logits is None else logits[rows])
+
+
+def _listed(inputs: Any, options: TagOptions) -> Listed:
+    if options.is_split_into_words:
+        return Listed(listed(inputs), lambda i, words: read_words([words])[0][0])
+    return listed_texts(inputs)
+
+
+TAG = Method("tag", TagOptions, lambda model: model.runner_of("tag"),
+             lambda given, options: read_words(given) if options.is_split_into_words else read_texts(given),
+             lambda model, texts, options: _Tags(model.runner_of("tag"), texts, options), listed=_listed)

@@ -1,0 +1,196 @@
+"""`Workload`: one call of a method, from the tokens of its inputs, a slice at a time, to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
+from ..encoding.text_encoder import TextEncoder
+from ..heads.runner import HeadRunner
+from ..text.sentences import slices
+from ..text.tokenizer import Places, Tokens, tokens_of
+
+Rows: TypeAlias = Iterator[tuple[Sequence[int], Any]]
+"""The numbers of some sequences, and the rows of each, in a list or an array."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What turns sequences into rows.
+
+    Sequences of equal computations may be computed together, whichever calls they are of: no bit depends on it.
+    """
+
+    function: Callable[[Any, Tokens, Call], Rows]
+    owner: Any
+    """The encoder or the head that computes."""
+
+    def rows(self, tokens: Tokens, call: Call = PLAIN) -> Rows:
+        """Yield the numbers of sequences and the rows of each, for a batch at a time; a sequence may have none."""
+        return self.function(self.owner, tokens, call)
+
+
+def pooled_vectors(encoder: TextEncoder) -> Computation:
+    """Return what computes the pooled vector of each sequence, float32 [width]."""
+    return Computation(TextEncoder.pooled, encoder)
+
+
+def token_vectors(encoder: TextEncoder) -> Computation:
+    """Return what computes the vectors of the tokens of each sequence, float32 [T, D]."""
+    return Computation(TextEncoder.token_vectors, encoder)
+
+
+def head_logits(runner: HeadRunner) -> Computation:
+    """Return what computes the logits of each sequence, float32 [rows, outputs]; of one without tokens there are none.
+    """
+    return Computation(_logits, runner)
+
+
+def _logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
+    return (((i,), (row,)) for i, row in runner.logits(tokens, call))
+
+
+@dataclass(eq=False)
+class Slice:
+    """Consecutive inputs of a call, which were tokenized at one time."""
+
+    places: range
+    """The places of the inputs in the call."""
+    tokens: Tokens
+    """Those of each input, or of all windows of the first input, then of the second one, and so on."""
+    windows: Sequence[Sequence[Places]] | None = None
+    """The windows of each input; None where an input is one sequence."""
+    rows: list[Any] = field(default_factory=list)
+    """What is kept of each window until all are there; None for a window without a row."""
+
+    @classmethod
+    def of_windows(cls, places: range, windows: Sequence[Sequence[Places]]) -> Slice:
+        """Return a slice of inputs that are read in windows."""
+        tokens = tokens_of(windows)
+        return cls(places, tokens, windows, [None] * len(tokens.input_ids))
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of tokens of each input, in all its windows."""
+        if self.windows is None:
+            return [len(ids) for ids in self.tokens.input_ids]
+        return [sum(len(places.input_ids) for places in of_input) for of_input in self.windows]
+
+    def rows_of_inputs(self) -> Iterator[list[Any]]:
+        """Yield the rows of the windows of each input."""
+        first = 0
+        for of_input in self.windows or ():
+            yield self.rows[first : first + len(of_input)]
+            first += len(of_input)
+
+
+def gathered(sequences: Iterable[tuple[Slice, int]]) -> Tokens:
+    """Return the tokens of sequences in this order; each is given by a slice, of any call, and its number there."""
+    found = [(part.tokens, i) for part, i in sequences]
+    skips = reads = None
+    if any(tokens.skips is not None for tokens, _ in found):
+        skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in found]
+    if any(tokens.reads is not None for tokens, _ in found):
+        reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in found]
+    return Tokens([tokens.input_ids[i] for tokens, i in found], [tokens.token_type_ids[i] for tokens, i in found],
+                  skips, reads)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """About how many bytes the rows of a method take, and the results that are made of them, as JSON too."""
+
+    sequence: int = 0
+    """For each sequence."""
+    token: int = 0
+    """For each token of a sequence."""
+
+    def of(self, sequences: int, tokens: int) -> int:
+        """Return about how many bytes a call takes: its tokens, its rows and its results."""
+        ids_and_type = 4 + 4     # int32
+        return sequences * (_SEQUENCE + self.sequence) + tokens * (ids_and_type + self.token)
+
+
+_SEQUENCE = 800
+"""About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
+NUMBER = 24
+"""A number of a vector: in a row, among all rows, once more where a function makes it another one, and its digits."""
+DICTIONARY = 400
+"""A dictionary of a label, a rank or a tag, with its values, and its JSON."""
+
+
+class Workload:
+    """One call of a method: its inputs as slices of tokens, what computes these, and what becomes of the rows.
+
+    For each range of `parts`: `slice` makes the tokens, `take` gets the rows of all sequences, in any order and in one
+    call or several, and then `end` is called. When all slices have ended, `result` returns the result of the call.
+    """
+
+    def __init__(self, computation: Computation, inputs: Sequence[Any],
+                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
+        """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
+
+        results: a list or an array for the result of each input; None for a list.
+        """
+        self.computation, self.inputs, self.cost, self._tokenize = computation, inputs, cost, tokenize
+        self.results: Any = [None] * len(inputs) if results is None else results
+
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
+        """Yield ranges of inputs to tokenize at one time, which bounds the memory; the arguments are as in `slices`."""
+        return slices(self.inputs, most, most_characters)
+
+    def least(self, stop: Stop = NEVER) -> int:
+        """Return how many tokens each sequence has at least, before any input is tokenized."""
+        return 1
+
+    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Yield how many tokens some inputs have at least, as they are counted, where `slice` may make very many."""
+        return iter(())
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""
+        assert self._tokenize is not None
+        return Slice(places, self._tokenize(self.inputs[places.start : places.stop], stop))
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep what is needed of the rows of some sequences of a slice."""
+        for number, row in zip(numbers, rows, strict=True):
+            self.results[part.places[number]] = row
+
+    def end(self, part: Slice, stop: Stop = NEVER) -> None:
+        """Make the results of a slice, of which all rows were taken."""
+
+    def result(self) -> Any:
+        """Return the result of the call, when all slices have ended."""
+        return self.results
+
+
+class Logits(Workload):
+    """One row of logits for each text or pair; zeros for a text without tokens."""
+
+    def __init__(self, runner: HeadRunner, inputs: Sequence[Any],
+                 tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None,
+                 finish: Callable[[np.ndarray], Any] = lambda logits: logits, dictionaries: int = 1):
+        """tokenize: None for the tokenizer of the encoder. finish: makes the result of float32 [n, outputs].
+
+        dictionaries: how many the result of an input has, for its cost.
+        """
+        outputs = runner.config.outputs
+        super().__init__(head_logits(runner), inputs, tokenize or runner.encoder.tokenizer,
+                         np.zeros((len(inputs), outputs), np.float32),
+                         cost=Cost(sequence=NUMBER * outputs + DICTIONARY * dictionaries))
+        self._finish = finish
+
+    def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
+        """Keep the one row of each sequence."""
+        for number, row in zip(numbers, rows, strict=True):
+            self.results[part.places[number]] = row[0]
+
+    def result(self) -> Any:
+        """Return what `finish` makes of the logits."""
+        return self._finish(self.results)
