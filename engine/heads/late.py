@@ -35,7 +35,7 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
         tokens = late_tokens(encoder, late, texts[part.start : part.stop], task, call.stop)
         for members, rows in encoder.token_vectors(tokens, call):
             for i, vectors in zip(members, rows, strict=True):
-                token_vectors[part[i]] = late_vectors(late, tokens.input_ids[i], vectors, task, normalized)
+                token_vectors[part[i]] = late_vectors(encoder, late, tokens.input_ids[i], vectors, task, normalized)
             call.advance(len(members))
     return token_vectors
 
@@ -49,12 +49,20 @@ def late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence
     return expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
 
 
-def late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, normalized: bool
-                 ) -> np.ndarray:
-    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T]."""
+def late_vectors(encoder: TextEncoder, late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None,
+                 normalized: bool) -> np.ndarray:
+    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T].
+
+    normalized: scale each to length 1, unless `encoder` has done so.
+    """
     kept = scored(ids, late, task)
     vectors = vectors if kept.all() else vectors[kept]
-    return normalize(vectors) if normalized else vectors
+    return normalize(vectors) if normalized and not encoder.scales_tokens else vectors
+
+
+def head_vectors(runner: HeadRunner, vectors: np.ndarray, normalized: bool) -> np.ndarray:
+    """Return the vectors of a text's tokens that a head gave; normalized: as in `late_vectors`."""
+    return normalize(vectors) if normalized and not runner.config.ends_with_normalize else vectors
 
 
 def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], call: Call, *, normalized: bool
@@ -64,7 +72,7 @@ def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], call: C
     for part in slices(texts):
         tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=call.stop)
         for i, vectors in runner.logits(tokens, call):
-            token_vectors[part[i]] = normalize(vectors) if normalized else vectors
+            token_vectors[part[i]] = head_vectors(runner, vectors, normalized)
             call.advance(1)
     return token_vectors
 

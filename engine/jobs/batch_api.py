@@ -18,6 +18,8 @@ _ID = "batch_req_"
 """How the ids of answers begin."""
 MOST_TEXTS = 2048
 """How many texts a request may have, as in OpenAI's API."""
+_ROUNDING = 1e-5
+"""How far the length of a vector in float32 that was scaled to length 1 may be from 1."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
 
 
@@ -77,12 +79,18 @@ def _read_body(name: str, body: dict[str, Any]) -> BatchRequest:
 def answer(request: BatchRequest, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
     """Return the line of the output for a request. vectors: float32 [n, D]; tokens: their number in all its texts."""
     if request.dimensions is not None:
-        vectors = normalize(vectors[:, : request.dimensions])
+        vectors = _scaled(vectors[:, : request.dimensions])
     data = [{"object": "embedding", "index": i, "embedding": _encoded(vector, request.encoding_format)}
             for i, vector in enumerate(vectors)]
     body = {"object": "list", "data": data, "model": request.model,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return _line(request, 200, body)
+
+
+def _scaled(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors [n, D] of length 1. A vector that the model has scaled keeps its bits, as in an encoder."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    return np.where(np.abs(lengths - 1) <= _ROUNDING, vectors, normalize(vectors))
 
 
 def refusal(request: BatchRequest, reason: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..encoding.call import Call
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.classify import check_function, labels_of
 from ..heads.coverage import ranks_of
-from ..heads.late import late_tokens, late_vectors
+from ..heads.late import head_vectors, late_tokens, late_vectors
 from ..heads.pairs import check_pairs, check_query, check_ranks, scores_of
 from ..heads.runner import HeadRunner
 from ..heads.sparse import NOTHING, sparse_rows, sparse_vectors
@@ -31,7 +31,6 @@ from ..model.generation_config import ids_array
 from ..text.cuts import marking
 from ..text.sentences import Sentence, add_prompt, check_sentences, check_texts, choose_prompt, slices
 from ..text.tokenizer import Tokens, tokens_of
-from ..weights.modules import normalize
 
 Piece: TypeAlias = "tuple[Work, Sequence[int]]"
 """A request, and the numbers of its sequences that a batch computes."""
@@ -336,8 +335,9 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
     def finish(rows: list[Any]) -> list[np.ndarray]:
         rows_of = [np.zeros((0, width), np.float32) if row is None else row for row in rows]
         if late is None:
-            return [normalize(row) for row in rows_of] if unit else rows_of
-        return [late_vectors(late, ids, row, role, unit) for ids, row in zip(tokens.input_ids, rows_of, strict=True)]
+            return [head_vectors(runner, row, unit) for row in rows_of]
+        return [late_vectors(encoder, late, ids, row, role, unit)
+                for ids, row in zip(tokens.input_ids, rows_of, strict=True)]
 
     return Work(_kind("late", given), job, tokens, finish, truncated=marks,
                 result_bytes=4 * width * sum(map(len, tokens.input_ids)))

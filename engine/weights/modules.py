@@ -162,6 +162,11 @@ def widths_after(modules: Sequence[Module], width: int, name: str) -> dict[str, 
     return widths
 
 
+def ends_with_normalize(modules: Sequence[Module], name: str) -> bool:
+    """Return whether the vectors called `name` have length 1 after all modules: `Normalize` writes them last."""
+    return isinstance(next((module for module in reversed(modules) if module.target == name), None), Normalize)
+
+
 def check_modules(modules: Any, width: int, name: str, source: str) -> int:
     """Return the length of the vectors called `name` after all modules, from vectors of this length on.
 
