@@ -232,8 +232,9 @@ def check_options(backend: str, *, output_value: Any, precision: Any, convert_to
     if not is_one_of(output_value, OUTPUTS):
         raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
     if precision is not None and not (isinstance(precision, str) and canonical_name(precision) in PRECISIONS):
-        raise UnsupportedError(f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(precision)}. "
-                               "Engine.load(..., precision=...) chooses the precision of the computation")
+        raise InputError(f"Precision {shown(precision)} is not supported: precision is that of the vectors, one of "
+                         f"{', '.join(PRECISIONS)}. Engine.load(..., precision=...) chooses the precision of the "
+                         "computation")
     if precision is not None and canonical_name(precision) != "float32" and output_value != "sentence_embedding":
         raise UnsupportedError(f"precision={shown(precision)} is for the vectors of sentences alone, not for "
                                f"output_value={shown(output_value)}")
