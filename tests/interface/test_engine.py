@@ -177,7 +177,7 @@ def test_the_models_own_options():
         ({"output_value": "tokens"}, InputError, "output_value must be one of 'sentence_embedding', 'token_embedd"),
         ({"prompt_name": "x"}, InputError, "no prompt called 'x'"),
         ({"convert_to_tensor": True}, UnsupportedError, "only NumPy arrays"),
-        ({"precision": "int4"}, InputError, r"Precision 'int4' is not supported.* one of float32, .*Engine\.load\(\.\.\., precision="),
+        ({"precision": "int4"}, InputError, r"Precision 'int4' is not supported.*Engine\.load\(\.\.\., precision="),
         ({"device": "cuda"}, UnsupportedError, r"'cpu', not on 'cuda'; Engine\.load\(\.\.\., backend="),
         ({"device": ["cpu", "cpu"]}, UnsupportedError, "one engine uses all CPUs"),
         ({"pool": {}}, UnsupportedError, "pool is for a pool of processes"),

@@ -74,6 +74,10 @@ def refuse_options(function: str, options: dict[str, Any]) -> None:
 class ModelCard:
     """Takes the numbers that evaluators write into a model card; nothing writes a card here."""
 
+    def __init__(self, base_model: str):
+        self.base_model = base_model
+        """The path or the name that was loaded, by which `mine_hard_negatives` tells the files of its cache."""
+
     def set_evaluation_metrics(self, *args: Any, **options: Any) -> None:
         """Do nothing."""
 
@@ -117,7 +121,7 @@ class Model:
         limit = _limit_of(processor_kwargs or tokenizer_kwargs or {})
         if limit is not None:
             self.max_seq_length = limit
-        self.model_card_data = ModelCard()
+        self.model_card_data = ModelCard(str(model_name_or_path))
         given: Any = prompts or {}
         if not isinstance(given, Mapping):
             raise InputError(f"prompts must be a dict of names and prompts, not {shown(given)}")
@@ -167,12 +171,16 @@ class Model:
 
     @accept_earlier(texts="inputs")
     def preprocess(self, inputs: Any, prompt: str | None = None, **options: Any) -> dict[str, Any]:
-        """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids."""
+        """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids.
+
+        The option task chooses the tokenizer of a model with routes, as in `encode`.
+        """
+        task = options.pop("task", None)
         refuse_options("preprocess", options)
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         if prompt:      # it stands in front of a text, or of the first text of a pair
             texts = [prompt + text if isinstance(text, str) else (prompt + text[0], text[1]) for text in texts]
-        return self.engine.tokenize(texts)
+        return (self.engine.engine_of(task) if self.engine.routes else self.engine).tokenize(texts)
 
     def tokenize(self, texts: Any, **options: Any) -> dict[str, Any]:
         """Return `preprocess(texts)`, which has this name in earlier versions."""
