@@ -84,6 +84,9 @@ def test_sparse_and_late_and_static_models(tmp_path):
     for name in ("encode_query", "encode_document"):
         rows, others = (getattr(one, name)(TEXTS, convert_to_tensor=False) for one in (sparse, again))
         assert np.array_equal(rows.to_dense(), others.to_dense())
+    plain = ours.SparseEncoder(str(write_folder(tmp_path / "plain", "bert_fill_mask")))
+    plain.save_pretrained(tmp_path / "same")
+    assert ours.SparseEncoder(str(tmp_path / "same")).similarity_fn_name == "dot"
     limits = {task: sparse.preprocess("good " * 70, task=task)["input_ids"].shape[1] for task in PROMPTS}
     assert limits == {"query": 48, "document": 72}      # each route has a tokenizer of its own
     late = ours.MultiVectorEncoder(str(write_late(tmp_path / "late", "no mask")), prompts=PROMPTS)

@@ -188,7 +188,7 @@ class Model:
 
     @property
     def device(self) -> Any:
-        """The CPU: a `torch.device` if torch has been imported, else a str with its attributes."""
+        """The CPU: a `torch.device` if torch has been imported, else a str with the attribute `type`."""
         return cpu()
 
     def to(self, device: Any = None, **options: Any) -> Any:

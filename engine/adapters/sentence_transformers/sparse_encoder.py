@@ -32,8 +32,10 @@ class SparseEncoder(Encoder):
         super().__init__(model_name_or_path, **options)
         self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
         # A "cosine" that the files do not state is the engine's default; None sets this class's, "dot".
-        if similarity_fn_name is not None or (self.similarity_fn_name == "cosine" and not _states_similarity(
-                self.engine)):
+        if self.similarity_fn_name == "cosine" and not _states_similarity(self.engine):
+            self.similarity_fn_name = None
+            self._stated["similarity_fn_name"] = self.similarity_fn_name
+        if similarity_fn_name is not None:
             self.similarity_fn_name = similarity_fn_name
 
     def _check_kind(self) -> None:
