@@ -78,6 +78,7 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 # In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the
 # asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA. Spark needs a Java virtual machine, and
 # its tests are skipped without one. Workers of Ray and Spark import the engine from the environment.
+# ST_TESTS=FOLDER names sentence-transformers' own tests, which run with the engine's classes, too (docs/adapters.md).
 ADAPTED := $(wildcard tests/adapters/requirements*.txt)
 adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their frameworks; NEWEST=1 takes the newest versions
 	$(PYTHON) -m venv build/adapters

@@ -19,7 +19,15 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, batches
 from ..text.tokenizer import Tokenizer, Tokens
-from ..weights.modules import SENTENCE, TOKENS, Module, normalize, run_modules, widths_after
+from ..weights.modules import (
+    SENTENCE,
+    TOKENS,
+    Module,
+    ends_with_normalize,
+    normalize,
+    run_modules,
+    widths_after,
+)
 from .call import PLAIN, Call
 from .packing import InputShape, pack
 from .pooling import pool
@@ -93,11 +101,19 @@ class TextEncoder:
                  ) -> np.ndarray:
         """Return the vectors of sentences, float32 [n, D'], of what pooling gave: the third step.
 
-        truncate_dim: as in `Engine.encode`.
+        truncate_dim, normalize_embeddings: as in `Engine.encode`. Vectors that the model scales to length 1 are scaled
+        again only if they are truncated after it, because a second division changes last bits.
         """
         vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
-        vectors = (normalize(vectors) if self._text.normalize else vectors)[:, : truncate_dim or self.width]
-        return normalize(vectors) if normalize_embeddings else vectors
+        vectors = normalize(vectors) if self._text.normalize else vectors
+        has_length_1 = self._text.normalize or ends_with_normalize(self._modules, SENTENCE)
+        kept = vectors[:, : truncate_dim or self.width]
+        return normalize(kept) if normalize_embeddings and not (has_length_1 and kept.shape == vectors.shape) else kept
+
+    @property
+    def scales_tokens(self) -> bool:
+        """Whether the modules of tokens scale the vectors of `token_vectors` to length 1."""
+        return ends_with_normalize(self._token_modules, TOKENS)
 
     def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], list[np.ndarray]]]:
         """Yield (indices of sequences, the vectors of their tokens, float32 [T_i, D']) for each batch.

@@ -123,7 +123,7 @@ class Engine(VectorMethods, SimilarityMethods):
             precision = engine.precision  # another process that loads the pickled engine computes the same bits
         else:
             engine = cls(model, **options, precision=precision)
-        address, commit = source.address
+        engine.address = address, commit = source.address
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
         engine._read_model = partial(load_model, address, kind="encode", memory=memory, task=task, revision=commit)

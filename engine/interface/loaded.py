@@ -79,6 +79,8 @@ class Loaded(metaclass=_Named):
     """The architectures of all parts, the decoder last."""
     _model: PreparedModel
     """The prepared model; not in an `Engine`, which has one plan."""
+    address: tuple[str, str | None] | None = None
+    """The path, or the name on the hub and its commit, which load the same files again; None for a model in memory."""
     _reload: partial[Any] | None = None
     """Loads the object again in another process; None for a model in memory."""
     _calibrations: Mapping[str, Calibration] = {}
@@ -119,7 +121,7 @@ class Loaded(metaclass=_Named):
         if kind == "generate" and source.longest is not None and not source.long_context:
             loaded._model.lengths.name_long_context(source.longest)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
-        address, commit = source.address
+        loaded.address = address, commit = source.address
         loaded._reload = partial(_load_again, cls, address, commit, kind, options, memory, reading)
         loaded._read_model = partial(load_model, address, kind=kind, precision=options["precision"], memory=memory,
                                      revision=commit, **reading)

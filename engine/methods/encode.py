@@ -35,11 +35,12 @@ def _output_value(name: str, value: Any) -> str | None:
 
 
 def _precision(name: str, value: Any) -> str:
-    """Return one of `PRECISIONS`; raises `UnsupportedError`."""
+    """Return one of `PRECISIONS`; raises `InputError`."""
     known = canonical_name(value) if isinstance(value, str) else "float32" if value is None else ""
     if known not in PRECISIONS:
-        raise UnsupportedError(f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(value)}. "
-                               "Engine.load(..., precision=...) chooses the precision of the computation")
+        raise InputError(f"Precision {shown(value)} is not supported: precision is that of the vectors, one of "
+                         f"{', '.join(PRECISIONS)}. Engine.load(..., precision=...) chooses the precision of the "
+                         "computation")
     return known
 
 

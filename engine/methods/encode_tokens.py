@@ -62,13 +62,13 @@ class _LateVectors(Workload):
         super().__init__(token_vectors(encoder), inputs,
                          lambda texts, stop: _late_tokens(encoder, late, texts, options.task, stop),
                          [np.zeros((0, 0), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
-        self._late, self._options = late, options
+        self._late, self._task = late, options.task
+        self._scales = options.normalize_embeddings and not encoder.scales_tokens      # a second time changes bits
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of the tokens that count."""
-        options = self._options
         super().take(part, numbers, [
-            _late_vectors(self._late, part.tokens.input_ids[i], row, options.task, options.normalize_embeddings)
+            _late_vectors(self._late, part.tokens.input_ids[i], row, self._task, self._scales)
             for i, row in zip(numbers, rows, strict=True)])
 
 
@@ -79,11 +79,11 @@ class _HeadVectors(Workload):
         width = runner.config.outputs
         super().__init__(head_logits(runner), inputs, lambda texts, stop: runner.encoder.tokens(texts, stop=stop),
                          [np.zeros((0, width), np.float32)] * len(inputs), cost=Cost(token=NUMBER * width))
-        self._normalized = normalized
+        self._scales = normalized and not runner.config.ends_with_normalize      # a second time changes bits
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the vectors of each sequence."""
-        super().take(part, numbers, [normalize(row) for row in rows] if self._normalized else rows)
+        super().take(part, numbers, [normalize(row) for row in rows] if self._scales else rows)
 
 
 def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
@@ -92,12 +92,15 @@ def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentenc
     return _expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
 
 
-def _late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, normalized: bool
+def _late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, scales: bool
                  ) -> np.ndarray:
-    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T]."""
+    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T].
+
+    scales: whether to scale each to length 1.
+    """
     kept = _scored(ids, late, task)
     vectors = vectors if kept.all() else vectors[kept]
-    return normalize(vectors) if normalized else vectors
+    return normalize(vectors) if scales else vectors
 
 
 def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:

@@ -183,6 +183,11 @@ class HeadConfig:
         return isinstance(self.steps[0], Scatter)
 
     @property
+    def ends_with_normalize(self) -> bool:
+        """Whether the last step scales each row to length 1."""
+        return isinstance(self.steps[-1], Normalize)
+
+    @property
     def outputs(self) -> int:
         """The number of outputs of a row."""
         return next((step.size for step in reversed(self.steps) if isinstance(step, (Linear, Scatter))), 0)

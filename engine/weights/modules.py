@@ -162,6 +162,11 @@ def widths_after(modules: Sequence[Module], width: int, name: str) -> dict[str, 
     return widths
 
 
+def ends_with_normalize(modules: Sequence[Module], name: str) -> bool:
+    """Return whether the vectors called `name` have length 1 after all modules: `Normalize` writes them last."""
+    return isinstance(next((module for module in reversed(modules) if module.target == name), None), Normalize)
+
+
 def check_modules(modules: Any, width: int, name: str, source: str) -> int:
     """Return the length of the vectors called `name` after all modules, from vectors of this length on.
 
@@ -233,9 +238,20 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
         return vectors / np.maximum(lengths, 1e-12)
 
 
+ROUNDING = 1e-5
+"""How far the length of a vector in float32 that was scaled to length 1 may be from 1."""
+
+
 def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """Return the first dimensions of vectors [n, D], scaled to length 1; None leaves the vectors as they are."""
-    return vectors if dimensions is None else normalize(vectors[:, :dimensions])
+    """Return the first dimensions of vectors [n, D], scaled to length 1; None leaves the vectors as they are.
+
+    A vector whose length is 1 already keeps its bits, as in `TextEncoder.finished`.
+    """
+    if dimensions is None:
+        return vectors
+    kept = vectors[:, :dimensions]
+    lengths = np.linalg.norm(kept.astype(np.float64), axis=-1, keepdims=True)
+    return np.where(np.abs(lengths - 1) <= ROUNDING, kept, normalize(kept))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ from engine.adapters.sentence_transformers.model import REFUSED
 from ..tools import minilm
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*skiplist_words are no tokens"),
-              pytest.mark.filterwarnings("ignore:Sparse")]
+              pytest.mark.filterwarnings("ignore:Sparse"),
+              pytest.mark.filterwarnings("ignore:The `default_activation_function` property was renamed")]
 
 PROGRAMS = sorted(Path(__file__).with_name("programs").glob("*.py"))
 IMPORT = "from sentence_transformers import "
@@ -110,3 +111,22 @@ def test_constructors_take_the_same_arguments(place):
         assert options
         for setting in ("prompts", "default_prompt_name", "max_seq_length", "device"):
             assert getattr(given, setting) == getattr(bare, setting)
+
+
+def test_what_is_a_tensor_there_is_one_here(place):
+    """Where torch has been imported, as here."""
+    model, cross = ours.SentenceTransformer(str(place / "static")), ours.CrossEncoder(str(place / "cross-encoder"))
+    assert model.device == torch.device("cpu") == cross.device
+    assert str(model.to(torch.device("cpu")).device) == "cpu"
+    for options in ({}, {"convert_to_tensor": True}, {"convert_to_numpy": False}):
+        for given in ("a good house", ["a good house", "good"]):
+            found = model.encode(given, output_value=None, **options)
+            for row in [found] if isinstance(given, str) else found:
+                assert all(isinstance(value, torch.Tensor) for value in row.values())
+            found = model.encode(given, output_value="token_embeddings", **options)
+            assert all(isinstance(row, torch.Tensor) for row in ([found] if isinstance(given, str) else found))
+        assert model.encode([], output_value=None, **options) == []
+    assert model.encode([], convert_to_numpy=False) == cross.predict([], convert_to_numpy=False) == []
+    assert cross.predict([], convert_to_tensor=True).device == cross.device
+    assert type(cross.activation_fn) is torch.nn.Sigmoid
+    assert ours.SparseEncoder(str(place / "splade")).encode([], convert_to_tensor=False) == []

@@ -141,8 +141,8 @@ def test_what_the_model_has():
     assert engine.encode_tokens([("a", "Anna")])[0].shape[1] == 24
     few = engine.encode_sparse(folders.DOCUMENTS[0], max_active_dims=2)
     assert few.decode() == [engine.encode_sparse(folders.DOCUMENTS[0]).decode()[0][:2]]
-    vectors = engine.encode_tokens("Anna lives", normalize_embeddings=True)
-    np.testing.assert_allclose(vectors, engine.encode_tokens("Anna lives"), atol=1e-6)
+    some = ROLES["document"]        # a second division by the length would change last bits of some
+    assert bits(engine.encode_tokens(some, normalize_embeddings=True)) == bits(engine.encode_tokens(some))
     again = pickle.loads(pickle.dumps(engine))
     assert again.encode_tokens("a").tobytes() == engine.encode_tokens("a").tobytes()
     with pytest.raises(InputError, match='task must be "query", "document" or None'):

@@ -105,6 +105,9 @@ def test_the_methods_of_the_model(one_backend):
     query = engine.encode_query("Who lives")
     assert query.tobytes() == engine.encode_tokens("[Q] Who lives", task="query", prompt="").tobytes()
     assert query.tobytes() == engine.encode_query(["Who lives"], convert_to_numpy=True, batch_size=1)[0].tobytes()
+    some, options = list(folders.DOCUMENTS), {"normalize_embeddings": True}     # a second division would change bits
+    for row, other in zip(engine.encode_document(some), engine.encode_document(some, **options), strict=True):
+        assert row.tobytes() == other.tobytes()
     plain = load("modernbert", backend=one_backend)
     rows = plain.encode_document("Who lives", normalize_embeddings=True)
     np.testing.assert_allclose((rows * rows).sum(axis=1), 1, rtol=1e-5)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,6 +137,21 @@ def test_encode_options(engine):
     np.testing.assert_allclose(as_list, plain, atol=1e-6)
 
 
+def test_vectors_of_length_1_are_scaled_once():
+    """A second division would change last bits, so that two ways to ask for the same vectors would differ."""
+    engine = make(tiny_text(normalize=True))
+    texts = [" ".join(words) for words in product(["dog", "cat", "query", ":"], repeat=3)]
+    plain = engine.encode(texts)
+    assert not np.array_equal(normalize(plain), plain)
+    assert np.array_equal(engine.encode(texts, normalize_embeddings=True), plain)
+    assert np.array_equal(engine.encode(texts, normalize_embeddings=True, truncate_dim=D), plain)
+    for row, vector in zip(engine.encode(texts, normalize_embeddings=True, output_value=None), plain, strict=True):
+        assert np.array_equal(row["sentence_embedding"], vector)
+    cut = engine.encode(texts, truncate_dim=5)
+    assert np.array_equal(cut, plain[:, :5])
+    assert np.array_equal(engine.encode(texts, normalize_embeddings=True, truncate_dim=5), normalize(cut))
+
+
 def test_sentences_of_several_slices_keep_their_places(engine, monkeypatch):
     plain = engine.encode(SENTENCES)
     monkeypatch.setattr("engine.text.sentences.SLICE_SENTENCES", 2)
@@ -161,7 +177,7 @@ def test_the_models_own_options():
         ({"output_value": "tokens"}, InputError, "output_value must be one of 'sentence_embedding', 'token_embedd"),
         ({"prompt_name": "x"}, InputError, "no prompt called 'x'"),
         ({"convert_to_tensor": True}, UnsupportedError, "only NumPy arrays"),
-        ({"precision": "int4"}, UnsupportedError, r"returns vectors in float32.*Engine\.load\(\.\.\., precision="),
+        ({"precision": "int4"}, InputError, r"Precision 'int4' is not supported.*Engine\.load\(\.\.\., precision="),
         ({"device": "cuda"}, UnsupportedError, r"'cpu', not on 'cuda'; Engine\.load\(\.\.\., backend="),
         ({"device": ["cpu", "cpu"]}, UnsupportedError, "one engine uses all CPUs"),
         ({"pool": {}}, UnsupportedError, "pool is for a pool of processes"),

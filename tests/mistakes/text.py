@@ -156,11 +156,20 @@ MISTAKES = (
         name="truncated-before-the-norm",
         what="A vector is cut to fewer dimensions before the model scales it to unit length.",
         file="engine/encoding/text_encoder.py",
-        right="vectors = (normalize(vectors) if self._text.normalize else vectors)[:, : truncate_dim or self.width]",
+        right="vectors = normalize(vectors) if self._text.normalize else vectors",
         wrong="vectors = vectors[:, : truncate_dim or self.width]\n"
               "        vectors = normalize(vectors) if self._text.normalize else vectors",
         tests="tests/weights/test_modules.py tests/interface/test_engine.py",
         caught_by=("tests/weights/test_modules.py::test_the_formula",),
+    ),
+    Mistake(
+        name="scaled-to-length-1-twice",
+        what="Vectors that the model has scaled to unit length are divided by their lengths once more.",
+        file="engine/encoding/text_encoder.py",
+        right="normalize_embeddings and not (has_length_1 and kept.shape == vectors.shape) else kept",
+        wrong="normalize_embeddings else kept",
+        tests="tests/interface/test_engine.py",
+        caught_by=("tests/interface/test_engine.py::test_vectors_of_length_1_are_scaled_once",),
     ),
     Mistake(
         name="padding-moves-positions",

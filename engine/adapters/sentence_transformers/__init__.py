@@ -6,8 +6,9 @@
     vectors = model.encode(["a first sentence", "a second one"])
 
 Neither sentence-transformers nor torch is needed. A call that asks for tensors of torch imports torch. The results of
-all other calls are NumPy arrays, also where sentence-transformers would return tensors. What the engine cannot do is
-refused by its name.
+all other calls are NumPy arrays, also where sentence-transformers would return tensors. Where a program has imported
+torch, `device` is a `torch.device`, `activation_fn` an object of torch.nn, and what `encode` gives for token vectors
+holds tensors. What the engine cannot do is refused by its name.
 """
 
 from .cross_encoder import CrossEncoder

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import flag
-from ...base.errors import InputError, UnsupportedError, shown
+from ...base.arguments import flag, warn_caller
+from ...base.errors import InputError, UnsupportedError, listed, shown
 from ...heads.pairs import is_pair
+from ...model.head import PAIR_FUNCTIONS
 from .model import Model, accept_earlier, check_call, refuse_options
-from .tensors import import_torch
+from .tensors import import_torch, imported_torch
+
+_CLASSES = {name: cls for cls, name in PAIR_FUNCTIONS.items()}
+"""The class of torch.nn of each function of scores."""
 
 
 class CrossEncoder(Model):
@@ -32,7 +36,7 @@ class CrossEncoder(Model):
         if max_length is not None:
             options["processor_kwargs"] = {**(options.get("processor_kwargs") or {}), "model_max_length": max_length}
         super().__init__(model_name_or_path, **options)
-        self.activation_fn = activation_fn
+        self._activation_fn = activation_fn
         if num_labels is not None and num_labels != self.num_labels:
             raise InputError(f"num_labels={shown(num_labels)}: the model has {self.num_labels} labels, and the engine "
                              "makes no new classifier")
@@ -44,6 +48,41 @@ class CrossEncoder(Model):
     def num_labels(self) -> int:
         """How many scores a pair has."""
         return int(self.engine.heads["classify"].outputs)
+
+    @property
+    def activation_fn(self) -> Any:
+        """The function of the scores: the one that was given or set, else the model's.
+
+        The model's is an object of torch.nn if torch has been imported, else its name. Setting None restores it.
+        """
+        return self.get_default_activation_fn() if self._activation_fn is None else self._activation_fn
+
+    @activation_fn.setter
+    def activation_fn(self, value: Any) -> None:
+        self._activation_fn = value
+
+    @property
+    def default_activation_function(self) -> Any:
+        """`activation_fn`, by its earlier name."""
+        warn_caller("The `default_activation_function` property was renamed and is now deprecated. Please use "
+                    "`activation_fn` instead.", DeprecationWarning)
+        return self.activation_fn
+
+    def get_default_activation_fn(self) -> Any:
+        """Return the function of the scores that the model's files say, as `activation_fn` does."""
+        name, torch = self.engine.heads["classify"].pair_function, imported_torch()
+        return name if torch is None else getattr(torch.nn, _CLASSES[name])()
+
+    def _settings(self) -> dict[str, Any]:
+        given = self._activation_fn
+        if given is None:
+            return super()._settings()
+        name = _CLASSES.get(given, "") if isinstance(given, str) else type(given).__name__
+        if name not in PAIR_FUNCTIONS:
+            raise InputError(f"activation_fn must be one of {listed(map(repr, _CLASSES))}, or an object of a class of "
+                             f"torch.nn with that name, not {shown(given)}")
+        return super()._settings() | {
+            "activation_fn": f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"}
 
     @property
     def max_length(self) -> int | None:
@@ -77,7 +116,7 @@ class CrossEncoder(Model):
         scores = self.engine.predict(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar,
-            activation_fn=self.activation_fn if activation_fn is None else activation_fn,
+            activation_fn=self._activation_fn if activation_fn is None else activation_fn,
             apply_softmax=bool(apply_softmax) and self.num_labels > 1, truncation=True)
         if torch is None:
             return scores
@@ -94,7 +133,10 @@ class CrossEncoder(Model):
         The arguments are those of `Engine.rank`, and of sentence-transformers.
         """
         check_call(device, pool, chunk_size)
+        if self.num_labels != 1:
+            raise InputError("CrossEncoder.rank() only works for models with num_labels=1. Consider using CrossEncoder"
+                             f".predict() with input pairs instead. This model has {self.num_labels} labels")
         return self.engine.rank(
             query, documents, top_k=top_k, return_documents=return_documents, prompt=self._prompt(prompt, prompt_name),
             batch_size=batch_size, show_progress_bar=show_progress_bar,
-            activation_fn=self.activation_fn if activation_fn is None else activation_fn, truncation=True)
+            activation_fn=self._activation_fn if activation_fn is None else activation_fn, truncation=True)

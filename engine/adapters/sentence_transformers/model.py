@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
-from ...base.arguments import positive_int_or_none
+from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, UnsupportedError, listed, shown
 from ...interface.engine import Engine
 from ...text.tokenizer import Tokenizer
+from .saving import save_folder
+from .tensors import cpu
 
 Returned = TypeVar("Returned")
 
 _TRAINS = "the engine trains nothing; train with sentence-transformers, and load the folder that it saves"
-_SAVES = "engine convert FOLDER model.npz writes a model as one file, and the folder that was loaded is unchanged"
+_UPLOADS = "save_pretrained writes a folder, which hf upload of huggingface_hub puts on the hub"
 _TORCH = "there are no modules of torch here; the attribute engine is the Engine, whose forward gives token vectors"
 _ADAPTERS = "Engine.load merges an adapter into the weights; merge yours with peft, and load the folder that it saves"
 _ON_CPU = "the engine runs on CPUs; leave it out"
@@ -26,14 +29,12 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("add_adapter", "load_adapter", "set_adapter", "delete_adapter", "enable_adapters",
                      "disable_adapters", "active_adapter", "active_adapters", "get_adapter_state_dict",
                      "has_peft_compatible_model", "check_peft_compatible_model"), _ADAPTERS),
-    **dict.fromkeys(("save", "save_pretrained", "save_to_hub", "push_to_hub"), _SAVES),
+    **dict.fromkeys(("save_to_hub", "push_to_hub"), _UPLOADS),
     **dict.fromkeys(("forward", "parameters", "named_parameters", "modules", "named_modules", "children", "state_dict",
                      "load_state_dict", "transformers_model", "model", "config", "processor", "get_sentence_features",
                      "dtype"), _TORCH),
     **dict.fromkeys(("cuda", "share_memory"), _ON_CPU),
     **dict.fromkeys(("half", "bfloat16", "float", "double"), _DTYPE),
-    **dict.fromkeys(("default_activation_function", "get_default_activation_fn"),
-                    'engine.heads["classify"].pair_function names the function of the scores'),
     "compile": "the kernels are compiled already; leave it out",
     "splade_pooling_chunk_size": "no array of all tokens and all words exists, which could be made in chunks",
 }
@@ -72,6 +73,10 @@ def refuse_options(function: str, options: dict[str, Any]) -> None:
 
 class ModelCard:
     """Takes the numbers that evaluators write into a model card; nothing writes a card here."""
+
+    def __init__(self, base_model: str):
+        self.base_model = base_model
+        """The path or the name that was loaded, by which `mine_hard_negatives` tells the files of its cache."""
 
     def set_evaluation_metrics(self, *args: Any, **options: Any) -> None:
         """Do nothing."""
@@ -112,10 +117,11 @@ class Model:
             options[name] = str(value).removeprefix("torch.") if name in ("dtype", "torch_dtype") else value
         self.engine = Engine.load(model_name_or_path, **options)
         self._check_kind()
+        self._stated = _text_settings(self.engine)
         limit = _limit_of(processor_kwargs or tokenizer_kwargs or {})
         if limit is not None:
             self.max_seq_length = limit
-        self.model_card_data = ModelCard()
+        self.model_card_data = ModelCard(str(model_name_or_path))
         given: Any = prompts or {}
         if not isinstance(given, Mapping):
             raise InputError(f"prompts must be a dict of names and prompts, not {shown(given)}")
@@ -126,8 +132,7 @@ class Model:
         self.default_prompt_name = self.engine.default_prompt_name if default_prompt_name is None else (
             default_prompt_name)
         if self.default_prompt_name is not None and self.default_prompt_name not in stated:
-            raise InputError(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "
-                             f"{listed(stated) or 'of which there are none'}")
+            raise self._no_prompt("Default prompt name", self.default_prompt_name)
 
     def _check_kind(self) -> None:
         """Raise `UnsupportedError` if the engine's model is of another kind than this class."""
@@ -138,8 +143,13 @@ class Model:
             return prompt
         name = self.default_prompt_name if prompt_name is None else prompt_name
         if name is not None and name not in self.prompts:
-            raise InputError(f"there is no prompt called {shown(name)}; there are {listed(self.prompts) or 'none'}")
+            raise self._no_prompt("Prompt name" if prompt_name is not None else "Default prompt name", name)
         return "" if name is None else self.prompts[name]
+
+    def _no_prompt(self, what: str, name: Any) -> InputError:
+        """Return the error for the name of no prompt, which begins with the words of sentence-transformers."""
+        return InputError(f"{what} {shown(name)} not found in the configured prompts dictionary with keys "
+                          f"{[*self.prompts]!r}.")
 
     @property
     def max_seq_length(self) -> int | None:
@@ -161,21 +171,25 @@ class Model:
 
     @accept_earlier(texts="inputs")
     def preprocess(self, inputs: Any, prompt: str | None = None, **options: Any) -> dict[str, Any]:
-        """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids."""
+        """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids.
+
+        The option task chooses the tokenizer of a model with routes, as in `encode`.
+        """
+        task = options.pop("task", None)
         refuse_options("preprocess", options)
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         if prompt:      # it stands in front of a text, or of the first text of a pair
             texts = [prompt + text if isinstance(text, str) else (prompt + text[0], text[1]) for text in texts]
-        return self.engine.tokenize(texts)
+        return (self.engine.engine_of(task) if self.engine.routes else self.engine).tokenize(texts)
 
     def tokenize(self, texts: Any, **options: Any) -> dict[str, Any]:
         """Return `preprocess(texts)`, which has this name in earlier versions."""
         return self.preprocess(texts, **options)
 
     @property
-    def device(self) -> str:
-        """The device, "cpu"."""
-        return "cpu"
+    def device(self) -> Any:
+        """The CPU: a `torch.device` if torch has been imported, else a str with the attribute `type`."""
+        return cpu()
 
     def to(self, device: Any = None, **options: Any) -> Any:
         """Return this object for the CPU; raises `UnsupportedError` for another device."""
@@ -222,6 +236,32 @@ class Model:
         """Do nothing, because a pool of `start_multi_process_pool` has no processes."""
         _check_pool(pool, chunk_size=None)
 
+    def save_pretrained(self, path: Any, model_name: str | None = None, create_model_card: bool = True,
+                        train_datasets: Any = None, safe_serialization: bool = True) -> None:
+        """Write the folder that was loaded, with the settings of this object in place of its own.
+
+        The settings are prompts, similarity, limits and dimensions; the weights are those of the files, whatever the
+        precision. model_name: the name that the examples in README.md load. create_model_card: whether README.md is
+        copied. train_datasets has no effect. Raises `UnsupportedError` for a model that is one file, or for a setting
+        that has no place in the folder, before anything is written.
+        """
+        if not flag("safe_serialization", safe_serialization):
+            raise UnsupportedError("safe_serialization=False: the files of the weights are copied as they are; leave "
+                                   "it out")
+        text = _text_settings(self.engine)
+        settings = self._settings()
+        changed = {name: value for name, value in (text | settings).items() if value != self._stated.get(name)}
+        if self.prompts == dict.fromkeys(self._own_prompts, "") | self._stated.get("prompts", {}):
+            changed.pop("prompts", None)
+        save_folder(self.engine, path, settings, changed, model_name=model_name,
+                    card=flag("create_model_card", create_model_card))
+
+    save = save_pretrained
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings that config_sentence_transformers.json has; None for one that it should not have."""
+        return {"prompts": {**self.prompts}, "default_prompt_name": self.default_prompt_name}
+
     def __getitem__(self, place: Any) -> Any:
         raise UnsupportedError(f"{type(self).__name__}[{shown(place)}]: {_TORCH}")
 
@@ -259,7 +299,13 @@ class Encoder(Model):
         if prompt is None and prompt_name is None:
             prompt_name = next((name for name in names if name in self.prompts), None)
         inputs = options.pop("sentences") if inputs is None and "sentences" in options else inputs
-        return self.encode(inputs, prompt_name, prompt, *more, **{"task": task} | options)
+        bound = signature(type(self).encode).bind(self, inputs, prompt_name, prompt, *more, task=task, **options)
+        given = bound.arguments
+        del given["self"]
+        return self.encode(**given.pop("options", {}) | given)
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"similarity_fn_name": self.similarity_fn_name}
 
     def _route(self, task: str | None) -> dict[str, Any]:
         """Return the option that chooses a route, for a model that has routes; other models read all tasks alike."""
@@ -288,6 +334,16 @@ class Encoder(Model):
     def get_sentence_embedding_dimension(self) -> int | None:
         """Return `get_embedding_dimension()`, which has this name in earlier versions."""
         return self.get_embedding_dimension()
+
+
+def _text_settings(engine: Engine) -> dict[str, Any]:
+    """Return the settings of texts that a folder has a place for, by their names in the files."""
+    text = engine.text
+    if text is None:
+        return {}
+    return {"prompts": text.prompts, "default_prompt_name": text.default_prompt_name,
+            "similarity_fn_name": text.similarity, "truncate_dim": text.truncate_dim,
+            "max_seq_length": text.max_seq_length, "include_prompt": text.include_prompt}
 
 
 def check_call(device: Any, pool: Any, chunk_size: Any) -> None:

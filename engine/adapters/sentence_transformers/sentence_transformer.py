@@ -11,7 +11,7 @@ from ...base.arguments import flag, positive_int_or_none
 from ...encoding.similarity import packed_precision
 from ...loading.hub import ALONE
 from .model import Encoder, accept_earlier, check_call, refuse_options
-from .tensors import import_torch, like, to_array
+from .tensors import import_torch, imported_torch, like, to_array, to_tensors
 
 
 def _full_name(name: Any) -> Any:
@@ -34,6 +34,9 @@ class SentenceTransformer(Encoder):
         if similarity_fn_name is not None:
             self.similarity_fn_name = similarity_fn_name
 
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"truncate_dim": self.truncate_dim}
+
     @accept_earlier(sentences="inputs")
     def encode(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                batch_size: int | None = None, show_progress_bar: bool | None = None,
@@ -45,9 +48,10 @@ class SentenceTransformer(Encoder):
 
         The arguments are those of `Engine.encode`, and of sentence-transformers. batch_size: the most texts that are
         computed at a time; None leaves it to the engine. It changes no vector. convert_to_tensor=True returns one
-        tensor, and convert_to_numpy=False a list of tensors; both need torch. Token embeddings, and the dictionaries of
-        output_value=None, hold arrays. A pool has no processes, and chunk_size has no effect. ranges, which only the
-        engine has, are for precision="int8" and "uint8".
+        tensor, and convert_to_numpy=False a list of tensors; both need torch. Token embeddings and the dictionaries of
+        output_value=None hold tensors also where torch has been imported, and arrays elsewhere. A pool has no
+        processes, and chunk_size has no effect. ranges, which only the engine has, are for precision="int8" and
+        "uint8".
         """
         check_call(device, pool, chunk_size)
         as_tensor = flag("convert_to_tensor", convert_to_tensor)
@@ -55,13 +59,15 @@ class SentenceTransformer(Encoder):
         task, ranges = options.pop("task", None), options.pop("ranges", None)
         refuse_options("encode", options)
         asked = "convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"
-        needs_torch = (as_tensor or as_list) and output_value == "sentence_embedding"
-        torch = import_torch(asked) if needs_torch else None
+        torch = import_torch(asked) if as_tensor or as_list else None
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
             normalize_embeddings=normalize_embeddings, ranges=ranges, truncation=True,
             truncate_dim=self.truncate_dim if truncate_dim is None else truncate_dim, **self._route(task))
+        if output_value != "sentence_embedding":
+            torch = torch or imported_torch()
+            return rows if torch is None else to_tensors(torch, rows)
         if torch is None:
             return rows
         tensor = torch.from_numpy(rows)

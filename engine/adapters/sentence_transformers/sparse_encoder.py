@@ -10,11 +10,11 @@ import numpy as np
 from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, shown
 from ...heads.sparse import SparseVectors
-from ...loading.load import open_source
+from ...interface.engine import Engine
+from ...loading.module_list import PROMPTS
 from .model import Encoder, accept_earlier, check_call, refuse_options
+from .saving import source_of
 from .tensors import import_torch, is_tensor, like, sparse_tensor, to_sparse
-
-_SETTINGS = "config_sentence_transformers.json"
 
 
 class SparseEncoder(Encoder):
@@ -32,8 +32,10 @@ class SparseEncoder(Encoder):
         super().__init__(model_name_or_path, **options)
         self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
         # A "cosine" that the files do not state is the engine's default; None sets this class's, "dot".
-        if similarity_fn_name is not None or (self.similarity_fn_name == "cosine" and not _states_similarity(
-                model_name_or_path, options.get("revision"))):
+        if self.similarity_fn_name == "cosine" and not _states_similarity(self.engine):
+            self.similarity_fn_name = None
+            self._stated["similarity_fn_name"] = self.similarity_fn_name
+        if similarity_fn_name is not None:
             self.similarity_fn_name = similarity_fn_name
 
     def _check_kind(self) -> None:
@@ -47,6 +49,9 @@ class SparseEncoder(Encoder):
         return next((engine.heads[name] for engine in engines for name in ("encode_sparse", "fill_mask")
                      if name in engine.heads), None)
 
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"max_active_dims": self.max_active_dims}
+
     @accept_earlier(sentences="inputs")
     def encode(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                batch_size: int | None = None, show_progress_bar: bool | None = None, convert_to_tensor: bool = True,
@@ -57,7 +62,7 @@ class SparseEncoder(Encoder):
 
         The arguments are those of `Engine.encode_sparse`, and of sentence-transformers. batch_size: as in
         `SentenceTransformer.encode`. convert_to_sparse_tensor=False gives dense numbers. convert_to_tensor=False needs
-        no torch: it gives `SparseVectors` of n rows, one for a string, or dense arrays.
+        no torch: it gives `SparseVectors` of n rows, one for a string, or dense arrays, and [] for an empty list.
         """
         check_call(device, pool, chunk_size)
         flag("save_to_cpu", save_to_cpu)        # everything is on the CPU
@@ -71,6 +76,8 @@ class SparseEncoder(Encoder):
             show_progress_bar=show_progress_bar, truncation=True,
             max_active_dims=self.max_active_dims if max_active_dims is None else max_active_dims, **self._route(task))
         single = isinstance(inputs, str)
+        if torch is None and not len(vectors):
+            return []
         if sparse and torch is None:
             return vectors
         if not sparse:
@@ -129,10 +136,10 @@ class SparseEncoder(Encoder):
         return self.engine.tokenizer.token(number)
 
 
-def _states_similarity(path: Any, revision: Any) -> bool:
-    """Return whether the folder of a model, or of a name on the hub, says how its vectors are compared.
+def _states_similarity(engine: Engine) -> bool:
+    """Return whether the folder of a model says how its vectors are compared.
 
     A plain model of words does not, and an .npz does not tell; both are compared by dot products.
     """
-    settings = open_source(path, "map", revision).path / _SETTINGS
+    settings = source_of(engine).path / PROMPTS
     return settings.is_file() and json.loads(settings.read_text(encoding="utf-8")).get("similarity_fn_name") is not None

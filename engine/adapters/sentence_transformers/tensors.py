@@ -11,6 +11,26 @@ from ...base.errors import UnsupportedError
 from ...heads.sparse import SparseVectors
 
 
+class Device(str):
+    """The name of a device, with the attribute `type` of a `torch.device`."""
+
+    @property
+    def type(self) -> str:
+        """The kind of the device."""
+        return str(self)
+
+
+def cpu() -> Any:
+    """Return the CPU: a `torch.device` if torch has been imported, else a `Device`."""
+    torch = imported_torch()
+    return Device("cpu") if torch is None else torch.device("cpu")
+
+
+def imported_torch() -> Any:
+    """Return the module torch if the program has imported it, else None."""
+    return sys.modules.get("torch")
+
+
 def import_torch(asked: str) -> Any:
     """Return the module torch; raises `UnsupportedError` without the package. asked: what asks for tensors."""
     try:
@@ -25,8 +45,15 @@ def is_tensor(value: Any) -> bool:
     """Return whether a value is a tensor of torch, or a list or tuple that begins with one."""
     if isinstance(value, (list, tuple)):
         return bool(value) and is_tensor(value[0])
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_tensors(torch: Any, value: Any) -> Any:
+    """Return an array as a tensor with memory of its own; also the arrays in a dictionary, and those in a list."""
+    if isinstance(value, dict):
+        return {name: torch.tensor(array) for name, array in value.items()}
+    return [to_tensors(torch, one) for one in value] if isinstance(value, list) else torch.tensor(value)
 
 
 def to_array(value: Any) -> Any:
