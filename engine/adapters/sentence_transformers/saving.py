@@ -13,9 +13,10 @@ from ...base.errors import InputError, UnsupportedError, listed
 from ...files.folder import ModelFolder
 from ...files.writing import replacing
 from ...interface.engine import Engine
-from ...loading.hugging_face import CONFIG, FolderSource
+from ...loading.hugging_face import FolderSource
 from ...loading.load import model_path, open_source
 from ...loading.module_list import MODULES, PROMPTS, SETTINGS, Late, Modules, Pooled, Static
+from ...loading.other_libraries import CONFIG
 from ...loading.router import find_routes
 from ...loading.sentence_transformers import TOKENIZER_SETTINGS
 from ...loading.source import Source
