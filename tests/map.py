@@ -197,6 +197,7 @@ OTHERS = {
         "programs/test_program.py ops/test_golden.py families/test_vectors.py families/test_names.py "
         "families/test_generating.py",
     "programs/*.py": "programs/test_program.py families/test_vectors.py families/test_generating.py",
+    "queues/ticket.py queues/work.py": "queues/test_model_queue.py queues/test_order.py",
     "server/batcher.py server/tasks.py server/workers.py": "server/test_service.py",
     "server/cohere.py server/openai.py server/tei.py server/refusals.py": "server/test_routes.py",
     "server/forms.py": "server/test_routes.py server/test_http.py",
