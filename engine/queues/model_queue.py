@@ -17,12 +17,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from ..backends.lock import any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
@@ -30,6 +31,8 @@ from ..base.stop import NEVER, Stop
 from .order import Batch, Order
 from .ticket import Holder, OwnStop, Ticket, Waiting
 from .work import Work
+
+Result = TypeVar("Result")
 
 LOG = logging.getLogger("engine")
 
@@ -115,6 +118,13 @@ class ModelQueue:
             if self._sleeps:
                 self._bell.put(None)
         return ticket
+
+    def compute(self, function: Callable[[Stop], Result], tokens: int, stop: Stop = NEVER) -> Result:
+        """Return what `function(stop)` returns, a batch of its own; it takes its turn with the works that wait."""
+        work = Work(lambda pieces, stop: [function(stop)], [tokens])
+        with self.submit(work, stop=stop) as ticket:
+            [result] = ticket.result()
+        return result
 
     def cancel(self, waiting: Waiting) -> None:
         """End a work with `Cancelled`, in the next step, or at once if nobody steps."""

@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ class Part:
 
     __slots__ = ("end", "numbers", "rows")
 
-    def __init__(self, numbers: Sequence[int], end: int, rows: Any):
+    def __init__(self, numbers: list[int], end: int, rows: Any):
         """end: how many pieces of the work have their row now."""
         self.numbers, self.end, self.rows = numbers, end, rows
 
@@ -174,10 +174,10 @@ class Ticket:
         """The seconds that the work waited for its batches, and those that these took."""
         return self._waiting.waited, self._waiting.computing
 
-    def __iter__(self) -> Iterator[tuple[Sequence[int], Any]]:
+    def __iter__(self) -> Iterator[tuple[list[int], Any]]:
         return self
 
-    def __next__(self) -> tuple[Sequence[int], Any]:
+    def __next__(self) -> tuple[list[int], Any]:
         """Wait for rows, and return (the numbers of their pieces, the rows); raises the error of the work.
 
         A row is given once, and not kept: `result` has no rows of which an iteration has given some.

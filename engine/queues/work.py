@@ -6,11 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..base.stop import Stop
 
 Pieces: TypeAlias = "Sequence[tuple[Work, Sequence[int]]]"
 """The works of a batch, each with the numbers of its pieces that the batch computes."""
-Job: TypeAlias = Callable[[Pieces, Stop], Sequence[Any]]
+Job: TypeAlias = "Callable[[Pieces, Stop], Sequence[Any] | np.ndarray]"
 """Computes the pieces of a batch, and returns one row for each, in their order: an array, or a list.
 
 Pieces of several works are computed together if their jobs are equal, as two bound methods of one object are.
