@@ -157,8 +157,7 @@ class TextEncoder:
         self._check_longest(tokens)
         limits = [limit for limit in (call.batch_size, most) if limit is not None]
         work = Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
-        with self._queue.submit(work, stop=call.stop) as ticket:
-            yield from ticket
+        return self._queue.rows(work, call.stop)
 
     def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
         """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""

@@ -17,13 +17,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..backends.lock import any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
@@ -61,7 +61,7 @@ class Counts:
     by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
     """The same for tokens."""
 
-    def add(self, works: Sequence[Waiting], pieces: int, tokens: int, seconds: float) -> None:
+    def add(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float) -> None:
         """Count a batch."""
         self.batches += 1
         self.sequences += pieces
@@ -69,7 +69,7 @@ class Counts:
         self.busy_seconds += seconds
         if len(works) > 1:
             self.mixed_batches += 1
-            self.unlike_batches += len({waiting.work.kind for waiting in works}) > 1
+            self.unlike_batches += len({work.kind for work in works}) > 1
         for sizes, size in ((self.by_sequences, pieces), (self.by_tokens, tokens)):
             sizes[min(len(sizes) - 1, max(0, size - 1).bit_length())] += 1
 
@@ -119,12 +119,44 @@ class ModelQueue:
                 self._bell.put(None)
         return ticket
 
+    def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
+        """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
+
+        stop: as in `submit`.
+        """
+        rows = self._compute_alone(work, stop)
+        if rows is not None:
+            yield work.order, rows
+            return
+        with self.submit(work, stop=stop) as ticket:
+            yield from ticket
+
     def compute(self, function: Callable[[Stop], Result], tokens: int, stop: Stop = NEVER) -> Result:
         """Return what `function(stop)` returns, a batch of its own; it takes its turn with the works that wait."""
-        work = Work(lambda pieces, stop: [function(stop)], [tokens])
-        with self.submit(work, stop=stop) as ticket:
-            [result] = ticket.result()
+        [(_, [result])] = self.rows(Work(lambda pieces, stop: [function(stop)], [tokens]), stop)
         return result
+
+    def _compute_alone(self, work: Work, stop: Stop) -> Any:
+        """Return the rows of a work that is one batch; None if it is none, or if others wait or step.
+
+        So a caller alone needs no ticket, which would cost a short text some percent of its time.
+        """
+        tokens, pieces = sum(work.costs), len(work.order)
+        if (self._open or self._arrived or self._left or self._thread is not None or self._closing or not pieces
+                or (pieces > 1 and (tokens > self.max_tokens or pieces > (work.most or pieces)))):
+            return None
+        taken, rows = False, None
+        try:
+            with self._turn.take_if_free() as taken:
+                if taken:
+                    stop.check()
+                    begun = time.perf_counter()
+                    rows = work.job([(work, work.order)], stop)
+                    self._count([work], pieces, tokens, time.perf_counter() - begun)
+        finally:
+            if taken and self._asleep:
+                self._hand_on()
+        return rows
 
     def cancel(self, waiting: Waiting) -> None:
         """End a work with `Cancelled`, in the next step, or at once if nobody steps."""
@@ -317,10 +349,13 @@ class ModelQueue:
             waiting.waited += begun - waiting.since
             waiting.computing += ended - begun
             waiting.since = ended
-        self.counts.add(works, batch.pieces, batch.tokens, ended - begun)
+        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, ended - begun, fault is not None)
+
+    def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
+        self.counts.add(works, pieces, tokens, seconds)
         # A batch that is not half full, or failed, says little about the rate.
-        if fault is None and (2 * batch.tokens >= min(FEWEST, self.max_tokens) or not self._rate):
-            rate = batch.tokens / max(ended - begun, 1e-6)
+        if not failed and (2 * tokens >= min(FEWEST, self.max_tokens) or not self._rate):
+            rate = tokens / max(seconds, 1e-6)
             self._rate = rate if not self._rate else self._rate + (rate - self._rate) / KEPT
 
     def _run(self, works: Sequence[Waiting]) -> None:

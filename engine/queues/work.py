@@ -19,7 +19,7 @@ Pieces of several works are computed together if their jobs are equal, as two bo
 """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Work:
     """Pieces to compute. Each is computed once, and the longest first."""
 
@@ -36,4 +36,4 @@ class Work:
     """The numbers of the pieces, in the order in which they are computed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", sorted(range(len(self.costs)), key=self.costs.__getitem__, reverse=True))
+        self.order = sorted(range(len(self.costs)), key=self.costs.__getitem__, reverse=True)

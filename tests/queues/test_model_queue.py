@@ -146,6 +146,31 @@ def test_a_caller_alone_steps_in_its_own_thread_and_leaves_nothing():
     assert [row.tolist() for row in queue.submit(work).result()] == expected(work)
 
 
+@pytest.mark.parametrize(("costs", "most", "sizes"), [
+    ([30], None, [1]), ([500], None, [1]), ([30, 40], None, [2]), ([60, 60], None, [1, 1]), ([30, 40], 1, [1, 1]),
+    ([], None, [])])
+def test_rows_of_a_caller_alone_need_no_ticket_for_one_batch(costs, most, sizes):
+    stepper, queue = Stepper(), ModelQueue(100)
+    work = stepper.work(3, costs, most=most)
+    found = {i: row.tolist() for numbers, rows in queue.rows(work) for i, row in zip(numbers, rows, strict=True)}
+    assert found == dict(enumerate(expected(work)))
+    assert [size for [(_, size)] in stepper.batches] == sizes
+    assert next(queue._numbers) == (len(sizes) != 1)     # of tickets
+    assert queue.counts.sequences == len(costs)
+    with pytest.raises(ValueError, match="bad"):
+        next(queue.rows(stepper.work(ValueError("bad"))))
+    assert queue.compute(lambda stop: 5, 1000) == 5
+    assert is_empty(queue)
+
+
+def test_rows_of_a_caller_alone_let_others_follow():
+    stepper, queue, others = Stepper(), ModelQueue(100), []
+    works = [stepper.work(i) for i in (2, 3)]
+    [_] = queue.rows(stepper.work(lambda: others.extend(waiting(queue, *works))))
+    assert results(others) == [expected(work) for work in works]
+    assert stepper.batches[1:] == [[(2, 1), (3, 1)]]
+
+
 def test_a_work_without_pieces_has_ended():
     ticket = ModelQueue(100).submit(Work(None, []))
     assert ticket.done
