@@ -38,6 +38,12 @@ LOG = logging.getLogger("engine")
 
 LOOK = 0.15
 """Seconds after which a thread that waits looks again without a word: whether anybody steps, and at its stop."""
+NAP, LONGEST = 1e-4, 0.005
+"""Seconds that a caller sleeps at a time, and at most, before a batch, until others come again with new works."""
+LEAST = 1 / 64
+"""The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
+ENOUGH = 256
+"""The tokens of a batch that gains little from more of them."""
 SECONDS, FEWEST = 0.05, 512
 """How long a batch may take while several works wait, and the tokens that it may have in any case."""
 KEPT = 8
@@ -93,6 +99,9 @@ class ModelQueue:
         self._deadlines: list[tuple[float, int, Waiting]] = []      # a heap
         self._asleep: deque[Waiting] = deque()      # whose thread would step if the turn were free
         self._rate = 0.0
+        self._callers = self._before = 0        # works that were open at the last batch
+        self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
+        self._patience = 1.0
         self._stepping = -1     # the number of the work of the caller that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
@@ -142,15 +151,16 @@ class ModelQueue:
         So a caller alone needs no ticket, which would cost a short text some percent of its time.
         """
         tokens, pieces = sum(work.costs), len(work.order)
-        if (self._open or self._arrived or self._left or self._thread is not None or self._closing or not pieces
-                or (pieces > 1 and (tokens > self.max_tokens or pieces > (work.most or pieces)))):
+        if self._callers > 1 or self._open or self._arrived or self._left or self._thread or self._closing:
+            return None
+        if not pieces or (pieces > 1 and (tokens > self.max_tokens or pieces > (work.most or pieces))):
             return None
         taken, rows = False, None
         try:
             with self._turn.take_if_free() as taken:
                 if taken:
                     stop.check()
-                    begun = time.perf_counter()
+                    begun, self._before = time.perf_counter(), 1
                     rows = work.job([(work, work.order)], stop)
                     self._count([work], pieces, tokens, time.perf_counter() - begun)
         finally:
@@ -248,9 +258,28 @@ class ModelQueue:
     def _step_for(self, waiting: Waiting, seen: int, until: Stop) -> None:
         """Step until there is news of a work of the calling thread, or nothing left to do."""
         self._stepping = waiting.number
+        self._linger()
         while self._step() and not waiting.has_news(seen):
             until.check()
             waiting.stop.check()
+
+    def _linger(self) -> None:
+        """Wait a moment for callers that the last batch served and that come again, so that they are not a batch apart.
+
+        Otherwise a few callers fall into two groups that take turns, with batches of half the size.
+        """
+        until = self._ended + min(self._patience * self._seconds, LONGEST)
+        if self._all_came() or time.perf_counter() > until:
+            return
+        while not (came := self._all_came()) and time.perf_counter() < until:
+            time.sleep(NAP)
+        self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 2)
+
+    def _all_came(self) -> bool:
+        """Return whether as many works wait as before the last batch, or enough for a batch without them."""
+        arrived = [*self._arrived]
+        return (len(self._open) + len(arrived) >= self._callers
+                or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
 
     def _step(self) -> bool:
         """Compute one batch; return False if none waits."""
@@ -334,6 +363,7 @@ class ModelQueue:
     def _compute(self, batch: Batch[Waiting]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
+        self._before = len(self._open)
         begun = time.perf_counter()
         fault = None
         try:
@@ -352,6 +382,9 @@ class ModelQueue:
         self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, ended - begun, fault is not None)
 
     def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
+        # Those who wait, and those whose works have ended.
+        self._callers = len(self._arrived) + max(len(self._open), self._before)
+        self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
         # A batch that is not half full, or failed, says little about the rate.
         if not failed and (2 * tokens >= min(FEWEST, self.max_tokens) or not self._rate):

@@ -217,6 +217,38 @@ def test_batches_are_short_while_several_wait(held, monkeypatch):
     assert sum(sizes) == 24
 
 
+def callers_of(monkeypatch, patience, **constants):
+    """Return a stepper and a queue whose last batch took a second, and served two callers just now."""
+    for name, value in constants.items():
+        monkeypatch.setattr(model_queue, name, value)
+    stepper, queue = Stepper(), ModelQueue(1024)
+    queue._callers, queue._seconds, queue._ended, queue._patience = 2, 1.0, time.perf_counter(), patience
+    return stepper, queue
+
+
+def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
+    stepper, queue = callers_of(monkeypatch, 0.5 * WAIT, LONGEST=WAIT)
+    first = in_thread(lambda: [*queue.rows(stepper.work(2))])
+    until(lambda: queue._arrived)
+    time.sleep(0.01)
+    assert stepper.batches == []
+    second = in_thread(lambda: [*queue.rows(stepper.work(3))])
+    results([first, second])
+    assert stepper.batches == [[(2, 1), (3, 1)]]
+    assert queue._patience == 1.0
+
+
+@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.25), ([300], {}, 0.5)])
+def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatch):
+    """The other caller does not come; nobody waits for it beside a work that is a good batch by itself."""
+    stepper, queue = callers_of(monkeypatch, 0.5, **constants)
+    [_] = queue.rows(stepper.work(2, costs))
+    assert (queue._patience, queue._callers) == (patience, 1)
+    assert next(queue._numbers) == 1
+    [_] = queue.rows(stepper.work(2))
+    assert next(queue._numbers) == 2, "a caller alone needs no ticket"
+
+
 def test_a_caller_leaves_with_its_own_end_and_hands_the_turn_on(held):
     stepper, queue = held
     long = stepper.work(2, [100] * 200)
