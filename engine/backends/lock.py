@@ -1,7 +1,11 @@
-"""Let one call at a time use the memory of a plan."""
+"""Let one call at a time use the memory of a plan, or step a queue."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ..base.errors import BackendUnavailable
@@ -21,3 +25,43 @@ def new_turn() -> TurnLock:
     except ImportError as error:
         raise BackendUnavailable(explain_missing_kernels(error)) from error
     return TurnLock()
+
+
+def any_turn() -> TurnLock | PlainTurn:
+    """Return `new_turn()`, or where the compiled modules are missing a turn in Python."""
+    try:
+        return new_turn()
+    except BackendUnavailable:
+        return PlainTurn()
+
+
+class PlainTurn:
+    """As `TurnLock`, for backends that need no compiled modules; an interrupt at a wrong moment leaves it locked."""
+
+    def __init__(self) -> None:
+        self._lock, self._process, self._holder = threading.Lock(), os.getpid(), 0
+
+    @property
+    def held(self) -> bool:
+        """Whether the calling thread has the turn."""
+        return self._holder == threading.get_ident() and self._process == os.getpid()
+
+    @contextmanager
+    def take(self, waits: bool = True) -> Iterator[bool]:
+        """Have the turn inside of a `with` statement, and yield whether it has come."""
+        if self._process != os.getpid():        # the thread that had it does not exist in a forked child
+            self._lock, self._process = threading.Lock(), os.getpid()
+        lock = self._lock
+        taken = lock.acquire(waits)
+        try:
+            if taken:
+                self._holder = threading.get_ident()
+            yield taken
+        finally:
+            if taken and lock is self._lock:
+                self._holder = 0
+                lock.release()
+
+    def take_if_free(self) -> AbstractContextManager[bool]:
+        """As `take`, without waiting."""
+        return self.take(waits=False)

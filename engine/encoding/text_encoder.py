@@ -17,8 +17,10 @@ from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
-from ..text.sentences import Sentence, add_prompt, batches
-from ..text.tokenizer import Tokenizer, Tokens
+from ..queues.model_queue import ModelQueue
+from ..queues.work import Job, Pieces, Work
+from ..text.sentences import Sentence, add_prompt
+from ..text.tokenizer import Tokenizer, Tokens, gathered
 from ..weights.modules import (
     SENTENCE,
     TOKENS,
@@ -40,10 +42,14 @@ class TextEncoder:
     """
 
     def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int,
-                 modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None):
-        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes."""
+                 modules: tuple[Module, ...] = (), token_modules: tuple[Module, ...] = (), ops: Ops | None = None,
+                 queue: ModelQueue | None = None):
+        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes.
+
+        queue: of the model; None for one of this encoder alone.
+        """
         self._config, self._text, self._plan = config, text, plan
-        self._threads, self._max_tokens = threads, max_tokens
+        self._threads, self._queue = threads, queue or ModelQueue(max_tokens)
         self._modules, self._token_modules, self._ops = modules, token_modules, ops
         self._tokenizers: dict[int | None, Tokenizer] = {}
 
@@ -90,12 +96,13 @@ class TextEncoder:
     def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], np.ndarray]]:
         """Yield (indices of sequences, their pooled vectors, float32 [B, width]) for each batch: the second step.
 
-        The sequences may be those of several calls. Those of a batch are computed together, which changes no bit.
+        The sequences of all calls at the time are computed together, which changes no bit.
         """
-        for members, batch, _ in self.micro_batches(tokens, call.batch_size):
-            call.stop.check()
-            skip = 0 if tokens.skips is None else np.array([tokens.skips[i] for i in members])
-            yield members, self._pool(batch, skip, call.stop)
+        return self.computed(self._compute_pooled, tokens, call)
+
+    def _compute_pooled(self, pieces: Pieces, stop: Stop) -> np.ndarray:
+        tokens, batch, _ = self.batch_of(pieces)
+        return self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop)
 
     def finished(self, pooled: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
                  ) -> np.ndarray:
@@ -120,10 +127,13 @@ class TextEncoder:
 
         The vectors are those that pooling reads, after the modules of tokens; each is a view of the whole batch.
         """
-        for members, batch, form in self.micro_batches(tokens, call.batch_size):
-            rows = form.unpack(self._token_vectors(batch, call.stop))
-            assert isinstance(rows, list)
-            yield members, rows
+        return self.computed(self._compute_token_vectors, tokens, call)
+
+    def _compute_token_vectors(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
+        _, batch, form = self.batch_of(pieces)
+        rows = form.unpack(self._token_vectors(batch, stop))
+        assert isinstance(rows, list)
+        return rows
 
     def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
         """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right.
@@ -137,17 +147,26 @@ class TextEncoder:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}
 
-    def micro_batches(self, tokens: Tokens, batch_size: int | None = None
-                      ) -> Iterator[tuple[list[int], Batch, InputShape]]:
-        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
+    def computed(self, job: Job, tokens: Tokens, call: Call, most: int | None = None
+                 ) -> Iterator[tuple[list[int], Any]]:
+        """Yield (indices of sequences, their rows) for each batch, as the queue of the model computes them.
+
+        job: reads the sequences by `batch_of`. most: the most sequences of a batch, beside the limit of the call.
+        """
         self._check_longest(tokens)
-        for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
-            types = [tokens.token_type_ids[i] for i in members] if self.uses_token_types else None
-            batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
-            reads = tokens.reads
-            if reads is not None and any(reads[i] < len(tokens.input_ids[i]) for i in members):
-                batch = replace(batch, keys=np.array([reads[i] for i in members], np.int32))
-            yield members, batch, form
+        limits = [limit for limit in (call.batch_size, most) if limit is not None]
+        work = Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
+        return self._queue.rows(work, call.stop)
+
+    def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
+        """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""
+        tokens = gathered([(work.data, numbers) for work, numbers in pieces])
+        types = tokens.token_type_ids if self.uses_token_types else None
+        batch, form = pack(self._config, tokens.input_ids, token_type_ids=types)
+        reads = tokens.reads
+        if reads is not None and any(n < len(ids) for n, ids in zip(reads, tokens.input_ids, strict=True)):
+            batch = replace(batch, keys=np.array(reads, np.int32))
+        return tokens, batch, form
 
     def _check_longest(self, tokens: Tokens) -> None:
         """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""

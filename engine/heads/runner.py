@@ -6,6 +6,7 @@ Every step computes each row by itself, in one order, so no bit of a result depe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +16,11 @@ from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.functions import tanh
 from ..base.lazy import lazy
+from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
+from ..queues.work import Pieces
 from ..text.tokenizer import Tokens
 from ..uncertainty.probabilities import probabilities
 from ..weights.calibration import Calibration
@@ -58,15 +61,23 @@ class HeadRunner:
         sequence. asked: the positions to read in each sequence, for a head of rows "asked". A sequence without tokens
         is passed over.
         """
-        for members, batch, _ in self.encoder.micro_batches(tokens, call.batch_size):
-            vectors = self.encoder.vectors(batch, call.stop)
-            places = [None if asked is None else asked[i] for i in members]
-            if self.config.passed_id is not None:       # the head reads the last token that has another id
-                places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]
-            rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
-            for i, logits in zip(members, self._in_slices(rows, ends), strict=True):
+        most = None
+        if asked is not None:       # of each sequence as many rows as of the longest, whose logits are there at a time
+            tokens = replace(tokens, asked=[*asked])
+            most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
+        for members, rows in self.encoder.computed(self._compute_logits, tokens, call, most):
+            for i, logits in zip(members, rows, strict=True):
                 if len(logits):
                     yield i, logits
+
+    def _compute_logits(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
+        tokens, batch, _ = self.encoder.batch_of(pieces)
+        vectors = self.encoder.vectors(batch, stop)
+        places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
+        if self.config.passed_id is not None:       # the head reads the last token that has another id
+            places = [last_other(ids, self.config.passed_id) for ids in tokens.input_ids]
+        rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
+        return list(self._in_slices(rows, ends))
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.

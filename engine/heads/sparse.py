@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MethodType
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -24,8 +25,10 @@ from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
 from ..base.functions import log1p
 from ..base.install import needs_package
+from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
+from ..queues.work import Pieces
 from ..text.tokenizer import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
@@ -145,19 +148,23 @@ def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Itera
 
     The first step is `TextEncoder.tokens`. The words of each sequence are in increasing order.
     """
+    job = MethodType(_compute_sparse, runner)       # equal for all calls with this runner
+    for members, rows in runner.encoder.computed(job, tokens, call):
+        yield from zip(members, rows, strict=True)
+
+
+def _compute_sparse(runner: HeadRunner, pieces: Pieces, stop: Stop) -> list[Nonzeros]:
     config, scatter = runner.config, runner.config.steps[-1]
-    for members, batch, _ in runner.encoder.micro_batches(tokens, call.batch_size):
-        vectors = runner.encoder.vectors(batch, call.stop)
-        ends = batch.cu_seqlens.astype(np.int64)
-        if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
-            numbers = runner.numbers(vectors)
-            for i, (start, end) in zip(members, pairwise(ends.tolist()), strict=True):
-                yield i, _by_id(tokens.input_ids[i], numbers[start:end], scatter.skip_ids)
-            continue
-        fused = config.sparse_pooling == "max" and runner.ends_in_a_product
-        pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
-        for i, row in zip(members, pooled, strict=True):
-            yield i, _nonzeros(row, config.sparse_pooling, config.sparse_activation)
+    tokens, batch, _ = runner.encoder.batch_of(pieces)
+    vectors = runner.encoder.vectors(batch, stop)
+    ends = batch.cu_seqlens.astype(np.int64)
+    if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
+        numbers = runner.numbers(vectors)
+        return [_by_id(ids, numbers[start:end], scatter.skip_ids)
+                for ids, (start, end) in zip(tokens.input_ids, pairwise(ends.tolist()), strict=True)]
+    fused = config.sparse_pooling == "max" and runner.ends_in_a_product
+    pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
+    return [_nonzeros(row, config.sparse_pooling, config.sparse_activation) for row in pooled]
 
 
 def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | None) -> SparseVectors:

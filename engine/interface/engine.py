@@ -63,7 +63,7 @@ class Engine(VectorMethods, SimilarityMethods):
             run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens, bits=bits)
             engine = Engine.__new__(Engine) if held else self
             plan = next((other._plan for encoder, other in held if share_weights(encoder, part)), None)
-            engine._hold(part, chosen, run, plan)
+            engine._hold(part, chosen, run, plan, queue=held[0][1]._queue if held else None)
             held.append((part, engine))
         if model.decoder is not None:
             start = model.generation.decoder_start_token_id

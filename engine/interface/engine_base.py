@@ -17,6 +17,7 @@ from ..model.bits import PORTABLE
 from ..model.late_config import LateConfig
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
+from ..queues.model_queue import ModelQueue
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from .loaded import Loaded
 from .reading_decoder import ReadingPlan
@@ -53,8 +54,12 @@ class EngineBase(Loaded):
     _reading: ReadingPlan | None = None
     """What gives the vectors that the heads read where these are a decoder's."""
 
-    def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None) -> None:
-        """Hold an encoder; plan: that of another engine with the same weights, None to prepare one."""
+    def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None,
+              queue: ModelQueue | None = None) -> None:
+        """Hold an encoder; plan: that of another engine with the same weights, None to prepare one.
+
+        queue: that of another engine of the same model, None to make one.
+        """
         check_layout(backend, encoder.layout, decodes=False, portable=run.portable)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
@@ -67,6 +72,7 @@ class EngineBase(Loaded):
         if plan is None and encoder.config.dropped_id is not None:      # of ESM
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
+        self._queue = queue or ModelQueue(run.max_tokens)
 
     @property
     def heads(self) -> dict[str, Any]:
@@ -158,7 +164,8 @@ class EngineBase(Loaded):
         """What gives the vectors that heads read: usually the encoder, and in BART's classifiers the decoder."""
         if self._reading is None:
             return self._encoder
-        return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens)
+        return TextEncoder(self.config, self._text, self._reading, self.threads, self.max_batch_tokens,
+                           queue=self._queue)
 
     @lazy
     def _encoder(self) -> TextEncoder:
@@ -166,7 +173,7 @@ class EngineBase(Loaded):
         if self._modules or self._token_modules:
             ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens,
-                           modules=self._modules, token_modules=self._token_modules, ops=ops)
+                           modules=self._modules, token_modules=self._token_modules, ops=ops, queue=self._queue)
 
     @lazy
     def _word_table(self) -> np.ndarray:

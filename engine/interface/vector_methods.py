@@ -73,7 +73,7 @@ class VectorMethods(HeadMethods):
         batch, form = pack(self.config, input_ids, attention_mask, token_type_ids, position_ids,
                            inputs_embeds=inputs_embeds)
         if asked is None:
-            return form.unpack(self._plan.forward(batch, stop))
+            return form.unpack(self._queue.compute(lambda stop: self._plan.forward(batch, stop), batch.tokens, stop))
         return asked.output(form, self._observe(batch, asked, stop))
 
     def _embed(self, given: dict[str, Any], inputs_embeds: Any) -> Any:
@@ -87,10 +87,11 @@ class VectorMethods(HeadMethods):
 
     def _observe(self, batch: Batch, asked: Asked, stop: Stop) -> list[np.ndarray]:
         """Return the token vectors of a batch, and the arrays that were asked for."""
-        if not isinstance(self._plan, ObservingPlan):
+        plan = self._plan
+        if not isinstance(plan, ObservingPlan):
             raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
                                    "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
-        return self._plan.observe(batch, asked.observed, stop)
+        return self._queue.compute(lambda stop: plan.observe(batch, asked.observed, stop), batch.tokens, stop)
 
     @renamed_arguments
     def look(self, text: Any, *, timeout: float | None = None) -> Look:

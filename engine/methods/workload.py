@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -87,18 +87,6 @@ class Slice:
         for of_input in self.windows or ():
             yield self.rows[first : first + len(of_input)]
             first += len(of_input)
-
-
-def gathered(sequences: Iterable[tuple[Slice, int]]) -> Tokens:
-    """Return the tokens of sequences in this order; each is given by a slice, of any call, and its number there."""
-    found = [(part.tokens, i) for part, i in sequences]
-    skips = reads = None
-    if any(tokens.skips is not None for tokens, _ in found):
-        skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in found]
-    if any(tokens.reads is not None for tokens, _ in found):
-        reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in found]
-    return Tokens([tokens.input_ids[i] for tokens, i in found], [tokens.token_type_ids[i] for tokens, i in found],
-                  skips, reads)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..encoding.call import PLAIN
 from ..methods.steps import Tokenized
-from ..methods.workload import Computation, gathered
+from ..methods.workload import Computation
+from ..text.tokenizer import gathered
 from .admission import Admission, Room
 from .turns import Turns
 
@@ -186,7 +187,8 @@ LOOK = 0.05
 def _run(computation: Computation, batch: Sequence[tuple[Pending, list[int]]]) -> None:
     """Compute the sequences of a batch, and keep the row of each with its request."""
     targets = [(request.rows, i) for request, places in batch for i in places]      # where each row goes
-    tokens = gathered(request.work.sequences[i] for request, places in batch for i in places)
+    sequences = (request.work.sequences[i] for request, places in batch for i in places)
+    tokens = gathered([(part.tokens, [i]) for part, i in sequences])
     shared = len(batch) > 1
     for numbers, found in computation.rows(tokens, PLAIN):
         for number, row in zip(numbers, found, strict=True):

@@ -41,6 +41,22 @@ class Tokens:
     """How many of the first tokens of each sentence pooling leaves out, those of a prompt; None for none."""
     reads: list[int] | None = None
     """How many of the first tokens of each sentence its tokens read in attention; None for all."""
+    asked: list[np.ndarray] | None = None
+    """The positions of each sentence that a head of rows "asked" reads; None for another head."""
+
+
+def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
+    """Return some sentences, given by their numbers, of the tokens of several calls, one call after the other."""
+    places = [(tokens, i) for tokens, numbers in parts for i in numbers]
+    skips = reads = asked = None
+    if any(tokens.skips is not None for tokens, _ in parts):
+        skips = [0 if tokens.skips is None else tokens.skips[i] for tokens, i in places]
+    if any(tokens.reads is not None for tokens, _ in parts):
+        reads = [len(tokens.input_ids[i]) if tokens.reads is None else tokens.reads[i] for tokens, i in places]
+    if all(tokens.asked is not None for tokens, _ in parts):
+        asked = [tokens.asked[i] for tokens, i in places if tokens.asked is not None]
+    return Tokens([tokens.input_ids[i] for tokens, i in places], [tokens.token_type_ids[i] for tokens, i in places],
+                  skips, reads, asked)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from engine.encoding.text_encoder import TextEncoder
 from engine.heads.sparse import SparseVectors
 from engine.methods.steps import tokenized
 from engine.methods.table import METHODS, STREAMED
-from engine.methods.workload import Workload, gathered
+from engine.methods.workload import Workload
+from engine.text.tokenizer import gathered
 
 from ..tools import head_texts as texts
 from ..tools.encoders import engine_of
@@ -97,7 +98,7 @@ def compute_together(one, other, seed):
     rng.shuffle(sequences)
     for first in range(0, len(sequences), 5):
         some = sequences[first : first + 5]
-        tokens = gathered((waiting[place][1], i) for place, i in some)
+        tokens = gathered([(waiting[place][1].tokens, [i]) for place, i in some])
         for numbers, rows in one.computation.rows(tokens, Call(batch_size=3)):
             for number, row in zip(numbers, rows, strict=True):
                 (workload, part), i = waiting[some[number][0]], some[number][1]
@@ -142,7 +143,7 @@ def test_a_call_in_steps(name, folder, monkeypatch):
     assert len(call.cut) == len(call.counts) == len(inputs[1] if method.name == "rank" else inputs)
     assert sum(call.counts) == sum(call.lengths)
     rows = [None] * len(call.lengths)
-    for numbers, found in call.computation.rows(gathered(call.sequences)):
+    for numbers, found in call.computation.rows(gathered([(part.tokens, [i]) for part, i in call.sequences])):
         for number, row in zip(numbers, found, strict=True):
             rows[number] = row
     result = call.result(rows)

@@ -1,0 +1,293 @@
+"""Which pieces are computed next: by priority, then in fair turns by owner, then by work.
+
+Start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a time that grows by the tokens that were
+taken of it, and the least time is next. A new work gets the time of its owner, which grows by the tokens that were
+taken of the owner, divided by its works: by as much as each of them would have got. So a short work is next, whatever
+long ones wait, and many short ones let a long one have its share. Owners have such times among each other. A work of a
+higher priority comes before all of a lower one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Generic, Protocol, TypeVar
+
+GRAIN = 32
+"""A work gets up to this part of a batch before the times are compared again."""
+
+
+class Queued(Protocol):
+    """A work, as `Order` knows it."""
+
+    @property
+    def priority(self) -> int:
+        """A work of a larger number is first."""
+
+    @property
+    def owner(self) -> str:
+        """Whose work it is."""
+
+    @property
+    def job(self) -> Hashable:
+        """The works of a batch have one job."""
+
+    @property
+    def left(self) -> int:
+        """The tokens that were not taken."""
+
+    @property
+    def first(self) -> int:
+        """The tokens of its first piece, 0 once that was taken."""
+
+    @property
+    def most(self) -> int | None:
+        """The most pieces of a batch that it is in."""
+
+    @property
+    def pieces_left(self) -> int:
+        """The number of pieces that were not taken."""
+
+    def take(self, room: int | None) -> int | None:
+        """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
+
+
+Each = TypeVar("Each", bound=Queued)
+
+
+@dataclass(eq=False)
+class _Entry(Generic[Each]):
+    work: Each
+    time: float
+    """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
+    counted: tuple[int, int]
+    """The tokens, and those of a first piece, that its owner has counted for it."""
+    waits: bool = True
+    """False for a work that was dropped; its heap keeps the entry until it comes to the top."""
+
+
+@dataclass(eq=False)
+class _Owner:
+    time: float
+    """`_Level.start` when the owner came, plus the tokens that were taken of its works since."""
+    start: float = 0.0
+    """The time that a new work of the owner gets: what each of its works would have got until now."""
+    tokens: int = 0
+    """The tokens of its works that were not taken."""
+    firsts: int = 0
+    """The tokens of the first pieces of all works of which nothing was taken: they come before a new work."""
+    works: int = 0
+    heaps: dict[Hashable, list[tuple[float, int, _Entry[Any]]]] = field(default_factory=dict)
+    """By job, (time, number of arrival, entry) of its works: the least is next, and equal times go by arrival."""
+
+
+@dataclass(eq=False)
+class Batch(Generic[Each]):
+    """Pieces of one job that are computed together."""
+
+    room: int
+    """The tokens that may still come into it. The first piece may have more."""
+    taken: dict[Each, int] = field(default_factory=dict)
+    """The works in it, each with the number of its pieces."""
+    tokens: int = 0
+    most: float = float("inf")
+    """The most pieces of it, by the works that are in it."""
+    pieces: int = 0
+
+    def take(self, work: Each, grain: int) -> int | None:
+        """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
+        size, begin = 0, self.pieces
+        most = self.most if work.most is None else min(self.most, work.most)
+        while work.pieces_left and size < grain and self.pieces < most:
+            cost = work.take(self.room - size if self.pieces else None)
+            if cost is None:
+                break
+            size += cost
+            self.pieces += 1
+        if self.pieces == begin:
+            return None
+        self.most, self.tokens, self.room = most, self.tokens + size, self.room - size
+        self.taken[work] = self.taken.get(work, 0) + self.pieces - begin
+        return size
+
+
+class _Level:
+    """The works of one priority."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, _Owner] = {}
+        self.start = 0.0        # the time that a new owner gets: what each owner would have got until now
+        self._lines: dict[Hashable, list[tuple[float, int, _Owner]]] = {}
+        # By job, a heap of the owners with works of it. An entry may have an older time than the owner has by now,
+        # which is less; it is mended when it comes to the top.
+        self._numbers = count()
+
+    def add(self, entry: _Entry[Any]) -> None:
+        work = entry.work
+        owner = self.owners.get(work.owner)
+        if owner is None:
+            owner = self.owners[work.owner] = _Owner(self.start)
+        entry.time = owner.start
+        owner.works += 1
+        self.count(owner, entry)
+        heap = owner.heaps.get(work.job)
+        if heap is None:
+            heap = owner.heaps[work.job] = []
+            heapq.heappush(self._lines.setdefault(work.job, []), (owner.time, next(self._numbers), owner))
+        heapq.heappush(heap, (entry.time, next(self._numbers), entry))
+
+    def count(self, owner: _Owner, entry: _Entry[Any], ended: bool = False) -> None:
+        """Count what is left of a work for its owner, in place of what was left before."""
+        before, now = entry.counted, (0, 0) if ended else (entry.work.left, entry.work.first)
+        owner.tokens += now[0] - before[0]
+        owner.firsts += now[1] - before[1]
+        entry.counted = now
+
+    def drop(self, entry: _Entry[Any]) -> None:
+        owner = self.owners[entry.work.owner]
+        self._end(owner, entry)
+        heap = owner.heaps.get(entry.work.job, [])
+        if owner.works and len(heap) > 2 * owner.works + 64:    # most entries are of dropped works, and hold memory
+            heap[:] = [one for one in heap if one[2].waits]
+            heapq.heapify(heap)
+
+    def _end(self, owner: _Owner, entry: _Entry[Any]) -> None:
+        entry.waits = False
+        owner.works -= 1
+        self.count(owner, entry, ended=True)
+        if not owner.works:
+            del self.owners[entry.work.owner]
+
+    def job(self) -> Hashable:
+        """Return the job of the work that is next."""
+        tops = [(found[0].time, found[1][0][:2], job) for job in [*self._lines]     # a copy, as `_top` deletes lines
+                if (found := self._top(job)) is not None]
+        return min(tops)[-1]
+
+    def fill(self, job: Hashable, batch: Batch[Any], grain: int) -> list[_Entry[Any]]:
+        """Take pieces into a batch while there is room; return the entries of which all pieces are taken now."""
+        ended: list[_Entry[Any]] = []
+        while (found := self._top(job)) is not None:
+            owner, heap = found
+            _, number, entry = heap[0]
+            size = batch.take(entry.work, grain)
+            if size is None:
+                break
+            self.start += size / len(self.owners)
+            owner.start += size / owner.works
+            owner.time += size
+            entry.time += size
+            self.count(owner, entry)
+            if entry.work.pieces_left:
+                heapq.heapreplace(heap, (entry.time, number, entry))
+            else:
+                self._end(owner, entry)
+                ended.append(entry)
+        return ended
+
+    def has(self, job: Hashable) -> bool:
+        """Return whether a work of a job waits."""
+        return self._top(job) is not None
+
+    def _top(self, job: Hashable) -> tuple[_Owner, list[tuple[float, int, _Entry[Any]]]] | None:
+        """Return the owner that is next in a job, with its heap, whose first work is next; None if none waits."""
+        line = self._lines.get(job)
+        while line:
+            time, number, owner = line[0]
+            heap = owner.heaps[job]
+            while heap and not heap[0][2].waits:
+                heapq.heappop(heap)
+            if not heap:
+                heapq.heappop(line)
+                del owner.heaps[job]
+            elif time < owner.time:
+                heapq.heapreplace(line, (owner.time, number, owner))
+            else:
+                return owner, heap
+        self._lines.pop(job, None)
+        return None
+
+
+class Order(Generic[Each]):
+    """The works that wait. It is not safe for threads, but any thread may read the numbers of waiting tokens."""
+
+    def __init__(self) -> None:
+        self._levels: dict[int, _Level] = {}
+        self._entries: dict[Each, _Entry[Each]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Each]:
+        return iter([*self._entries])
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that wait."""
+        return sum(owner.tokens for level in [*self._levels.values()] for owner in [*level.owners.values()])
+
+    def add(self, work: Each) -> None:
+        """Let a work wait that has pieces left."""
+        entry = self._entries[work] = _Entry(work, 0.0, (0, 0))
+        self._levels.setdefault(work.priority, _Level()).add(entry)
+
+    def drop(self, work: Each) -> bool:
+        """Let a work wait no longer; return whether it did."""
+        entry = self._entries.pop(work, None)
+        if entry is not None:
+            self._levels[work.priority].drop(entry)
+            self._forget_empty(work.priority)
+        return entry is not None
+
+    def take(self, most: int) -> Batch[Each]:
+        """Take the next batch, of at most so many tokens unless one piece alone has more; it is empty if none waits.
+
+        A work of which all pieces were taken waits no longer.
+        """
+        batch: Batch[Each] = Batch(most)
+        job: Hashable = None
+        for priority in sorted(self._levels, reverse=True):
+            level = self._levels[priority]
+            job = job if batch.taken else level.job()
+            for entry in level.fill(job, batch, max(1, most // GRAIN)):
+                del self._entries[entry.work]
+            full = level.has(job)
+            self._forget_empty(priority)
+            if full:
+                break
+        return batch
+
+    def before(self, owner: str, first: int, priority: int = 0) -> int:
+        """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
+
+        Until its first piece is taken, each other owner gets as many tokens as this one, if it can.
+        """
+        own, others, higher = self._levels_beside(owner, priority)
+        mine = 0 if own is None else own.firsts
+        return higher + mine + sum(min(other.tokens, mine + first) for other in others)
+
+    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+        """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
+
+        Each other work gets as much as the new one until then.
+        """
+        _, others, higher = self._levels_beside(owner, priority)
+        mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))
+        return higher + mine + sum(min(other.tokens, mine + size) for other in others)
+
+    def _levels_beside(self, owner: str, priority: int) -> tuple[_Owner | None, list[_Owner], int]:
+        """Return an owner at a priority, the other owners there, and the tokens of all higher priorities."""
+        found: dict[str, _Owner] = {}
+        higher = 0
+        for number, level in [*self._levels.items()]:
+            if number == priority:
+                found = dict(level.owners)
+            elif number > priority:
+                higher += sum(one.tokens for one in [*level.owners.values()])
+        return found.pop(owner, None), [*found.values()], higher
+
+    def _forget_empty(self, priority: int) -> None:
+        if not self._levels[priority].owners:
+            del self._levels[priority]

@@ -1,0 +1,39 @@
+"""`Work`: what a caller wants computed, cut into pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.stop import Stop
+
+Pieces: TypeAlias = "Sequence[tuple[Work, Sequence[int]]]"
+"""The works of a batch, each with the numbers of its pieces that the batch computes."""
+Job: TypeAlias = "Callable[[Pieces, Stop], Sequence[Any] | np.ndarray]"
+"""Computes the pieces of a batch, and returns one row for each, in their order: an array, or a list.
+
+Pieces of several works are computed together if their jobs are equal, as two bound methods of one object are.
+"""
+
+
+@dataclass(eq=False)
+class Work:
+    """Pieces to compute. Each is computed once, and the longest first."""
+
+    job: Job
+    costs: Sequence[int]
+    """The tokens of each piece."""
+    data: Any = None
+    """What the job reads of the pieces; the queue does not look at it."""
+    most: int | None = None
+    """The most pieces of a batch that this work is in; None for no limit."""
+    kind: Hashable = None
+    """What the work asks for beside its pieces, by which `Counts.unlike_batches` tells works apart."""
+    order: list[int] = field(init=False, repr=False)
+    """The numbers of the pieces, in the order in which they are computed."""
+
+    def __post_init__(self) -> None:
+        self.order = sorted(range(len(self.costs)), key=self.costs.__getitem__, reverse=True)

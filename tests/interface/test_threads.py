@@ -1,0 +1,195 @@
+"""Calls of several threads over one model are computed together, and each has the bits of the call alone.
+
+    ENGINE_CALLS=5000 ENGINE_INTERRUPTS=2000 python -m pytest tests/interface/test_threads.py
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine import InputError, TimedOut
+from engine.text.sentences import batches
+
+from ..tools import served
+from ..tools.encoders import engine_of
+from ..tools.head_texts import TEXTS
+from ..tools.interrupts import interruptible
+from ..tools.limited import outcome
+from ..tools.served import load, requests_of, same
+from ..tools.tiny_models import random_model
+from ..tools.tiny_text import tiny_text
+
+pytest.importorskip("tokenizers")
+
+CALLS = int(os.environ.get("ENGINE_CALLS", "96"))
+INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "60"))
+THREADS = 12
+SENTENCES = ["the cat", "the dog sat on a mat", "far away", "", "a mat and a mat and the cat"]
+
+
+def in_threads(*calls):
+    """Call functions, one in a thread each; return the threads, and their results by number."""
+    found = {}
+
+    def run(i, call):
+        try:
+            found[i] = call()
+        except Exception as error:
+            found[i] = error
+
+    threads = [threading.Thread(target=run, args=one, daemon=True) for one in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    return threads, found
+
+
+def joined(threads, found):
+    for thread in threads:
+        thread.join(60)
+    return [found.get(i) for i in range(len(threads))]
+
+
+def queue_of(model):
+    return getattr(model, "_engine", model)._queue
+
+
+def wait_for(queue, callers):
+    """Wait until so many callers wait for their results."""
+    end = time.monotonic() + 60
+    while sum(len(one.bells) for one in [*queue._arrived, *queue._open.values()]) < callers:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def calls_of(name):
+    """Return functions of a model: requests for all its methods, and some of what no server serves."""
+    calls = [one.alone for one in requests_of(name)]
+    if name == "prompts":
+        calls += [lambda model: model.forward([[3, 4, 5], [6, 7]]),
+                  lambda model: model.encode(SENTENCES, batch_size=2),
+                  lambda model: model.forward([[3, 4, 5]], output_hidden_states=True).hidden_states[2]]
+    if name == "bert_fill_mask":
+        calls += [lambda model, n=n: model.fill_mask(["The [MASK] is [MASK].", "A [MASK]."][:n]) for n in (1, 2)]
+    return calls
+
+
+@pytest.mark.parametrize("name", [name for name in served.MODELS if name != "language"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_each_call_has_the_bits_of_the_call_alone(name, precision, one_backend):
+    model, calls, wrong = load(name, backend=one_backend, precision=precision, threads=1), calls_of(name), []
+    alone = [call(model) for call in calls]
+
+    def use(seed):
+        rng = random.Random(seed)
+        for _ in range(CALLS // THREADS):
+            i = rng.randrange(len(calls))
+            if not same(calls[i](model), alone[i]):
+                wrong.append((seed, i))
+
+    with queue_of(model)._turn.take():      # so that they begin together
+        threads = in_threads(*(lambda seed=seed: use(seed) for seed in range(THREADS)))
+    assert joined(*threads) == [None] * THREADS
+    assert not wrong
+    queue = queue_of(model)
+    assert queue.counts.mixed_batches > 0
+    assert [*queue._open, *queue._arrived, *queue.order] == []
+
+
+@pytest.fixture
+def engine(one_backend):
+    return engine_of(random_model(tiny_text()), backend=one_backend, threads=1)
+
+
+def test_texts_of_several_threads_are_one_batch(engine):
+    expected = [engine.encode(sentence) for sentence in SENTENCES]
+    queue = engine._queue
+    before = queue.counts.batches
+    with queue._turn.take():
+        threads = in_threads(*(lambda one=one: engine.encode(one) for one in SENTENCES))
+        wait_for(queue, len(SENTENCES))
+    assert all(map(same, joined(*threads), expected))
+    assert queue.counts.batches == before + 1
+
+
+def test_different_methods_are_different_batches():
+    engine = load("bert_classify", threads=1)
+    text = TEXTS[0]
+    expected = engine.encode(text), engine.classify(text), engine.predict((text, text))
+    queue = engine._queue
+    before = queue.counts.batches
+    with queue._turn.take():
+        threads = in_threads(lambda: engine.encode(text), lambda: engine.classify(text),
+                             lambda: engine.predict((text, text)))
+        wait_for(queue, 3)
+    assert all(map(same, joined(*threads), expected))
+    assert queue.counts.batches == before + 2       # classify and predict read the logits of one head
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_a_call_alone_is_cut_into_batches_by_length(batch_size):
+    engine = engine_of(random_model(tiny_text()), threads=1, max_batch_tokens=40)
+    texts = [" ".join(["cat"] * (i % 9)) for i in range(50)]
+    engine.encode(texts, batch_size=batch_size)
+    lengths = [i % 9 + 2 for i in range(50)]
+    assert engine._queue.counts.batches == len([*batches(lengths, 40, batch_size)])
+
+
+def test_a_timeout_ends_a_call_that_waits_for_another_thread(engine):
+    with engine._queue._turn.take():
+        threads = in_threads(lambda: engine.encode(SENTENCES, timeout=0.05), lambda: engine.encode(SENTENCES))
+        threads[0][0].join(60)
+        assert isinstance(threads[1][0], TimedOut)
+    assert same(joined(*threads)[1], engine.encode(SENTENCES))
+
+
+def test_a_text_that_is_too_long_for_one_caller_fails_alone(engine):
+    expected = engine.encode(SENTENCES[0])
+    with engine._queue._turn.take():
+        threads = in_threads(lambda: engine.forward([[3] * 400]), lambda: engine.encode(SENTENCES[0]))
+        wait_for(engine._queue, 1)
+    wrong, right = joined(*threads)
+    assert isinstance(wrong, InputError)
+    assert same(right, expected)
+
+
+def test_an_interrupt_of_one_caller_leaves_the_others_right(engine):
+    """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
+    texts, rng, over, wrong, arrived = [*SENTENCES] * 20, random.Random(3), [], [], 0
+    expected = engine.encode(texts)
+
+    def use():
+        while not over:
+            if not same(engine.encode(texts), expected):
+                wrong.append(True)
+
+    threads = in_threads(use, use)
+    begun = time.perf_counter()
+    engine.encode(texts)
+    seconds = time.perf_counter() - begun
+    with interruptible():
+        while arrived < INTERRUPTS:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
+                vectors = engine.encode(texts)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert same(vectors, expected)
+            except KeyboardInterrupt:
+                arrived += 1
+    over.append(True)
+    assert joined(*threads) == [None, None]
+    assert not wrong
+
+
+def test_a_child_of_a_thread_that_computes_calls_the_model(engine):
+    expected = engine.encode(SENTENCES)
+    with engine._queue._turn.take():
+        threads = in_threads(lambda: engine.encode(SENTENCES))
+        wait_for(engine._queue, 1)
+        assert outcome(lambda: same(engine.encode(SENTENCES), expected), seconds=30) == "ok: True"
+    assert same(joined(*threads)[0], expected)
+    assert np.isfinite(expected).all()
