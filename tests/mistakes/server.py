@@ -46,9 +46,9 @@ MISTAKES = (
     Mistake(
         name="prompt-of-a-neighbour",
         what="In a batch of several requests, pooling leaves out no tokens of a prompt.",
-        file="engine/methods/workload.py",
-        right="                  skips, reads)",
-        wrong="                  None, reads)",
+        file="engine/text/tokenizer.py",
+        right="                  skips, reads, asked)",
+        wrong="                  None, reads, asked)",
         tests="tests/methods/test_methods.py -k steps",
         caught_by=("tests/methods/test_methods.py::test_steps_of_two_calls_together_give_the_bits_of_each",),
     ),
