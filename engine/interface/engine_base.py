@@ -72,7 +72,8 @@ class EngineBase(Loaded):
         if plan is None and encoder.config.dropped_id is not None:      # of ESM
             self._plan = with_token_dropout(self._plan, encoder.config, self._word_table)
         self._routes, self._needs_task = {}, False
-        self._queue = queue or ModelQueue(run.max_tokens)
+        # The rows of NumPy's products have other bits in other batches.
+        self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.name != "reference")
 
     @property
     def heads(self) -> dict[str, Any]:

@@ -83,9 +83,12 @@ class Counts:
 class ModelQueue:
     """The works of one loaded model. Any thread may call it."""
 
-    def __init__(self, max_tokens: int):
-        """max_tokens: the most tokens of a batch, unless one piece alone has more."""
-        self.max_tokens = max_tokens
+    def __init__(self, max_tokens: int, mixes: bool = True):
+        """max_tokens: the most tokens of a batch, unless one piece alone has more.
+
+        mixes: False for a model whose rows have other bits in other batches, so that a batch has pieces of one work.
+        """
+        self.max_tokens, self._mixes = max_tokens, mixes
         self.counts = Counts()
         self.order: Order[Waiting] = Order()
         """The works that have pieces left."""
@@ -118,7 +121,7 @@ class ModelQueue:
         """
         if self._closing:
             raise Closing
-        waiting = Waiting(next(self._numbers), work, priority, owner, OwnStop(stop, deadline))
+        waiting = Waiting(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
         ticket = Ticket(self, waiting)
         if waiting.end is None:
             waiting.holder = Holder(ticket, self._left.append)
@@ -396,7 +399,7 @@ class ModelQueue:
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
         # The stop of one work must not end the batch of others.
-        rows = works[0].job(pieces, NEVER if shared else works[0].stop)
+        rows = works[0].work.job(pieces, NEVER if shared else works[0].stop)
         first = 0
         for waiting, (_, numbers) in zip(works, pieces, strict=True):
             waiting.give(rows[first : first + len(numbers)] if shared else rows, shared)

@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..base.stop import NEVER, Stop
-from .work import Job, Work
+from .work import Work
 
 if TYPE_CHECKING:
     from .model_queue import ModelQueue
@@ -62,11 +62,14 @@ class Holder(weakref.ref["Ticket"]):
 class Waiting:
     """A work on its way through a queue. The thread that has the queue's turn changes it; any thread may read it."""
 
-    __slots__ = ("bells", "callbacks", "computing", "end", "holder", "left", "number", "owner", "parts", "priority",
-                 "process", "since", "stop", "taken", "waited", "work")
+    __slots__ = ("bells", "callbacks", "computing", "end", "holder", "job", "left", "number", "owner", "parts",
+                 "priority", "process", "since", "stop", "taken", "waited", "work")
 
-    def __init__(self, number: int, work: Work, priority: int, owner: str, stop: Stop):
+    def __init__(self, number: int, work: Work, priority: int, owner: str, stop: Stop, mixes: bool = True):
+        """mixes: whether its pieces may be computed beside those of other works."""
         self.number, self.work, self.priority, self.owner, self.stop = number, work, priority, owner, stop
+        self.job: Hashable = work.job if mixes else number
+        """What its batches are told by: works with equal jobs share them."""
         self.process = os.getpid()
         self.holder: Holder | None = None
         self.taken = 0
@@ -81,11 +84,6 @@ class Waiting:
         self.callbacks: deque[Callable[[], object]] = deque()
         self.since = time.perf_counter()        # when it began to wait for its next batch
         self.waited = self.computing = 0.0
-
-    @property
-    def job(self) -> Job:
-        """What computes the pieces."""
-        return self.work.job
 
     @property
     def most(self) -> int | None:

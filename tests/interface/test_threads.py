@@ -116,6 +116,17 @@ def test_texts_of_several_threads_are_one_batch(engine):
     assert queue.counts.batches == before + 1
 
 
+def test_the_reference_computes_each_call_by_itself():
+    engine = engine_of(random_model(tiny_text()), backend="reference", threads=1)
+    expected = [engine.encode(sentence) for sentence in SENTENCES]
+    queue = engine._queue
+    with queue._turn.take():
+        threads = in_threads(*(lambda one=one: engine.encode(one) for one in SENTENCES))
+        wait_for(queue, len(SENTENCES))
+    assert all(map(same, joined(*threads), expected))
+    assert queue.counts.mixed_batches == 0
+
+
 def test_different_methods_are_different_batches():
     engine = load("bert_classify", threads=1)
     text = TEXTS[0]
