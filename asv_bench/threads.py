@@ -18,7 +18,7 @@ from typing import Any
 
 from engine import Engine
 
-WORDS = "the of a model text reads vector query engine thread data fast small large green house river cat".split()
+WORDS = ("the", "of", "a", "model", "text", "reads", "vector", "query", "engine", "thread", "data", "fast", "green")
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=8 + i % 24)) for i in range(512)]
 
 
