@@ -17,9 +17,12 @@ from engine.text.sentences import batches
 
 from ..tools import served
 from ..tools.encoders import engine_of
+from ..tools.examples import example
+from ..tools.head_models import folder_of
 from ..tools.head_texts import TEXTS
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
+from ..tools.paths import ROOT
 from ..tools.served import load, requests_of, same
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
@@ -204,3 +207,10 @@ def test_a_child_of_a_thread_that_computes_calls_the_model(engine):
         assert outcome(lambda: same(engine.encode(SENTENCES), expected), seconds=30) == "ok: True"
     assert same(joined(*threads)[0], expected)
     assert np.isfinite(expected).all()
+
+
+def test_the_example_of_threads(capsys):
+    lines = (ROOT / "examples/many_threads.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 30
+    example("many_threads")["main"](str(folder_of("bert_classify")), repeats=1)
+    assert "equal bits: True" in capsys.readouterr().out
