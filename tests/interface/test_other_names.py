@@ -105,6 +105,7 @@ REFUSED = [
     ("generate", {"messages": [{"role": "user"}]}, "chat(messages) of a Generator answers them"),
     ("generate", {"max_tokens": 3, "max_new_tokens": 3}, "given twice, the second time by its other name max_tokens"),
     ("generate", {"max_tokens": "many"}, "max_tokens must be"),
+    ("generate", {"max_tokens": 3, "max_words": 3}, "it has max_new_tokens, "),
     ("generate", {"use_cache": False}, "always cached"),
     ("stream", {"stop": ["x"]}, "stream has no argument stop"),
     ("score", {"max_input_length": 3}, "cut the inputs"),
