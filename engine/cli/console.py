@@ -134,6 +134,9 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
     except FileNotFoundError:
         raise InputError(f"{shown(name)}: no such file; expected a file of UTF-8 text, one text per line, or - for "
                          f"standard input{advice}") from None
+    except IsADirectoryError:
+        raise InputError(f"{shown(name)} is a folder; expected a file of UTF-8 text, one text per line, or - for "
+                         f"standard input{advice}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -199,12 +202,15 @@ def _hold_streams() -> None:
 
 
 @contextmanager
-def warnings_in_a_line(command: str) -> Iterator[None]:
-    """Write each warning as a line of its own after the name of the command, without the place in the code."""
+def warnings_in_a_line(command: str, spoken: Callable[[str], str] = str) -> Iterator[None]:
+    """Write each warning as a line of its own after the name of the command, without the place in the code.
+
+    spoken: returns a message as users of the command read it.
+    """
 
     def write(message: Warning | str, *_: object, **__: object) -> None:
         try:
-            print(f"{command}: {message}", file=sys.stderr)
+            print(f"{command}: {spoken(str(message))}", file=sys.stderr)
         except OSError:     # nobody can read it; the stream would fail again at the end of the process
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
