@@ -350,6 +350,7 @@ def test_attributes_of_a_loaded_model_do_not_change(generator):
     (lambda m, g: m.answer("a"), "^answer needs question and context; .*or a dictionary with both, not 'a' alone"),
     (lambda m, g: m.answer({"question": "a"}), "^answer needs .*or a dictionary with both"),
     (lambda m, g: g.generate("a", "b"), "^generate takes only inputs .* prompts go into one list"),
+    (lambda m, g: g.generate(prompts=["a"]), "^generate needs inputs; prompts go into one list, the first argument"),
     (lambda m, g: Engine.load(), "^load needs path$"), (lambda m, g: Engine(), "^load needs model$"),
     (lambda m, g: engine.load("a", "b"), "^load takes only path"),
     (lambda m, g: g.generate("a", prompt="b"), "^generate got inputs twice, without a name and as prompt$"),
