@@ -127,6 +127,8 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
         other = other or "write one text a line into a .txt file"
         raise InputError(f"{shown(name)}: each line would be read as a text, and the lines of a {suffix} file are no "
                          f"texts; {other}. Standard input (-) is read as it is")
+    if name == STDIO:
+        check_stdin("give a file, or send the lines over a pipe")
     if name == STDIO and sys.stdin.isatty():
         print("reading lines from the terminal; Ctrl-D ends them", file=sys.stderr)
     try:
@@ -145,6 +147,12 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
     if lines[-1] == "":
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
+
+
+def check_stdin(advice: str) -> None:
+    """Raise `InputError` where standard input was closed at the start. advice: what to do."""
+    if sys.stdin is None:
+        raise InputError(f"standard input is closed; {advice}")
 
 
 def check_output(name: str, written: str) -> None:

@@ -326,8 +326,8 @@ def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
                       "truncation_direction")
     sides = {"truncate": asked if isinstance(asked, str) else None,
              "truncation_direction": _CUTS[end.lower()] if asked and end is not None else None}
-    for field, side in sides.items():
+    for name, side in sides.items():
         if side not in (None, model.tokenizer.truncation_side):
             raise Refusal("wrong", "the tokenizer of this model cuts long texts on the "
-                          f"{model.tokenizer.truncation_side}, and cannot cut them on the {side}", field)
+                          f"{model.tokenizer.truncation_side}, and cannot cut them on the {side}", name)
     return bool(asked)

@@ -164,6 +164,7 @@ ANSWERED = {
     "generate G -p cat -n -1": "engine generate: -n must be an int of at least 1, not -1\n",
     "generate G -p cat -n 2 -t 0": "engine generate: -t must be an int of at least 1, not 0\n",
     "generate G -p cat -n 2 --do-sample --beam-size 2": "--do-sample needs --beam-size 1, not 2",
+    "fetch C": "'C' is here already, and is no name of a model on the hub",
     "generate G . -n 2": "'.' is a folder; expected a file of UTF-8 text",
     "generate G -p cat -n": "argument -n: expected one argument",
     "generate G -p cat -n5": "generate has no option -n5; write -n 5",
@@ -226,6 +227,15 @@ def test_there_are_a_hundred():
 def test_it_runs(folder, monkeypatch, capsys, line):
     monkeypatch.chdir(folder)
     assert typed(line, capsys) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["generate G", "classify C -", "transcribe W -", "encode E -o v.npy", "rank R -q cat"])
+def test_standard_input_that_is_closed_is_an_error(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.stdin", None)
+    status, error = typed(line, capsys)
+    assert (status, error.count("\n")) == (1, 1)
+    assert "standard input is closed; give" in error
 
 
 @pytest.mark.parametrize("line", ANSWERED)
