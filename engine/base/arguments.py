@@ -82,7 +82,7 @@ class _Renamed:
         """Return a message about our name with the typed one in its place; value: our value."""
         # A name that is also a word, such as "path" or "texts", is meant only where the message is about it.
         pattern = rf"(?<![\w.'/-]){ours}" + (r"(?!\w)" if "_" in ours else r"(?=(?: must | is |=| '))")
-        if re.search(pattern, message) is None:
+        if re.search(pattern, message) is None or " has no argument " in message:    # whose list has our names
             return message
         if self.changed:
             return f"{message} ({self.typed}={shown(self.value)} is {ours}={shown(value)} here)"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import InputError, shown
-from ..base.other_names import OtherName
+from ..base.other_names import OtherName, same
 from .other_options import FILE, MODEL, is_option, row_of
 
 _FLAGS = {"true": True, "false": False}
@@ -70,7 +70,9 @@ class _Reader:
             typed, equals, text = word.partition("=")
             value = text if equals else None
             row = row_of(self._command, self._name, typed)
-            if row is None:
+            if row is None and (flag := self._own_flag(typed)) is not None:
+                self._option(same(flag), typed, value)
+            elif row is None:
                 out.append(word)
                 self._note_ours(typed, value)
             elif row.ours is None:
@@ -96,6 +98,12 @@ class _Reader:
         if value is None:
             raise InputError(f"argument {typed}: expected one argument")
         return value
+
+    def _own_flag(self, typed: str) -> str | None:
+        """Return an option that is a long name of a flag of ours, and None for any other option."""
+        return typed if typed.startswith("--") and any(
+            typed in action.option_strings for action in self._command._actions
+            if isinstance(action, argparse._StoreTrueAction)) else None
 
     def _flag(self, value: str | None) -> bool | None:
         """Return True or False behind a flag, as some programs write it; None where neither is there."""

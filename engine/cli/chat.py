@@ -12,7 +12,7 @@ from importlib import import_module
 from ..base.errors import InputError, shown
 from ..chat import Talk
 from ..interface.generator import Generator
-from .console import MODEL_OR_GGUF, add_model, run_options
+from .console import MODEL_OR_GGUF, add_model, check_stdin, run_options
 from .generate import add_generation, generation_of
 
 PROMPT = "> "
@@ -35,8 +35,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def chat(args: argparse.Namespace) -> None:
     """Talk with a model until the input ends, or answer the messages of the command line."""
     messages = _messages(args)
-    if messages is None and sys.stdin is None:
-        raise InputError("standard input is closed; type in a terminal, or give the messages over a pipe, one a line")
+    if messages is None:
+        check_stdin("type in a terminal, or give the messages over a pipe, one a line")
     template = None if args.template is None else _read_template(args.template)
     generator = Generator.load(args.model, **run_options(args, "cache", "revision", "long_context"))
     generator.apply_chat_template([{"role": "user", "content": "Hello"}], template=template,

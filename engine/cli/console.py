@@ -127,12 +127,17 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
         other = other or "write one text a line into a .txt file"
         raise InputError(f"{shown(name)}: each line would be read as a text, and the lines of a {suffix} file are no "
                          f"texts; {other}. Standard input (-) is read as it is")
+    if name == STDIO:
+        check_stdin("give a file, or send the lines over a pipe")
     if name == STDIO and sys.stdin.isatty():
         print("reading lines from the terminal; Ctrl-D ends them", file=sys.stderr)
     try:
         data = sys.stdin.buffer.read() if name == STDIO else Path(name).read_bytes()
     except FileNotFoundError:
         raise InputError(f"{shown(name)}: no such file; expected a file of UTF-8 text, one text per line, or - for "
+                         f"standard input{advice}") from None
+    except IsADirectoryError:
+        raise InputError(f"{shown(name)} is a folder; expected a file of UTF-8 text, one text per line, or - for "
                          f"standard input{advice}") from None
     try:
         text = data.decode("utf-8-sig")
@@ -142,6 +147,12 @@ def read_lines(name: str, advice: str = "", *, kept: Sequence[str] = (), other: 
     if lines[-1] == "":
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
+
+
+def check_stdin(advice: str) -> None:
+    """Raise `InputError` where standard input was closed at the start. advice: what to do."""
+    if sys.stdin is None:
+        raise InputError(f"standard input is closed; {advice}")
 
 
 def check_output(name: str, written: str) -> None:
@@ -199,12 +210,15 @@ def _hold_streams() -> None:
 
 
 @contextmanager
-def warnings_in_a_line(command: str) -> Iterator[None]:
-    """Write each warning as a line of its own after the name of the command, without the place in the code."""
+def warnings_in_a_line(command: str, spoken: Callable[[str], str] = str) -> Iterator[None]:
+    """Write each warning as a line of its own after the name of the command, without the place in the code.
+
+    spoken: returns a message as users of the command read it.
+    """
 
     def write(message: Warning | str, *_: object, **__: object) -> None:
         try:
-            print(f"{command}: {message}", file=sys.stderr)
+            print(f"{command}: {spoken(str(message))}", file=sys.stderr)
         except OSError:     # nobody can read it; the stream would fail again at the end of the process
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 

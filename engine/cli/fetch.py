@@ -24,6 +24,9 @@ def fetch(args: argparse.Namespace) -> None:
             raise InputError(f"the output must be named *.npz, not {args.output!r}")
         check_folder(Path(args.output))
     name = hub.as_name(args.name)
+    if name is None and Path(args.name).exists():
+        raise InputError(f"{shown(args.name)} is here already, and is no name of a model on the hub; give this "
+                         "path to the other commands, or org/name to download a model")
     if name is None:
         raise InputError(f"{shown(args.name)} is no name of a model on the hub; expected org/name, or org/name/FILE "
                          "for a .gguf or .npz file of a repository")

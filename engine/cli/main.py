@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..backends import BACKENDS
@@ -48,16 +48,18 @@ INTERRUPTED = 128 + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
     write_utf8()
-    args = parse(*parsers(), sys.argv[1:] if arguments is None else arguments)
+    parser, commands = parsers()
+    args = parse(parser, commands, sys.argv[1:] if arguments is None else arguments)
+    spoken = partial(commands[args.command].with_options, args=args)
     try:
-        with warnings_in_a_line(f"engine {args.command}"):
+        with warnings_in_a_line(f"engine {args.command}", spoken):
             args.run(args)
     except BrokenPipeError:
         # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (EngineError, OSError) as error:
-        print(f"engine {args.command}: {error}", file=sys.stderr)
+        print(f"engine {args.command}: {spoken(str(error))}", file=sys.stderr)
         return 1
     except MemoryError as error:
         print(f"engine {args.command}: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -89,6 +90,24 @@ class CommandParser(Parser):
                 message = message.replace(f"argument {'/'.join(action.option_strings)}:", f"argument {other}:")
         super().error(message)
 
+    def with_options(self, message: str, args: argparse.Namespace) -> str:
+        """Return a message of the library with options, as they were typed, in the place of arguments.
+
+        A flag is an option wherever the message advises it, and an option with a value only where the line has it:
+        otherwise the value comes from the files of the model.
+        """
+        for action in self._actions:
+            if not action.option_strings:
+                continue
+            option = self._taken.names.get(action.option_strings[-1], action.option_strings[-1])
+            ours = rf"(?<![\w.'/-]){action.dest}"
+            if action.nargs == 0:
+                message = re.sub(rf"{ours}=True\b(?! \()", option, message)
+            elif getattr(args, action.dest, None) != action.default:
+                message = re.sub(rf"{ours} must be (None or )?", f"{option} must be ", message)
+                message = re.sub(rf"{ours}=(?=[\d'-])", f"{option} ", message)
+        return message
+
     def format_help(self) -> str:
         """Return the help, with one list of the other names that the command takes."""
         names = names_for(other_names(self, self.name))
@@ -122,6 +141,9 @@ def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser]
     first = arguments[0] if arguments else ""
     if first in COMMANDS:
         first = COMMANDS[first].ours or first
+    if first == "--help" and len(arguments) > 1 and arguments[0] == "help":     # as git help COMMAND
+        first, arguments = arguments[1], [arguments[1], first]
+        first = (COMMANDS[first].ours if first in COMMANDS else None) or first
     if first in commands:
         return commands[first].parse(arguments[1:])
     if first.startswith("-") and first not in ("-h", "--help", "--version"):

@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import InputError
 from ..interface.transcriber import Transcriber
 from ..speech.tokens import TASKS
-from .console import STDIO, add_model, add_output, check_output, run_options, writing_lines
+from .console import STDIO, add_model, add_output, check_output, check_stdin, run_options, writing_lines
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 
 BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"{args.form} holds the subtitles of one recording; call the command once for each")
     if args.audio.count(STDIO) > 1:
         raise InputError("standard input holds one recording; give - once")
+    if STDIO in args.audio:
+        check_stdin("give the path of a recording, or send one over a pipe")
     check_output(args.output, "lines of text, JSON or subtitles")
     transcriber = Transcriber.load(args.model, **run_options(args, "cache", "revision"))
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}

@@ -147,7 +147,8 @@ SCORE: Mapping[str, OtherName] = {
 }
 
 POSITIONAL |= {
-    "generate": "prompts go into one list, and settings have names, such as max_new_tokens=50",
+    "generate": "prompts go into one list, the first argument, where prompts=... would begin the results of a model "
+                "with an encoder; settings have names, such as max_new_tokens=50",
     "score": "score(inputs, targets)",
 }
 

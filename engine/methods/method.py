@@ -154,6 +154,9 @@ class Method(Generic[AnyOptions]):
     columns: Callable[[Any], dict[str, Any]] | None = None
     """Returns the columns of streamed results, as arrays of Arrow."""
 
+    def __repr__(self) -> str:
+        return f"<Method {self.name}: {', '.join(one.name for one in fields(self.options)) or 'no options'}>"
+
     def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
         """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
         refuse_unknown(self.name, given, [one.name for one in fields(self.options)])

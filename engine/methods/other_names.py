@@ -102,4 +102,4 @@ _ROWS: Mapping[str, Mapping[str, OtherName]] = {
     "predict": {**RANK, "sentences": same("pairs"), "inputs": same("pairs")},
     "rank": {**RANK, "docs": same("documents"), "passages": same("documents"), "texts": same("documents")},
 }
-register({name: {**_ROWS[name], **method.options.other_names()} for name, method in METHODS.items()})
+register({name: {**_ROWS.get(name, {}), **method.options.other_names()} for name, method in METHODS.items()})

@@ -324,11 +324,10 @@ def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
     if end is not None and _CUTS.get(end.lower()) not in ("left", "right"):
         raise Refusal("wrong", f'truncation_direction must be "left" or "right", not {shown(end)}',
                       "truncation_direction")
-    side: Any = asked if isinstance(asked, str) else None
-    if side is None and asked and end is not None:
-        side = _CUTS[end.lower()]
-    if side is not None and side != model.tokenizer.truncation_side:
-        raise Refusal("wrong", f"the tokenizer of this model cuts long texts on the {model.tokenizer.truncation_side}, "
-                      f"and cannot cut them on the {side}",
-                      "truncate" if isinstance(asked, str) else "truncation_direction")
+    sides = {"truncate": asked if isinstance(asked, str) else None,
+             "truncation_direction": _CUTS[end.lower()] if asked and end is not None else None}
+    for name, side in sides.items():
+        if side not in (None, model.tokenizer.truncation_side):
+            raise Refusal("wrong", "the tokenizer of this model cuts long texts on the "
+                          f"{model.tokenizer.truncation_side}, and cannot cut them on the {side}", name)
     return bool(asked)

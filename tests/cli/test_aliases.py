@@ -32,6 +32,8 @@ SAME = [
     ("generate M --load-in-8bit False --n-gpu-layers 0", "generate M"),
     ("generate M -threads 2 --do_sample True", "generate M --threads 2 --do-sample"),
     ("generate M --do_sample False --compute-type default --intra-threads 0", "generate M"),
+    ("generate M --do-sample False --stream=True", "generate M --stream"),
+    ("chat M --do-sample true hi", "chat M --do-sample hi"),
     ("generate M --compute_type int8_float32", "generate M --precision int8"),
     ("generate M -i f.txt", "generate M f.txt"), ("generate -i f.txt M", "generate M f.txt"),
     ("generate --input=f.txt --model=M -- ", "generate M f.txt"),
@@ -84,6 +86,14 @@ def test_every_other_name_is_in_the_help_once(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "download, pull, get for fetch" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["fetch", "pull"])
+def test_help_of_a_command_may_come_first(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["help", name])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: engine fetch ")
 
 
 def test_every_other_name_is_a_name_of_something(capsys):

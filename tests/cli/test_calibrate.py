@@ -114,7 +114,7 @@ def test_bad_options(data, tmp_path, capsys):
     folder = folder_of("bert_classify")
     for options, message in (
         (("-o", tmp_path / "m.txt"), "ends in .npz"), (("--picture", tmp_path / "m.png"), "ends in .svg"),
-        (("-o", tmp_path / "none" / "m.npz"), "no such folder"), (("--task", "tag"), "task must be None or one of"),
+        (("-o", tmp_path / "none" / "m.npz"), "no such folder"), (("--task", "tag"), "--task must be one of"),
     ):
         assert run("calibrate", folder, "--data", data, *options) == 1
         assert message in capsys.readouterr().err

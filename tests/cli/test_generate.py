@@ -144,7 +144,7 @@ def test_output_is_utf_8_whatever_the_environment_says(language_model):
     (["generate", "--stream", "--json"], "leave out --json"),
     (["generate", "--stream", "-o", "x.txt"], "leave out --output"),
     (["translate"], "no encoder"),
-    (["generate", "--num-beams", "0"], "num_beams must be"),
+    (["generate", "--num-beams", "0"], "--num-beams must be"),
 ])
 def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem, capsys):
     assert main([arguments[0], language_model, file, *arguments[1:]]) == 1
@@ -186,7 +186,7 @@ def test_a_warning_is_a_line_without_a_place_in_the_code(language_model):
     command = [sys.executable, "-m", "engine", "generate", language_model, "--prompt", "cat", "--temperature", "0.7"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert found.returncode == 0
-    assert found.stderr.startswith("engine generate: temperature=0.7 without do_sample=True")
+    assert found.stderr.startswith("engine generate: --temperature 0.7 without --do-sample changes")
     assert len(found.stderr.splitlines()) == 1
 
 

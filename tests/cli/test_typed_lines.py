@@ -142,7 +142,7 @@ ANSWERED = {
     "transcribe W a.wav --output_dir .": "--output takes the path",
     "transcribe W a.wav -osrt": "--srt writes it to standard output, and -o FILE to a file",
     "transcribe W a.wav --vad_filter True": "cut silence off before",
-    "transcribe W a.wav --word_timestamps True": "timestamps=True",
+    "transcribe W a.wav --word_timestamps True": "or --timestamps\n",
     "transcribe W a.wav --initial_prompt x": "no text before",
     "transcribe W": "engine transcribe MODEL AUDIO",
     "transcribe a.wav W": "a.wav is no model",
@@ -161,6 +161,11 @@ ANSWERED = {
     "generate G -i f.txt -i rows.txt": "f.txt and -i rows.txt both give the file",
     "generate G -p cat --use-cache False": "keys and values are always cached",
     "generate G -p cat -n x": "argument -n: invalid int value: 'x'",
+    "generate G -p cat -n -1": "engine generate: -n must be an int of at least 1, not -1\n",
+    "generate G -p cat -n 2 -t 0": "engine generate: -t must be an int of at least 1, not 0\n",
+    "generate G -p cat -n 2 --do-sample --beam-size 2": "--do-sample needs --beam-size 1, not 2",
+    "fetch C": "'C' is here already, and is no name of a model on the hub",
+    "generate G . -n 2": "'.' is a folder; expected a file of UTF-8 text",
     "generate G -p cat -n": "argument -n: expected one argument",
     "generate G -p cat -n5": "generate has no option -n5; write -n 5",
     "generate G -p cat --max-tok 5": "generate has no option --max-tok",
@@ -222,6 +227,15 @@ def test_there_are_a_hundred():
 def test_it_runs(folder, monkeypatch, capsys, line):
     monkeypatch.chdir(folder)
     assert typed(line, capsys) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["generate G", "classify C -", "transcribe W -", "encode E -o v.npy", "rank R -q cat"])
+def test_standard_input_that_is_closed_is_an_error(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.stdin", None)
+    status, error = typed(line, capsys)
+    assert (status, error.count("\n")) == (1, 1)
+    assert "standard input is closed; give" in error
 
 
 @pytest.mark.parametrize("line", ANSWERED)

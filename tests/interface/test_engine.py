@@ -49,6 +49,17 @@ def test_embeddings_stand_in_for_the_word_table():
     )
 
 
+def test_a_pickle_has_the_length_of_limits_and_text_settings_in_their_order(tmp_path):
+    save_encoder(random_model(tiny_text()), tmp_path / "model.npz")
+    engine = Engine.load(tmp_path / "model.npz", backend="reference")
+    for made, length in ((engine.limited_to(3).with_text(max_seq_length=7), 7),
+                         (engine.with_text(max_seq_length=7).limited_to(3), 3),
+                         (engine.limited_to(3).limited_to(7), 3),
+                         (engine.limited_to(3).with_text(max_seq_length=7, truncate_dim=2).limited_to(5), 5),
+                         (engine.limited_to(3).with_text(truncate_dim=2), 3)):
+        assert made.max_seq_length == pickle.loads(pickle.dumps(made)).max_seq_length == length
+
+
 def test_an_engine_with_other_text_settings(tmp_path):
     save_encoder(random_model(tiny_text()), tmp_path / "model.npz")
     engine = Engine.load(tmp_path / "model.npz", backend="reference")

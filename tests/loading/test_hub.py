@@ -439,7 +439,7 @@ def test_the_command_line(hub, tmp_path, capsys):
     for wrong, words in ((["fetch", "tiny"], "'tiny' is no name of a model on the hub; expected org/name"),
                          (["fetch", NAME, "-o", "m.npz"], "add --packed"),
                          (["fetch", NAME, "--long-context"], "add --packed"),
-                         (["fetch", NAME, "--packed", "--long-context"], "long_context=True is for language models"),
+                         (["fetch", NAME, "--packed", "--long-context"], "--long-context is for language models"),
                          (["fetch", NAME, "--packed", "-o", "m.bin"], "must be named *.npz")):
         assert main(wrong) == 1
         assert words in capsys.readouterr().err

@@ -223,6 +223,7 @@ def test_what_methods_need(folder):
                       "bert_classify": {"encode", "classify", "predict"},
                       "bert_pairs": {"encode", "classify", "predict", "rank"},
                       "bert_fill_mask": {"encode", "encode_sparse", "fill_mask"}}
+    assert repr(METHODS["encode_sparse"]) == "<Method encode_sparse: prompt_name, prompt, max_active_dims>"
 
 
 def test_streams_have_columns():

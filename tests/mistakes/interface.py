@@ -33,10 +33,10 @@ MISTAKES = (
         name="status-of-an-error",
         what="The command line says what is wrong, and ends with the status of success.",
         file="engine/cli/main.py",
-        right='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
-              "file=sys.stderr)\n        return 1",
-        wrong='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
-              "file=sys.stderr)",
+        right='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: '
+              '{spoken(str(error))}", file=sys.stderr)\n        return 1',
+        wrong='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: '
+              '{spoken(str(error))}", file=sys.stderr)',
         tests="tests/cli/test_cli.py",
         caught_by=(
             "tests/cli/test_cli.py::test_convert_wants_an_npz",

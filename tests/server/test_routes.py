@@ -360,7 +360,8 @@ def test_prompts_mean_the_same_in_every_route(served, path, body):
         assert same(found, list(expected)), changes
     for changes in ({"prompt_name": "x"}, {"input_type": "x"}, {"prompt_name": "query", "input_type": "query"},
                     {"truncate": "x"}, {"truncate": "START"}, {"truncation_direction": "x"},
-                    {"truncation_direction": "Left", "truncate": True}):
+                    {"truncation_direction": "Left", "truncate": True},
+                    {"truncation_direction": "left", "truncate": "END"}):
         refused(case, client.post(path, body | changes), wrong_status(case))
     assert client.post(path, body | {"truncation_direction": "Left", "truncate": False}).status == 200
 
