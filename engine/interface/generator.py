@@ -231,8 +231,8 @@ class Generator(ChatMethods, Loaded):
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
         source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
-        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
-        computed together.
+        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps take
+        turns, and those of `session` are computed together.
         """
         return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens,
                             **settings)
