@@ -235,7 +235,7 @@ class Exchange:
         owner = served.keys.owner(self._headers.get(b"authorization", b""))
         if owner is None:
             raise Refusal("key", NO_KEY)
-        self._owner = owner
+        self._owner = room.key = owner
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
         deadline = self._deadline()

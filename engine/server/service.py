@@ -161,7 +161,7 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory),
+        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size)
         with self._lock:
             error: Exception | None = None
