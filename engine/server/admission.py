@@ -12,7 +12,7 @@ from .settings import MAX_HELD, Limit
 SMALL, LEFT = 1 / 256, 1 / 4
 """A request that needs more than the share `SMALL` of the memory leaves the share `LEFT` free for smaller ones."""
 OF_KEY, LEFT_BY_KEY = 1 / 8, 1 / 8
-"""A key whose requests need more than the share `OF_KEY` together leaves the share `LEFT_BY_KEY` free for other keys."""
+"""A key whose requests need more than the share `OF_KEY` together leaves the share `LEFT_BY_KEY` to other keys."""
 OF_ONE = 3 / 8
 """The share of the memory that one request may need."""
 KEPT = 32

@@ -1,5 +1,6 @@
 """What goes wrong below the routes: keys, sizes, times, connections, a queue that is full, and results that fail."""
 
+import asyncio
 import hashlib
 import json
 import signal
@@ -140,6 +141,32 @@ def test_a_long_body_is_read_beside_the_event_loop(model):
         assert found.status == 200
         assert found.data[1] == client.post("/embed", {"inputs": "x"}).data[0]
         assert client.post("/embed", b'{"inputs": "' + b"x" * 70_000).status == 422
+
+
+def test_a_short_body_of_many_values_is_read_beside_the_event_loop(client, monkeypatch):
+    lanes, submit = [], client.served.service.workers.submit
+    monkeypatch.setattr(client.served.service.workers, "submit", lambda call, **rest: lanes.append(
+        rest["long"]) or submit(call, **rest))
+    for body in ({"inputs": "x" * 50_000, "truncate": "no"}, {"inputs": [5] * 1000, "truncate": "no"}):
+        client.post("/embed", body)
+    assert not lanes
+    assert client.post("/embed", {"inputs": [[5]] * 5000, "truncate": "no"}).status == 422
+    assert lanes == [True]
+
+
+def test_the_metrics_are_made_once_for_all_who_ask_at_once(client, monkeypatch):
+    made, text = [], client.served.metrics.text
+    monkeypatch.setattr(client.served.metrics, "text", lambda: made.append(1) or text())
+
+    async def ask():
+        return client.served.numbers(), client.served.numbers(), await asyncio.sleep(0), client.served.numbers()
+
+    first, second, _, third = asyncio.run(ask())
+    assert len(made) == 2
+    assert first is second
+    assert third
+    assert client.get("/metrics").status == client.get("/metrics").status == 200
+    assert len(made) == 4
 
 
 def test_all_bodies_together_have_a_limit(model, monkeypatch):
