@@ -13,7 +13,7 @@ mean of its parts' scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,8 +57,8 @@ class Tagging:
     """How `tag` makes entities."""
 
     strategy: str = "none"
-    ignored: tuple[str, ...] = ("O",)
-    """The labels that are left out."""
+    ignored: Collection[str] = ("O",)
+    """The labels that are left out; a set where they may be many."""
     words: str = "spaces"
 
 

@@ -23,7 +23,7 @@ from .workload import Computation, Cost, Rows, Slice, Workload
 _WORD = 48
 """A word of a sparse vector: its int32 id, its float32 number, their share of arrays, and their digits and names."""
 _WORDS = 1024
-"""How many words of a sparse vector its memory is counted for; few texts have more."""
+"""How many words of a sparse vector its memory is counted for before it is computed; few texts have more."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class _SparseVectors(Workload):
         super().__init__(Computation(_word_rows, runner), inputs, lambda texts, stop: runner.encoder.tokens(
             texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most
+
+    def beyond(self, row: Any) -> int:
+        """Return the bytes of the words of a row that are more than `_WORDS`; few texts of a trained model have them.
+        """
+        return _WORD * max(0, len(row[0]) - _WORDS)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep the largest numbers of each sequence."""

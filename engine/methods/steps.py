@@ -104,10 +104,10 @@ def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[in
     cuts, count, tokens = Cuts(truncation, marks=marks), len(workload.inputs), 0
     least = workload.least(stop)        # of each sequence
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
-        rest = least * (count - places.stop)
-        yield workload.cost.of(count, tokens + least * len(places) + rest)
+        rest, passing = least * (count - places.stop), workload.passing(places)
+        yield max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
         for counted in workload.counted(places, stop):
-            yield workload.cost.of(count, tokens + counted + rest)
+            yield max(passing, workload.cost.of(count, tokens + counted + rest))
         with reporting(cuts):
             part = workload.slice(places, stop)
         parts.append(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
 _PLACE = 300
 """A token with its place in a text: what `Places` has of it."""
+_BYTE = 80
+"""A byte of a text that `tokenizers` reads whole: where it stands in the text before and after each normalizer."""
 _COUNTED = 2**19
 """As many tokens of one text need more memory than a request may have, so that no more are counted."""
 
@@ -29,7 +31,7 @@ class TagOptions(Options):
 
     aggregation_strategy: str = option(Tagging.strategy, grouped_entities=same(
         "aggregation_strategy", (True, "simple"), (False, "none")))
-    ignore_labels: Sequence[str] = Tagging.ignored
+    ignore_labels: Collection[str] = Tagging.ignored
     stride: int | None = None
     words: str = Tagging.words
     is_split_into_words: bool = option(False, flag)
@@ -43,7 +45,7 @@ class TagOptions(Options):
     @property
     def tagging(self) -> Tagging:
         """How entities are made."""
-        return Tagging(self.aggregation_strategy, tuple(self.ignore_labels), self.words)
+        return Tagging(self.aggregation_strategy, frozenset(self.ignore_labels), self.words)
 
 
 class WindowedTexts(Workload):
@@ -73,7 +75,13 @@ class WindowedTexts(Workload):
 class _Tags(WindowedTexts):
     def __init__(self, runner: HeadRunner, texts: Sequence[Any], options: TagOptions):
         super().__init__(runner, texts)
-        self._options = options
+        self._options, self._tagging = options, options.tagging
+
+    def passing(self, places: range) -> int:
+        """Return about how many bytes it takes to read the longest of some texts whole, which few tokens may have."""
+        if self._options.stride is None:
+            return 0        # a text that has one window is cut before it is read
+        return _BYTE * max(_bytes_of(text) for text in self.inputs[places.start : places.stop])
 
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the windows of some texts."""
@@ -84,7 +92,7 @@ class _Tags(WindowedTexts):
     def results_of(self, part: Slice, stop: Stop) -> Iterator[list[dict[str, Any]]]:
         """Yield the entities of each text of a slice."""
         texts = self.inputs[part.places.start : part.places.stop]
-        return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._options.tagging,
+        return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._tagging,
                            split=self._options.is_split_into_words, stop=stop)
 
     def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
@@ -95,6 +103,12 @@ class _Tags(WindowedTexts):
                 joined = text if isinstance(text, str) else " ".join(text)
                 tokens += self._runner.encoder.tokenizer.window_tokens(joined, stride, _COUNTED, stop)
                 yield tokens
+
+
+def _bytes_of(text: str | Sequence[str]) -> int:
+    """Return the bytes of a text, or of a list of words, in UTF-8."""
+    words = [text] if isinstance(text, str) else text
+    return sum(len(word) if word.isascii() else len(word.encode()) for word in words)
 
 
 class WordLogits(WindowedTexts):

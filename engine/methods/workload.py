@@ -140,10 +140,19 @@ class Workload:
         """Yield how many tokens some inputs have at least, as they are counted, where `slice` may make very many."""
         return iter(())
 
+    def passing(self, places: range) -> int:
+        """Return about how many bytes `slice` takes while it runs, where it reads texts whole, however long they are.
+        """
+        return 0
+
     def slice(self, places: range, stop: Stop = NEVER) -> Slice:
         """Return the tokens of some inputs. Tokenizers report cuts to the call that runs, as `text/cuts.py` says."""
         assert self._tokenize is not None
         return Slice(places, self._tokenize(self.inputs[places.start : places.stop], stop))
+
+    def beyond(self, row: Any) -> int:
+        """Return how many bytes the row of a sequence and its result take beyond the cost, which is of a usual row."""
+        return 0
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
         """Keep what is needed of the rows of some sequences of a slice."""

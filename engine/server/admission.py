@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from ..base.errors import Overloaded
@@ -10,6 +11,8 @@ from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
 """A request that needs more than the share `SMALL` of the memory leaves the share `LEFT` free for smaller ones."""
+OF_KEY, LEFT_BY_KEY = 1 / 8, 1 / 8
+"""A key whose requests need more than the share `OF_KEY` together leaves the share `LEFT_BY_KEY` to other keys."""
 OF_ONE = 3 / 8
 """The share of the memory that one request may need."""
 KEPT = 32
@@ -22,6 +25,7 @@ class Memory:
     def __init__(self, most: int = MAX_HELD):
         """most: the bytes that all requests may need together."""
         self.most, self.used = most, 0
+        self._of_keys: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -39,25 +43,35 @@ class Memory:
         with self._lock:
             if room.closed:
                 return
-            if size > room.size and self.used - room.size + size > most:
-                raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)
-            self.used += size - room.size
-            room.size = size
+            if size > room.size:
+                if room.key and self._of_keys[room.key] - room.size + size > self.most * OF_KEY:
+                    most = min(most, int(self.most * (1 - LEFT_BY_KEY)))
+                if self.used - room.size + size > most:
+                    raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)
+            self._count(room, size)
 
     def close(self, room: Room) -> None:
         """Give the bytes of a room back, once."""
         with self._lock:
-            self.used -= room.size
-            room.size, room.closed = 0, True
+            self._count(room, 0)
+            room.closed = True
+
+    def _count(self, room: Room, size: int) -> None:
+        self.used += size - room.size
+        self._of_keys[room.key] += size - room.size
+        if not self._of_keys[room.key]:
+            del self._of_keys[room.key]
+        room.size = size
 
 
 class Room:
     """The bytes of one request, which are given back at the end of a `with` block, or by `close`."""
 
-    __slots__ = ("_memory", "closed", "size")
+    __slots__ = ("_memory", "closed", "key", "size")
 
-    def __init__(self, memory: Memory):
-        self._memory, self.size, self.closed = memory, 0, False
+    def __init__(self, memory: Memory, key: str = ""):
+        """key: whose request it is, known before the first bytes are counted; "" where there are no keys."""
+        self._memory, self.key, self.size, self.closed = memory, key, 0, False
 
     def __enter__(self) -> Room:
         return self

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import Overloaded
 from ..encoding.call import PLAIN
 from ..methods.steps import Tokenized
 from ..methods.workload import Computation
 from ..text.tokenizer import gathered
 from .admission import Admission, Room
+from .settings import Limit
 from .turns import Turns
 
 
@@ -39,6 +41,8 @@ class Pending:
     """Whether the room is closed with the answer, because nobody else will."""
     part: Future[Any] | None = None
     """What a worker does for it now, or did last."""
+    kind: tuple[str, str] = "", ""
+    """What it asks for beside its inputs: its task and its options, from `_tokenize` on."""
     work: Tokenized = field(init=False)      # from `_admit` on, when its texts are tokenized
     rows: list[Any] = field(default_factory=list)
     """The result of each sequence, None as long as there is none."""
@@ -55,10 +59,6 @@ class Pending:
     compute: float = 0.0
     """tokenize, queue, compute: the seconds that `Times` of its answer give."""
 
-    @property
-    def kind(self) -> tuple[str, str]:
-        """What it asks for beside its inputs: its task and its options."""
-        return self.task, repr(sorted(self.options.items()))
 
 
 @dataclass
@@ -164,6 +164,7 @@ class Batcher:
             request.compute += ended - begun
             request.waiting_since = ended
             request.computed += len(places)
+            self._count(request, places)
         self._done([request for request, _ in batch if request.computed == len(request.rows) and not request.settled])
         with self.lock:
             if succeeded:       # the time of a batch that failed says nothing about the rate
@@ -177,7 +178,17 @@ class Batcher:
             counters.tokens += tokens
             counters.busy_seconds += ended - begun
             counters.mixed_batches += len(batch) > 1
-            counters.unlike_batches += len({request.kind for request, _ in batch}) > 1
+            counters.unlike_batches += len(batch) > 1 and len({request.kind for request, _ in batch}) > 1
+
+    def _count(self, request: Pending, places: Sequence[int]) -> None:
+        """Count the memory of rows that turned out to be larger than usual ones; a request that needs too much ends."""
+        beyond = request.work.workload.beyond
+        more = sum(beyond(request.rows[i]) for i in places if request.rows[i] is not None)
+        if more and not request.settled:
+            try:
+                request.room.hold(request.room.size + more)
+            except (Limit, Overloaded) as error:
+                self._failed(request, error)
 
 
 LOOK = 0.05

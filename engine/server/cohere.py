@@ -48,7 +48,7 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     def body(answer: Answer, asked: Asked) -> Any:
         vectors = finite(shortened(answer.value, form.dimensions))
         embeddings: dict[str, Any] = {}
-        for kind in form.embedding_types:
+        for kind in dict.fromkeys(form.embedding_types):        # a type that comes a million times is made once
             if kind == "float":
                 embeddings[kind] = Rows(vectors)
             elif kind == "base64":

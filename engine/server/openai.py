@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..interface.engine import Engine
 from ..methods.tag import TagOptions
 from ..weights.modules import shortened
 from .forms import (
@@ -113,7 +114,7 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
     single = isinstance(form.inputs, str)
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     check_items("inputs", texts)
-    options = {"aggregation_strategy": form.aggregation_strategy, "ignore_labels": form.ignore_labels,
+    options = {"aggregation_strategy": form.aggregation_strategy, "ignore_labels": _labels_of(form, model),
                "words": form.words} | ({} if form.stride is None else {"stride": form.stride})
 
     def body(answer: Answer, asked: Asked) -> Any:
@@ -122,6 +123,14 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
         return Rows(answer.value[0] if single else answer.value)
 
     return Wanted("tag", texts, body, options=options, single=single)
+
+
+def _labels_of(form: TagForm, model: AnyModel) -> list[str]:
+    """Return the labels to ignore that the model has, with B- or I- before them or without: a body may name a million.
+    """
+    head = model.heads.get("tag") if isinstance(model, Engine) else None
+    known = {name for label in (head.labels if head is not None else ()) for name in (label, label.split("-", 1)[-1])}
+    return [label for label in dict.fromkeys(form.ignore_labels) if label in known]
 
 
 def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:

@@ -16,12 +16,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from . import logs
 from .connections import Connections
 from .refusals import STATUSES, Refusal
-from .settings import CONNECTIONS, MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
+from .settings import CONNECTIONS, MAX_HEADER, MAX_HEADERS, MAX_SKIPPED, Limit, Settings, check_size
 
 ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
 _LONG = 2**15
 """Bytes of a part of an answer that is written at once."""
+_PIECE = 2**11
+"""The most bytes that are parsed at a time beside those of a body: they may hold a hundred requests, of 2 KB each."""
 
 
 class Joined:
@@ -48,10 +50,14 @@ class Joined:
             self._transport.close()
             self._closing()
 
-    def end_reading(self) -> None:
-        """Read nothing more, whatever `resume_reading` is called for."""
+    def hold_reading(self) -> None:
+        """Read nothing more, whatever `resume_reading` is called for, until `let_reading` is."""
         self._reads = False
         self._transport.pause_reading()
+
+    def let_reading(self) -> None:
+        """Let `resume_reading` read on."""
+        self._reads = True
 
     def resume_reading(self) -> None:
         if self._reads:
@@ -89,8 +95,10 @@ class Protocol(HttpToolsProtocol):
         self._in_headers = False        # whether the headers of a request have begun, and are not whole
         self._offers = False        # whether they offer another protocol, such as HTTP/2
         self._ends = False      # whether nothing more is read, because the connection ends
-        self._read = self._skipped = self._unsent = 0
-        """Bytes: read since a request or part of a body ended, skipped behind an answer, unsent at the last look."""
+        self._read = self._skipped = self._unsent = self._body_left = 0
+        """Bytes: read since a request or part of a body ended, skipped behind an answer, unsent at the last look, and
+        of a body that are still to come, where the headers say how many it has."""
+        self._unread = memoryview(b"")      # what has come and is not parsed, because an answer is due before
         self._late: asyncio.TimerHandle | None = None       # ends a connection whose headers take too long
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
@@ -114,6 +122,31 @@ class Protocol(HttpToolsProtocol):
         if self._ends:
             return
         self._unset_keepalive_if_required()
+        self._unread = memoryview(b"".join((self._unread, data))) if self._unread else memoryview(data)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Parse what has come, in pieces, until a request waits for the answer to one before it.
+
+        What is left stays as it is, and no more is read: each of the requests in it would take far more memory.
+        """
+        while self._unread and not self._ends and not self.pipeline:
+            size = max(_PIECE, self._body_left)
+            piece, self._unread = self._unread[:size], self._unread[size:]
+            self._parse(bytes(piece))
+        if self._ends:
+            self._unread = memoryview(b"")
+            return
+        if self._unread:
+            self._joined.hold_reading()
+        if not self._in_headers or self._unread:
+            self._set_late(None)
+            if self.cycle is None or self.cycle.response_complete:
+                self._wait()
+        elif self._late is None:
+            self._set_late(self.settings.header_seconds)
+
+    def _parse(self, data: bytes) -> None:
         self._read += len(data)
         try:
             self._feed(data)
@@ -130,14 +163,6 @@ class Protocol(HttpToolsProtocol):
             else:       # too many bytes of a body behind its answer (`_skip`): there is nothing more to say
                 self._ends = True
                 self.transport.abort()
-        if self._ends:
-            return
-        if not self._in_headers:
-            self._set_late(None)
-            if self.cycle is None or self.cycle.response_complete:
-                self._wait()
-        elif self._late is None:
-            self._set_late(self.settings.header_seconds)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -147,6 +172,8 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; one behind the body, which nobody reads, is left out."""
         if self._in_headers:
+            if len(self.headers) >= MAX_HEADERS:
+                raise Limit(f"the header has more than {MAX_HEADERS} fields; send fewer")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -156,21 +183,28 @@ class Protocol(HttpToolsProtocol):
         self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers:
             self._in_headers, self._read = False, 0
+            stated = next((value for name, value in self.headers if name == b"content-length"), b"")
+            self._body_left = int(stated) if stated.isdigit() else 0
             self.room.set_idle(self, False)
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         if not self._offers:
-            self._read = 0
+            self._read = self._body_left = 0
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self.room.set_idle(self, self.cycle.response_complete)
+        if self._unread and not self.pipeline and not self.transport.is_closing():
+            self._joined.let_reading()
+            self._go_on()
+            if not self._unread and not self._ends and not self.flow.read_paused:
+                self._joined.resume_reading()       # `flow` has resumed it already while it was held
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, or throw it away where the answer was given before it was whole."""
-        self._read = 0
+        self._read, self._body_left = 0, max(0, self._body_left - len(body))
         super().on_body(body)
         if self.cycle.response_complete:
             self._skip(len(body))
@@ -256,7 +290,7 @@ class Protocol(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:     # the application has the request, and its answer ends the connection
                 cycle.keep_alive = False
-                self._joined.end_reading()
+                self._joined.hold_reading()
                 return
             cycle.disconnected = True       # the rest of its body cannot be read
             cycle.message_event.set()

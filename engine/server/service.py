@@ -161,7 +161,7 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory),
+        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size)
         with self._lock:
             error: Exception | None = None
@@ -216,6 +216,7 @@ class Service:
         stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
+        request.kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
         while True:
             try:
                 request.room.hold(request.base + next(steps))
@@ -322,8 +323,11 @@ class Service:
     def close(self, *, drain: bool = True) -> None:
         """Stop admission, so that later requests get `Closing`, answer all that were accepted, and end the threads.
 
-        drain: False gives `Closing` to all requests that have no answer yet. A second call does nothing.
+        drain: False gives `Closing` to all requests that have no answer yet. A second call does nothing, nor does one
+        in a process that was forked from that of the service, which has none of its threads.
         """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._closing = True
             if self._closed:

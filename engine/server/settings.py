@@ -13,6 +13,8 @@ MAX_BODY = 16_777_216
 """Limit on the bytes of the body of a request; `--max-body-bytes` is another one."""
 MAX_HEADER = 32_768
 """Limit on the bytes of the request line and the headers."""
+MAX_HEADERS = 256
+"""Limit on the headers of a request: each takes some 170 bytes more than it has."""
 MAX_HELD = 536_870_912
 """Limit on the bytes that all requests take at one time: bodies, values, tokens, results and answers."""
 MAX_SKIPPED = 134_217_728

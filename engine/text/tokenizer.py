@@ -269,7 +269,14 @@ class Tokenizer:
         except IndexError:
             tokenizer = load_tokenizer(self._text)
             tokenizer.no_padding()
-        limit = min(limit or self._limit, self._limit)
+        try:
+            return self._windows(tokenizer, texts, stride, min(limit or self._limit, self._limit), split, stop)
+        finally:
+            self._spare.append(tokenizer)       # also after a wrong stride, else each one would load another
+
+    def _windows(self, tokenizer: Any, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int, split: bool,
+                 stop: Stop) -> list[list[Places]]:
+        """Return what `windows` does, by a tokenizer whose truncation nobody else sets meanwhile."""
         windows = []
         for text in texts:
             stop.check()
@@ -297,7 +304,6 @@ class Tokenizer:
             [encoding] = self._encodings([tuple(text) if is_pair else text], stop, tokenizer, is_pretokenized=split,
                                          batch=characters_of(text) > CHARACTERS_AT_A_TIME)
             windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
-        self._spare.append(tokenizer)
         return windows
 
     def _check_overlap(self, text: Sentence | Sequence[str], windows: Windows, split: bool, stop: Stop) -> None:
@@ -582,7 +588,9 @@ class Tokenizer:
 
     def _encode_part(self, stop: Stop) -> Encode:
         """Return what encodes a part of a text without special tokens."""
-        return lambda text: self._encodings([text], stop, add_special_tokens=False)[0]
+        # A long text as a batch, in which `tokenizers` lets other threads go on.
+        return lambda text: self._encodings([text], stop, batch=len(text) > CHARACTERS_AT_A_TIME,
+                                            add_special_tokens=False)[0]
 
     def least_tokens(self, text: str, most: int | None, stop: Stop = NEVER) -> int:
         """Return how many tokens a text certainly has that is too long to be read whole; 0 for any other text.

@@ -160,6 +160,14 @@ def test_windows_are_counted_before_they_are_made(folder):
     assert 0.9 * call.bytes < least <= call.bytes
 
 
+def test_a_long_text_of_few_tokens_is_counted_before_its_windows_are_made(folder):
+    """`tokenizers` takes far more memory than the text while it reads it whole."""
+    options = {"aggregation_strategy": "simple", "stride": 0}
+    for word, size in (("a" * 1_000_000, 80_000_000), ("\u00e9" * 1_000_000, 160_000_000)):
+        steps = tokenized(METHODS["tag"], model("bert_tag", folder), [word], options, truncation=True)
+        assert max(next(steps) for _ in range(2)) >= size
+
+
 def test_texts_of_a_role():
     engine = engine_of(random_model(tiny_text(prompts={"query": "query : "})), threads=1)
     call = run(tokenized(METHODS["encode"], engine, ["the cat"], {"role": "query"}, truncation=True))[1]

@@ -344,6 +344,14 @@ def held(n: int) -> None:
         Room(memory).hold(size)
 
 
+def headers(n: int) -> None:
+    """Give this many headers of a request to a connection."""
+    one = Protocol.__new__(Protocol)
+    one._in_headers, one.headers = True, []
+    for _ in range(n):
+        one.on_header(b"a", b"")
+
+
 def overlapping(n: int) -> None:
     """Cut a text into windows of 4 tokens that move by one, which have 4 (tokens - 3) tokens together."""
     tokenizer = engine_of(random_model(tiny_text()), threads=1).text_encoder.tokenizer
@@ -354,6 +362,7 @@ PROBES: dict[str, Probe] = {
     "server/settings.py: MAX_BODY": Probe(lambda n, place: sent(n)),
     "server/settings.py: MAX_HEADER": Probe(
         lambda n, place: Protocol._check_headers(SimpleNamespace(url=bytes(n - 7), headers=[(b"a", b"bc")]))),
+    "server/settings.py: MAX_HEADERS": Probe(lambda n, place: headers(n)),
     "server/settings.py: MAX_HELD": Probe(lambda n, place: held(n)),
     "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
     "server/settings.py: MAX_TOKENIZED": Probe(

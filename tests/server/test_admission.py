@@ -77,3 +77,22 @@ def test_long_requests_leave_room_for_short_ones():
     assert memory.used == 2**20
     with pytest.raises(Limit, match=r"1,000,000 bytes .* one request may need 393,216; send less"):
         large.hold(10**6)
+
+
+def test_many_short_requests_of_a_key_leave_room_for_other_keys():
+    memory = Memory(2**20)
+    rooms = [Room(memory, "much") for _ in range(2**9)]
+    for room in rooms[: 7 * 2**6]:
+        room.hold(2**11)
+    with pytest.raises(Overloaded):
+        rooms[-1].hold(1)
+    assert memory.used == 7 * 2**17
+    for room in (rooms[0], Room(memory, "other")):
+        room.hold(2**11)
+        room.hold(2**12 if room.key == "other" else 2**11)
+    with pytest.raises(Overloaded):
+        rooms[0].hold(2**11 + 1)
+    for room in rooms:
+        room.close()
+    assert memory.used == 2**12
+    Room(memory, "much").hold(2**12)

@@ -1,5 +1,6 @@
 """What goes wrong below the routes: keys, sizes, times, connections, a queue that is full, and results that fail."""
 
+import asyncio
 import hashlib
 import json
 import signal
@@ -26,7 +27,7 @@ from engine.server import app
 from engine.server.admission import Room
 from engine.server.keys import Keys
 from engine.server.service import Answer, Service, Times
-from engine.server.settings import MAX_HEADER, Settings
+from engine.server.settings import MAX_HEADER, MAX_HEADERS, Settings
 from engine.server.start import address_of, bind, listen
 
 from ..tools.serving import Client, raw, serving, wait_for
@@ -142,6 +143,32 @@ def test_a_long_body_is_read_beside_the_event_loop(model):
         assert client.post("/embed", b'{"inputs": "' + b"x" * 70_000).status == 422
 
 
+def test_a_short_body_of_many_values_is_read_beside_the_event_loop(client, monkeypatch):
+    lanes, submit = [], client.served.service.workers.submit
+    monkeypatch.setattr(client.served.service.workers, "submit", lambda call, **rest: lanes.append(
+        rest["long"]) or submit(call, **rest))
+    for body in ({"inputs": "x" * 50_000, "truncate": "no"}, {"inputs": [5] * 1000, "truncate": "no"}):
+        client.post("/embed", body)
+    assert not lanes
+    assert client.post("/embed", {"inputs": [[5]] * 5000, "truncate": "no"}).status == 422
+    assert lanes == [True]
+
+
+def test_the_metrics_are_made_once_for_all_who_ask_at_once(client, monkeypatch):
+    made, text = [], client.served.metrics.text
+    monkeypatch.setattr(client.served.metrics, "text", lambda: made.append(1) or text())
+
+    async def ask():
+        return client.served.numbers(), client.served.numbers(), await asyncio.sleep(0), client.served.numbers()
+
+    first, second, _, third = asyncio.run(ask())
+    assert len(made) == 2
+    assert first is second
+    assert third
+    assert client.get("/metrics").status == client.get("/metrics").status == 200
+    assert len(made) == 4
+
+
 def test_all_bodies_together_have_a_limit(model, monkeypatch):
     with serving(model) as client:
         memory = client.served.service.memory
@@ -158,8 +185,17 @@ def test_all_bodies_together_have_a_limit(model, monkeypatch):
         assert memory.used == 0
 
 
+def test_many_small_headers_are_refused(client):
+    some = b"".join(b"x%d:\r\n" % i for i in range(MAX_HEADERS + 2))
+    head, end = b"GET /health HTTP/1.1\r\nconnection: close\r\n", b"\r\n"
+    assert raw(client.port, head + some[: len(b"x1:\r\n") * 10] + end).startswith(b"HTTP/1.1 200 ")
+    found = raw(client.port, head + some)       # before the headers are whole
+    assert found.startswith(b"HTTP/1.1 431 ")
+    assert b"more than 256 fields" in found
+
+
 def test_a_large_header_is_refused(client):
-    for lines in (b"x: " + b"a" * MAX_HEADER + b"\r\n", b"x: abc\r\n" * (MAX_HEADER // 7)):
+    for lines in (b"x: " + b"a" * MAX_HEADER + b"\r\n", (b"x: " + b"a" * 200 + b"\r\n") * (MAX_HEADER // 200)):
         found = raw(client.port, b"GET /health HTTP/1.1\r\nhost: x\r\n" + lines + b"\r\n")
         assert found.startswith(b"HTTP/1.1 431 ")
         assert b"32,768" in found
@@ -227,6 +263,27 @@ def test_requests_may_follow_at_once(client):
     last = one.replace(b"host: x", b"connection: close\r\nhost: x")
     found = raw(client.port, one * 3 + last)
     assert found.count(b"HTTP/1.1 200 OK") == 4
+
+
+def test_requests_behind_one_without_an_answer_are_not_parsed(model):
+    """Each of them would take far more memory than its bytes."""
+    held = Scripted(model, lambda future, inputs, key: waiting.append(future))
+    waiting, body = [], b'{"inputs": "the cat"}'
+    with serving(model, service=held) as client:
+        small, last = b"GET /health HTTP/1.1\r\n\r\n", b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n"
+        sent = REQUEST % len(body) + body + small * 5000 + REQUEST % len(body) + body + small * 500 + last
+        found = []
+        sender = Thread(target=lambda: found.append(raw(client.port, sent)))
+        sender.start()
+        for _ in range(2):
+            wait_for(lambda: waiting)
+            [connection] = client.server.server_state.connections
+            wait_for(lambda: connection._unread)        # noqa: B023
+            assert len(connection.pipeline) < 100
+            assert connection.flow.read_paused or not connection._joined._reads
+            waiting.pop().set_result(answer(np.zeros((1, 4), np.float32)))
+        sender.join(30)
+    assert found[0].count(b"HTTP/1.1 200 OK") == 5503
 
 
 @FAMILIES

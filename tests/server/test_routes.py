@@ -21,6 +21,8 @@ from ..tools.tiny_text import ids, tiny_text
 
 pytest.importorskip("uvicorn")
 
+from engine.server import cohere
+
 from ..tools.serving import serving
 
 TEXTS = ["the cat sat", "a dog ran far and away"]
@@ -315,6 +317,23 @@ def unit_vectors(model, texts, dimensions):
     found = np.array([np.frombuffer(base64.b64decode(row["embedding"]), np.float32) for row in rows])
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     return found
+
+
+def test_a_type_or_a_label_that_comes_often_costs_once(served, monkeypatch):
+    made = []
+    quantize = cohere.quantize_vectors
+    monkeypatch.setattr(cohere, "quantize_vectors", lambda *args, **rest: made.append(1) or quantize(*args, **rest))
+    body = {"texts": TEXTS, "embedding_types": ["binary", "ubinary"] * 50}
+    assert served("vectors").post("/v2/embed", body).data["embeddings"].keys() == {"binary", "ubinary"}
+    assert len(made) == 2
+    asked, client, own = {"inputs": TEXTS[0], "ignore_labels": []}, served("bert_tag"), []
+    labels = {one["entity_group"] for one in client.post("/tag", asked).data}
+    submit = client.served.service.submit
+    monkeypatch.setattr(client.served.service, "submit", lambda task, inputs, options, **rest: own.append(
+        options["ignore_labels"]) or submit(task, inputs, options, **rest))
+    found = client.post("/tag", asked | {"ignore_labels": [*labels, "no such label", *labels] * 50}).data
+    assert found == []
+    assert sorted(own[0]) == sorted(labels)
 
 
 def test_base64_and_dimensions(served):

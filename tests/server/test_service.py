@@ -19,6 +19,7 @@ import pytest
 
 from engine import InputError, TimedOut, UnsupportedError
 from engine.base.errors import Closing, Overloaded, TextTooLong
+from engine.server.admission import Room
 from engine.server.service import Service
 from engine.server.settings import Limit
 
@@ -270,6 +271,49 @@ def test_an_end_without_answers(engine, monkeypatch):
     service.close(drain=False)
     assert {type(future.exception(timeout=0)) for future in accepted} <= {Closing, type(None)}
     assert sum(isinstance(future.exception(), Closing) for future in accepted) > 5
+
+
+def test_a_forked_process_ends_without_the_threads_of_its_parent(engine, monkeypatch):
+    with Service(engine, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
+        waits = service.submit("classify", ["lovely"])
+        until(lambda: service.statistics().waiting_requests)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)     # as a child of a fork, where nobody answers the request
+            service.close()
+            with pytest.raises(InputError, match="was forked"):
+                service.submit("classify", ["lovely"])
+        gate.open.set()
+        assert waits.result(timeout=30).value
+        assert service.submit("classify", ["lovely"]).result(timeout=30).value
+
+
+def test_an_option_that_cannot_be_shown_fails_its_request_alone(engine, monkeypatch):
+    class Odd(str):
+        def __repr__(self):
+            raise ValueError("no repr")
+
+    with Service(engine, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
+        odd = service.submit("score", [("a", "b")], {"prompt": Odd("the ")})
+        others = [service.submit("classify", ["lovely"]) for _ in range(3)]
+        gate.open.set()
+        assert all(other.result(timeout=30).value for other in others)
+        assert isinstance(odd.exception(timeout=30), ValueError)
+
+
+def test_words_beyond_the_usual_ones_are_counted(monkeypatch):
+    """A text may have far more words than its memory was counted for."""
+    monkeypatch.setattr("engine.methods.encode_sparse._WORDS", 1)
+    engine = load("bert_fill_mask", threads=1)
+    with Service(engine, max_bytes=2**20) as service:
+        before = service.submit("sparse", ["the cat"]).result(timeout=30)
+        assert len(before.value[0].indices) > 1
+        room = Room(service.memory)
+        assert service.submit("sparse", ["the cat"] * 3, room=room).result(timeout=30).bytes + 48 <= room.size
+        room.close()
+        monkeypatch.setattr("engine.methods.encode_sparse._WORD", 2**18)
+        with pytest.raises(Limit, match="one request may need 393,216"):
+            service.submit("sparse", ["the cat"]).result(timeout=30)
+        until(lambda: service.statistics().waiting_bytes == 0)
 
 
 def test_memory_has_a_bound(engine, monkeypatch):

@@ -263,3 +263,13 @@ def test_a_timeout_ends_tokenizing(monkeypatch):
     engine.encode(["a cat"], timeout=50)
     assert set(stops) == {stops[0]}
     assert 0 < stops[0].deadline - time.monotonic() < 50
+
+
+def test_a_wrong_stride_keeps_the_tokenizer_of_windows(monkeypatch):
+    tokenizer = Tokenizer(tiny_text(max_seq_length=8), None, threads=1)
+    tokenizer.windows(["the cat"], stride=2)
+    monkeypatch.setattr("engine.text.tokenizer.load_tokenizer", lambda text: pytest.fail("another one is loaded"))
+    for _ in range(2):
+        with pytest.raises(InputError, match="a stride must be less"):
+            tokenizer.windows(["the cat sat on a mat and ran"], stride=7)
+    assert len(tokenizer.windows(["the cat"], stride=2)[0]) == 1
