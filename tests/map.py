@@ -205,7 +205,7 @@ OTHERS = {
         "programs/test_program.py ops/test_golden.py families/test_vectors.py families/test_names.py "
         "families/test_generating.py",
     "programs/*.py": "programs/test_program.py families/test_vectors.py families/test_generating.py",
-    "server/batcher.py server/workers.py": "server/test_service.py",
+    "server/workers.py": "server/test_service.py",
     "queues/ticket.py queues/work.py": "queues/test_model_queue.py queues/test_order.py",
     "server/cohere.py server/openai.py server/tei.py server/refusals.py": "server/test_routes.py",
     "server/forms.py": "server/test_routes.py server/test_http.py",

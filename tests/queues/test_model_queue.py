@@ -72,7 +72,7 @@ def expected(work):
 def is_empty(queue):
     """Return whether a queue keeps nothing."""
     return not (queue._open or queue._arrived or queue._left or len(queue.order)
-                or any(not each[2].end for each in queue._deadlines) or queue._turn.held)
+                or any(number in queue._open for _, number in queue._deadlines) or queue._turn.held)
 
 
 def in_thread(call, *arguments):

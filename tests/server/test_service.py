@@ -101,21 +101,26 @@ def engine(one_backend):
     return load("bert_classify", backend=one_backend, threads=1)
 
 
+def ids_of(pieces):
+    """Return the token ids of each sequence of a batch."""
+    return [work.data.input_ids[i] for work, numbers in pieces for i in numbers]
+
+
 class Gate:
     """Hold every batch of a service back until it is opened, and count the batches."""
 
     def __init__(self, service, monkeypatch):
         self.open, self.entered, self.batches = threading.Event(), threading.Event(), []
         runner = service.model.runner_of("classify")
-        logits = runner.logits
+        compute = runner._compute_logits
 
-        def slow(tokens, call):
+        def slow(pieces, stop):
             self.entered.set()
-            self.batches.append(tokens.input_ids)
+            self.batches.append(ids_of(pieces))
             assert self.open.wait(30)
-            yield from logits(tokens, call)
+            return compute(pieces, stop)
 
-        monkeypatch.setattr(runner, "logits", slow)
+        monkeypatch.setattr(runner, "_compute_logits", slow)
 
     def __enter__(self):
         return self
@@ -127,20 +132,20 @@ class Gate:
 @pytest.mark.parametrize("count", [min(500, SERVED)])
 def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
     runner = engine.runner_of("classify")
-    logits, bad = runner.logits, engine.tokenizer.token_id("berlin")
+    compute, bad = runner._compute_logits, engine.tokenizer.token_id("berlin")
     texts = [served.SHORT[i % 5] for i in range(count)]
     fails = ["Berlin" in text or "berlin" in text for text in texts]
     assert 0 < sum(fails) < count
     alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
 
-    def raising(tokens, call):
-        for n, (i, row) in enumerate(logits(tokens, call)):
-            yield i, row
-            if n >= len(tokens.input_ids) // 2 and any(bad in ids for ids in tokens.input_ids):
-                raise RuntimeError("a head that raises")
+    def raising(pieces, stop):
+        rows = compute(pieces, stop)
+        if any(bad in ids for ids in ids_of(pieces)):
+            raise RuntimeError("a head that raises")
+        return rows
 
     with Service(engine, max_wait=1e6) as service:
-        monkeypatch.setattr(runner, "logits", raising)
+        monkeypatch.setattr(runner, "_compute_logits", raising)
         futures = [service.submit("classify", [text]) for text in texts]
         errors = [future.exception(timeout=60) for future in futures]
         assert service.statistics().failed == sum(fails)
