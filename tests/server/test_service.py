@@ -7,10 +7,12 @@ More requests, clients and threads than `make test` has:
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
@@ -127,6 +129,48 @@ class Gate:
 
     def __exit__(self, *_):
         self.open.set()     # also if a test fails: the end of a service waits for its batches
+
+
+def test_calls_of_the_library_share_the_batches_of_a_service(engine, monkeypatch):
+    texts = ["lovely", "awful", "Anna lives in Berlin"]
+    alone = [engine.classify([text]) for text in texts]
+    with Service(engine, max_wait=1e6) as service, Service(engine) as other:
+        with Gate(service, monkeypatch) as gate:
+            first = service.submit("classify", ["lovely"])
+            assert gate.entered.wait(30)
+            called = []
+            threads = [threading.Thread(target=lambda text=text: called.append((text, engine.classify([text]))))
+                       for text in texts]
+            for thread in threads:
+                thread.start()
+            futures = [service.submit("classify", [text]) for text in texts]
+            until(lambda: len(engine.queue._arrived) == 6)
+        for thread in threads:
+            thread.join(30)
+        assert dict(called) == {text: [one] for text, [one] in zip(texts, alone, strict=True)}
+        assert [future.result(timeout=30).value for future in futures] == alone
+        assert first.result().value == alone[0]
+        assert [len(batch) for batch in gate.batches] == [1, 6]
+        assert service.statistics().mixed_batches == other.statistics().mixed_batches == 1
+        assert (service.statistics().answered, other.statistics().answered) == (2 + 4, 2)
+    assert not engine.queue.has_thread
+    assert engine.classify(texts[:1]) == alone[0]
+
+
+def test_an_answer_is_not_kept(engine):
+    with Service(engine) as service:
+        deadline = time.monotonic() + 1000      # until which the queue remembers it
+        for inputs, options in ((["the cat"], {}), (["the cat"] * 300, {}), (["a cat " * 900], {"truncation": False})):
+            gc.collect()
+            gc.disable()        # so that a circle of references is found
+            try:
+                future = service.submit("tokens", inputs, options, deadline=deadline)
+                kept = weakref.ref(next(iter(service._open)))
+                assert (future.exception(timeout=30) is None) == (not options)
+                del future
+                until(lambda kept=kept: kept() is None)
+            finally:
+                gc.enable()
 
 
 @pytest.mark.parametrize("count", [min(500, SERVED)])
