@@ -205,7 +205,7 @@ OTHERS = {
         "programs/test_program.py ops/test_golden.py families/test_vectors.py families/test_names.py "
         "families/test_generating.py",
     "programs/*.py": "programs/test_program.py families/test_vectors.py families/test_generating.py",
-    "server/batcher.py server/workers.py": "server/test_service.py",
+    "server/workers.py": "server/test_service.py",
     "queues/ticket.py queues/work.py": "queues/test_model_queue.py queues/test_order.py",
     "server/cohere.py server/openai.py server/tei.py server/refusals.py": "server/test_routes.py",
     "server/forms.py": "server/test_routes.py server/test_http.py",
@@ -223,7 +223,7 @@ OTHERS = {
     "text/safety.py": "text/test_hostile_tokenizers.py",
     "text/sentences.py": "text/test_tokenizer.py",
     "text/special_tokens.py": "text/test_tokenizer.py families/test_clip_and_siglip.py",
-    "text/tokenizer.py": "text/test_cuts.py text/test_long_texts.py interface/test_lengths.py methods/test_methods.py",
+    "text/tokenizer.py": "methods/test_methods.py text/test_cuts.py text/test_long_texts.py interface/test_lengths.py",
     "text/excerpts.py text/truncate.py": "text/test_long_texts.py",
     "text/tokenizers_package.py": "text/test_tokenizer.py text/test_hostile_tokenizers.py",
     "text/vocabularies/fairseq.py text/vocabularies/language_codes.py": "text/test_language_tokenizers.py",

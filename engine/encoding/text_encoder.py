@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,9 @@ class TextEncoder:
         self._config, self._text, self._plan = config, text, plan
         # Asked once: to look for the methods of a protocol takes 2 % of the time of a short text.
         self._pooling_plan = plan if isinstance(plan, PoolingPlan) and not token_modules else None
-        self._threads, self._queue = threads, queue or ModelQueue(max_tokens)
+        self._threads = threads
+        self.queue = queue or ModelQueue(max_tokens)
+        """Computes the works of all calls."""
         self._modules, self._token_modules, self._ops = modules, token_modules, ops
         self._tokenizers: dict[int | None, Tokenizer] = {}
 
@@ -95,12 +97,12 @@ class TextEncoder:
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
-    def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yield (indices of sequences, their pooled vectors, float32 [B, width]) for each batch: the second step.
+    def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Work:
+        """Return the work whose rows are the pooled vectors of sequences, float32 [width]: the second step.
 
-        The sequences of all calls at the time are computed together, which changes no bit.
+        The queue computes the sequences of all calls at the time together, which changes no bit.
         """
-        return self.computed(self._compute_pooled, tokens, call)
+        return self.work(self._compute_pooled, tokens, call)
 
     def _compute_pooled(self, pieces: Pieces, stop: Stop) -> np.ndarray:
         tokens, batch, _ = self.batch_of(pieces)
@@ -124,12 +126,12 @@ class TextEncoder:
         """Whether the modules of tokens scale the vectors of `token_vectors` to length 1."""
         return ends_with_normalize(self._token_modules, TOKENS)
 
-    def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[list[int], list[np.ndarray]]]:
-        """Yield (indices of sequences, the vectors of their tokens, float32 [T_i, D']) for each batch.
+    def token_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
+        """Return the work whose rows are the vectors of the tokens of sequences, float32 [T_i, D'].
 
-        The vectors are those that pooling reads, after the modules of tokens; each is a view of the whole batch.
+        The vectors are those that pooling reads, after the modules of tokens; each row is a view of a whole batch.
         """
-        return self.computed(self._compute_token_vectors, tokens, call)
+        return self.work(self._compute_token_vectors, tokens, call)
 
     def _compute_token_vectors(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
         _, batch, form = self.batch_of(pieces)
@@ -149,16 +151,14 @@ class TextEncoder:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}
 
-    def computed(self, job: Job, tokens: Tokens, call: Call, most: int | None = None
-                 ) -> Iterator[tuple[list[int], Any]]:
-        """Yield (indices of sequences, their rows) for each batch, as the queue of the model computes them.
+    def work(self, job: Job, tokens: Tokens, call: Call, most: int | None = None) -> Work:
+        """Return the work of the sequences of a call for the queue; raises `InputError` for one that is too long.
 
         job: reads the sequences by `batch_of`. most: the most sequences of a batch, beside the limit of the call.
         """
         self._check_longest(tokens)
         limits = [limit for limit in (call.batch_size, most) if limit is not None]
-        work = Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
-        return self._queue.rows(work, call.stop)
+        return Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
 
     def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
         """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""

@@ -20,7 +20,7 @@ from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
-from ..queues.work import Pieces
+from ..queues.work import Pieces, Work
 from ..text.tokenizer import Tokens
 from ..uncertainty.probabilities import probabilities
 from ..weights.calibration import Calibration
@@ -53,31 +53,26 @@ class HeadRunner:
         self.encoder, self.ops = encoder, ops
         self._weights, self._words = head.weights, words
 
-    def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None
-               ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (number of a sequence, its logits) for each sequence of `tokens`, in any order.
+    def logits(self, tokens: Tokens, call: Call = PLAIN, asked: Sequence[np.ndarray] | None = None) -> Work:
+        """Return the work whose rows are the logits of sequences; None is that of a sequence without logits.
 
         Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
-        sequence. asked: the positions to read in each sequence, for a head of rows "asked". A sequence without tokens
-        is passed over.
+        sequence. asked: the positions to read in each sequence, for a head of rows "asked".
         """
         most = None
         if asked is not None:       # of each sequence as many rows as of the longest, whose logits are there at a time
             tokens = replace(tokens, asked=[*asked])
             most = max(1, LOGITS_AT_A_TIME // (self.config.outputs * max(1, *map(len, asked))))
-        for members, rows in self.encoder.computed(self._compute_logits, tokens, call, most):
-            for i, logits in zip(members, rows, strict=True):
-                if len(logits):
-                    yield i, logits
+        return self.encoder.work(self._compute_logits, tokens, call, most)
 
-    def _compute_logits(self, pieces: Pieces, stop: Stop) -> list[np.ndarray]:
+    def _compute_logits(self, pieces: Pieces, stop: Stop) -> list[np.ndarray | None]:
         tokens, batch, _ = self.encoder.batch_of(pieces)
         vectors = self.encoder.vectors(batch, stop)
         places: list[np.ndarray | None] = [None] * len(tokens.input_ids) if tokens.asked is None else [*tokens.asked]
         if self.config.passed_id is not None:       # the head reads the last token that has another id
             places = [last_other(ids, self.config.passed_id) for ids in tokens.input_ids]
         rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
-        return list(self._in_slices(rows, ends))
+        return [logits if len(logits) else None for logits in self._in_slices(rows, ends)]
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS_AT_A_TIME` numbers at a time.

@@ -28,7 +28,7 @@ from ..base.install import needs_package
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..model.head import Scatter
-from ..queues.work import Pieces
+from ..queues.work import Pieces, Work
 from ..text.tokenizer import Tokens
 from .runner import LOGITS_AT_A_TIME, HeadRunner
 
@@ -143,14 +143,13 @@ def check_sparse(a: Any, b: Any) -> None:
                          "compare vectors of one model")
 
 
-def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[int, Nonzeros]]:
-    """Yield (number of a sequence, its words and their numbers), the second of three steps of `encode_sparse`.
+def sparse_rows(runner: HeadRunner, tokens: Tokens, call: Call = PLAIN) -> Work:
+    """Return the work whose rows are the words of sequences and their numbers, the second step of `encode_sparse`.
 
-    The first step is `TextEncoder.tokens`. The words of each sequence are in increasing order.
+    The first one is `TextEncoder.tokens`. The words of each sequence are in increasing order.
     """
     job = MethodType(_compute_sparse, runner)       # equal for all calls with this runner
-    for members, rows in runner.encoder.computed(job, tokens, call):
-        yield from zip(members, rows, strict=True)
+    return runner.encoder.work(job, tokens, call)
 
 
 def _compute_sparse(runner: HeadRunner, pieces: Pieces, stop: Stop) -> list[Nonzeros]:

@@ -76,6 +76,11 @@ class EngineBase(Loaded):
         self._queue = queue or ModelQueue(run.max_tokens, mixes=backend.name != "reference")
 
     @property
+    def queue(self) -> ModelQueue:
+        """The queue that computes the calls of all threads; `engine.server` lets a thread step it."""
+        return self._queue
+
+    @property
     def heads(self) -> dict[str, Any]:
         """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
         vectors of whole texts a `LateConfig`."""

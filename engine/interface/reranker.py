@@ -36,6 +36,7 @@ from ..methods.method import Method
 from ..methods.pairs import RERANKED
 from ..model.bits import FASTEST
 from ..model.head import has_heads
+from ..queues.model_queue import ModelQueue
 from ..text.cuts import Cuts, reported, reporting, truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
@@ -293,6 +294,12 @@ class Reranker(Loaded):
     def methods(self) -> dict[str, Method[Any]]:
         """The methods of this model by their names."""
         return dict(RERANKED)
+
+    @lazy
+    def queue(self) -> ModelQueue:
+        """The queue of a cross-encoder; of a language model one for a server alone, which computes a request a batch.
+        """
+        return ModelQueue(self.max_batch_tokens) if self._engine is None else self._engine.queue
 
     @property
     def cross_encoder(self) -> Engine | None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..base.arguments import positive_int_or_none
 from ..base.stop import NEVER, Stop
-from ..encoding.call import Call
 from ..heads.runner import HeadRunner
 from ..heads.sparse import NOTHING, SparseVectors, largest, sparse_rows, sparse_vectors
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
-from ..text.tokenizer import Tokens
 from .columns import column, lists
 from .encode import with_role
 from .method import EncodingModel, Method, Options, option
-from .workload import Computation, Cost, Rows, Slice, Workload
+from .workload import Computation, Cost, Slice, Workload
 
 _WORD = 48
 """A word of a sparse vector: its int32 id, its float32 number, their share of arrays, and their digits and names."""
@@ -39,7 +38,8 @@ class _SparseVectors(Workload):
     """The words of each text with their numbers, of which the largest are kept."""
 
     def __init__(self, runner: HeadRunner, inputs: Sequence[Sentence], most: int | None):
-        super().__init__(Computation(_word_rows, runner), inputs, lambda texts, stop: runner.encoder.tokens(
+        computation = Computation(runner.encoder.queue, partial(sparse_rows, runner))
+        super().__init__(computation, inputs, lambda texts, stop: runner.encoder.tokens(
             texts, stop=stop), [NOTHING] * len(inputs), cost=Cost(sequence=_WORD * min(_WORDS, runner.config.outputs)))
         self._runner, self._most = runner, most
 
@@ -55,10 +55,6 @@ class _SparseVectors(Workload):
     def result(self) -> SparseVectors:
         """Return the rows of all texts as one object."""
         return sparse_vectors(self._runner, self.results, most=None)
-
-
-def _word_rows(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
-    return (((i,), (row,)) for i, row in sparse_rows(runner, tokens, call))
 
 
 def _prepare(model: EncodingModel, texts: Sequence[Sentence], options: EncodeSparseOptions) -> Workload:

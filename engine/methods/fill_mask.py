@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import NEVER, Stop
 from ..encoding.call import Call
 from ..heads.runner import HeadRunner
+from ..queues.work import Work
 from ..text.sentences import read_texts
 from ..text.tokenizer import Tokens
 from .method import EncodingModel, Method, Options, listed_texts, option
-from .workload import DICTIONARY, NUMBER, Computation, Cost, Rows, Slice, Workload
+from .workload import DICTIONARY, NUMBER, Computation, Cost, Slice, Workload
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class _Words(Workload):
 
     def __init__(self, runner: HeadRunner, texts: Sequence[str], top_k: int, targets: np.ndarray | None):
         """targets: the ids to choose from; None for all."""
-        super().__init__(Computation(_mask_logits, runner), texts,
+        super().__init__(Computation(runner.encoder.queue, partial(_mask_logits, runner)), texts,
                          cost=Cost(sequence=NUMBER * runner.config.outputs + DICTIONARY * top_k))
         self._runner, self._top_k, self._targets = runner, top_k, targets
 
@@ -53,10 +55,9 @@ class _Words(Workload):
                 self._runner, ids, _places(self._runner, ids), logits, self._top_k, self._targets, stop)
 
 
-def _mask_logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
-    """Yield the logits of the masks of each sequence, float32 [masks, V]."""
-    masks = [_places(runner, ids) for ids in tokens.input_ids]
-    return (((i,), (row,)) for i, row in runner.logits(tokens, call, masks))
+def _mask_logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Work:
+    """Return the work whose rows are the logits of the masks of sequences, float32 [masks, V]."""
+    return runner.logits(tokens, call, [_places(runner, ids) for ids in tokens.input_ids])
 
 
 def _mask_id(runner: HeadRunner) -> int:

@@ -16,12 +16,13 @@ from ..encoding.call import Call
 from ..heads.coverage import limit_of_rank, ranks_of
 from ..heads.pairs import check_pair, check_pairs, check_query, check_ranks, is_pair, scores_of
 from ..heads.runner import HeadRunner
+from ..queues.work import Pieces, Work
 from ..text.cuts import Cuts, reported, reporting
 from ..text.excerpts import START_CHARACTERS
 from ..text.sentences import add_prompt, check_sentence, check_text, choose_prompt, slices
 from ..text.tokenizer import Tokens
 from .method import EncodingModel, Listed, Method, Options, listed, option
-from .workload import DICTIONARY, NUMBER, Computation, Cost, Logits, Rows, Slice, Workload
+from .workload import DICTIONARY, NUMBER, Computation, Cost, Logits, Slice, Workload
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class _Prompts(Workload):
 
     def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], instruction: str | None,
                  finish: Callable[[np.ndarray], Any]):
-        super().__init__(Computation(_prompt_logits, self), pairs, results=np.zeros(len(pairs), np.float32),
+        super().__init__(Computation(model.queue, self._work), pairs, results=np.zeros(len(pairs), np.float32),
                          cost=Cost(sequence=NUMBER + DICTIONARY))
         self.model, self._instruction, self._finish = model, instruction, finish
         self.queries: dict[int, str] = {}
@@ -167,12 +168,16 @@ class _Prompts(Workload):
         return self._finish(self.results)
 
 
+    def _work(self, tokens: Tokens, call: Call) -> Work:
+        """Return a work of one batch or several, with no prompts of other calls."""
+        return Work(self._compute, [len(ids) for ids in tokens.input_ids], tokens.input_ids)
+
+    def _compute(self, pieces: Pieces, stop: Stop) -> np.ndarray:
+        prompts = [work.data[i] for work, numbers in pieces for i in numbers]
+        return self.model.prompt_logits(prompts, [self.queries[id(one)] for one in prompts], stop)
+
+
 _NO_TYPES = np.zeros(0, np.int32)
-
-
-def _prompt_logits(work: _Prompts, tokens: Tokens, call: Call) -> Rows:
-    prompts = tokens.input_ids
-    yield range(len(prompts)), work.model.prompt_logits(prompts, [work.queries[id(one)] for one in prompts], call.stop)
 
 
 def _no_instruction(options: ScoreOptions) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Any
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, shown
 from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN
 from ..encoding.text_encoder import ROLE_PROMPTS
+from ..queues.work import Work
 from ..text.cuts import Cuts, reporting
+from ..text.tokenizer import gathered
 from .method import Method
-from .workload import Computation, Cost, Slice, Workload
+from .workload import Cost, Slice, Workload
 
 STEP_INPUTS, STEP_CHARACTERS = 128, 2**14
 """The most inputs, and characters unless one input has more, that are tokenized in one step: some milliseconds."""
@@ -25,15 +28,15 @@ class Tokenized:
     def __init__(self, workload: Workload, parts: list[Slice], cut: list[bool]):
         """cut: whether each input was cut."""
         self.workload, self._parts, self.cut = workload, parts, cut
-        self.sequences = [(part, i) for part in parts for i in range(len(part.tokens.input_ids))]
-        """The slice of each sequence, and its number there."""
         self.lengths = [len(ids) for part in parts for ids in part.tokens.input_ids]
         """The tokens of each sequence."""
 
-    @property
-    def computation(self) -> Computation:
-        """What turns the sequences into rows."""
-        return self.workload.computation
+    def work(self, kind: Hashable = None) -> Work:
+        """Return the work of all sequences for the queue of the model. kind: as in `Work`."""
+        tokens = gathered([(part.tokens, range(len(part.tokens.input_ids))) for part in self._parts])
+        work = self.workload.computation.work(tokens, PLAIN)
+        work.kind = kind
+        return work
 
     @property
     def counts(self) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -12,47 +12,46 @@ from ..base.stop import NEVER, Stop
 from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
 from ..heads.runner import HeadRunner
+from ..queues.model_queue import ModelQueue
+from ..queues.work import Work
 from ..text.sentences import slices
 from ..text.tokenizer import Places, Tokens, tokens_of
-
-Rows: TypeAlias = Iterator[tuple[Sequence[int], Any]]
-"""The numbers of some sequences, and the rows of each, in a list or an array."""
 
 
 @dataclass(frozen=True)
 class Computation:
-    """What turns sequences into rows.
+    """What turns sequences into rows: a queue, and the work that it computes of them.
 
-    Sequences of equal computations may be computed together, whichever calls they are of: no bit depends on it.
+    Sequences of works of one job are computed together, whichever calls they are of: no bit depends on it.
     """
 
-    function: Callable[[Any, Tokens, Call], Rows]
-    owner: Any
-    """The encoder or the head that computes."""
+    queue: ModelQueue
+    work: Callable[[Tokens, Call], Work]
+    """Returns the work of some sequences in a call; the row of a sequence is None if it has none."""
 
-    def rows(self, tokens: Tokens, call: Call = PLAIN) -> Rows:
-        """Yield the numbers of sequences and the rows of each, for a batch at a time; a sequence may have none."""
-        return self.function(self.owner, tokens, call)
+    def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield (numbers of sequences, their rows in a list or an array) for each batch; a sequence may have none."""
+        for numbers, rows in self.queue.rows(self.work(tokens, call), call.stop):
+            if any(row is None for row in rows):
+                kept = [i for i, row in enumerate(rows) if row is not None]
+                numbers, rows = [numbers[i] for i in kept], [rows[i] for i in kept]
+            yield numbers, rows
 
 
 def pooled_vectors(encoder: TextEncoder) -> Computation:
     """Return what computes the pooled vector of each sequence, float32 [width]."""
-    return Computation(TextEncoder.pooled, encoder)
+    return Computation(encoder.queue, encoder.pooled)
 
 
 def token_vectors(encoder: TextEncoder) -> Computation:
     """Return what computes the vectors of the tokens of each sequence, float32 [T, D]."""
-    return Computation(TextEncoder.token_vectors, encoder)
+    return Computation(encoder.queue, encoder.token_vectors)
 
 
 def head_logits(runner: HeadRunner) -> Computation:
     """Return what computes the logits of each sequence, float32 [rows, outputs]; of one without tokens there are none.
     """
-    return Computation(_logits, runner)
-
-
-def _logits(runner: HeadRunner, tokens: Tokens, call: Call) -> Rows:
-    return (((i,), (row,)) for i, row in runner.logits(tokens, call))
+    return Computation(runner.encoder.queue, runner.logits)
 
 
 @dataclass(eq=False)

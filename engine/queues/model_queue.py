@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -46,7 +46,7 @@ ENOUGH = 256
 """The tokens of a batch that gains little from more of them."""
 SECONDS, FEWEST = 0.05, 512
 """How long a batch may take while several works wait, and the tokens that it may have in any case."""
-KEPT = 8
+KEPT = 32
 """About how many full batches the measured rate is the mean of."""
 
 
@@ -67,6 +67,12 @@ class Counts:
     by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
     """The same for tokens."""
 
+    def since(self, earlier: Counts) -> dict[str, Any]:
+        """Return the counts by their names without those of an earlier time."""
+        before = asdict(earlier)
+        return {name: [more - less for more, less in zip(value, before[name], strict=True)]
+                if isinstance(value, list) else value - before[name] for name, value in asdict(self).items()}
+
     def add(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float) -> None:
         """Count a batch."""
         self.batches += 1
@@ -80,16 +86,35 @@ class Counts:
             sizes[min(len(sizes) - 1, max(0, size - 1).bit_length())] += 1
 
 
+class Rate:
+    """How many tokens are computed in a second, as the last batches were."""
+
+    def __init__(self) -> None:
+        self._tokens = self._seconds = 0.0
+
+    @property
+    def value(self) -> float:
+        """Tokens in a second; 0 until a batch was counted."""
+        return self._tokens / self._seconds if self._seconds else 0.0
+
+    def count(self, tokens: int, seconds: float) -> None:
+        """Count a batch; each before it counts less with every new one."""
+        kept = 1 - 1 / KEPT
+        self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
+
+
 class ModelQueue:
     """The works of one loaded model. Any thread may call it."""
 
     def __init__(self, max_tokens: int, mixes: bool = True):
-        """max_tokens: the most tokens of a batch, unless one piece alone has more.
+        """max_tokens: the most tokens of a batch, unless one piece alone has more; `start` may set fewer.
 
         mixes: False for a model whose rows have other bits in other batches, so that a batch has pieces of one work.
         """
         self.max_tokens, self._mixes = max_tokens, mixes
         self.counts = Counts()
+        self.in_flight = 0
+        """The tokens of the batch that is computed now."""
         self.order: Order[Waiting] = Order()
         """The works that have pieces left."""
         self._turn = any_turn()     # the right to step
@@ -99,16 +124,18 @@ class ModelQueue:
         self._arrived: deque[Waiting] = deque()     # submitted, and not seen by a step yet
         self._left: deque[Waiting | Holder] = deque()       # cancelled, or nobody holds the ticket
         self._open: dict[int, Waiting] = {}     # all that a step has seen and that have not ended, by number
-        self._deadlines: list[tuple[float, int, Waiting]] = []      # a heap
+        self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
         self._asleep: deque[Waiting] = deque()      # whose thread would step if the turn were free
-        self._rate = 0.0
+        self._rate = Rate()
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
         self._stepping = -1     # the number of the work of the caller that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
-        self._sleeps = self._closing = False
+        self._starts: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
+        self._starting = any_turn()     # the right to change these, and to start and end the thread
+        self._sleeps = self._stops = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
@@ -188,7 +215,32 @@ class ModelQueue:
     @property
     def rate(self) -> float:
         """Tokens in a second, of full batches; 0 until it is known."""
-        return self._rate
+        return self._rate.value
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that wait for a batch."""
+        return self.order.tokens + sum(sign * waiting.left for waiting, sign in self._changes())
+
+    def before(self, owner: str, first: int, priority: int = 0) -> int:
+        """Return how many tokens come before the first piece of a new work, those of the present batch too.
+
+        The arguments are as in `Order.before`.
+        """
+        return self.in_flight + self.order.before(owner, first, priority, self._changes())
+
+    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+        """Return how many tokens come before the last piece of a new work, those of the present batch too.
+
+        The arguments are as in `Order.beside`.
+        """
+        return self.in_flight + self.order.beside(owner, size, priority, self._changes())
+
+    def _changes(self) -> list[tuple[Waiting, int]]:
+        """Return the works that the next step lets into the order, and those that it takes out."""
+        come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
+        left = {one.waiting if isinstance(one, Holder) else one for one in [*self._left]}
+        return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
     def wait(self, waiting: Waiting, seen: int, until: Stop = NEVER) -> None:
         """Return when there are more than `seen` parts of a work, or its end; the caller may step until then.
@@ -295,9 +347,11 @@ class ModelQueue:
 
     def _room(self) -> int:
         """Return the most tokens of the next batch, which is short while several works wait."""
+        if self.has_thread:
+            return min(self._starts, default=self.max_tokens)
         if len(self._open) == 1:
             return self.max_tokens
-        return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self._rate * SECONDS)))
+        return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
 
     def _begin(self) -> None:
         """Begin a step, which ends with `_torn = False`: collect what has arrived, and end what was given up."""
@@ -318,9 +372,10 @@ class ModelQueue:
                 self._finish(waiting, Cancelled())
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
-            self._finish(heappop(self._deadlines)[2], TimedOut())
+            if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
+                self._finish(late, TimedOut())
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
-            self._deadlines = [one for one in self._deadlines if one[2].end is None]
+            self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)
         if self._refusal is not None:
             for waiting in [*self._open.values()]:
@@ -329,7 +384,7 @@ class ModelQueue:
     def _enter(self, waiting: Waiting) -> None:
         self.order.add(waiting)
         if waiting.stop.deadline:
-            heappush(self._deadlines, (waiting.stop.deadline, waiting.number, waiting))
+            heappush(self._deadlines, (waiting.stop.deadline, waiting.number))
 
     def _mend(self) -> None:
         """Begin with a new order: after an interrupt with the works that are open, and in a forked child with none."""
@@ -366,23 +421,20 @@ class ModelQueue:
     def _compute(self, batch: Batch[Waiting]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
-        self._before = len(self._open)
+        self._before, self.in_flight = len(self._open), batch.tokens
         begun = time.perf_counter()
         fault = None
         try:
-            self._run(works)
+            self._run(works, begun)
         except BaseException as error:
             if not _is_fault(error) or os.getpid() != self._process:
                 raise       # of a signal handler; the works go back into the order
             fault = error
         if fault is not None:
-            self._run_apart(works, fault)
-        ended = time.perf_counter()
-        for waiting in works:
-            waiting.waited += begun - waiting.since
-            waiting.computing += ended - begun
-            waiting.since = ended
-        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, ended - begun, fault is not None)
+            self._run_apart(works, fault, begun)
+        self.in_flight = 0
+        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
+                    fault is not None)
 
     def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
         # Those who wait, and those whose works have ended.
@@ -390,24 +442,32 @@ class ModelQueue:
         self._seconds, self._ended = seconds, time.perf_counter()
         self.counts.add(works, pieces, tokens, seconds)
         # A batch that is not half full, or failed, says little about the rate.
-        if not failed and (2 * tokens >= min(FEWEST, self.max_tokens) or not self._rate):
-            rate = tokens / max(seconds, 1e-6)
-            self._rate = rate if not self._rate else self._rate + (rate - self._rate) / KEPT
+        full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
+        if not failed and (2 * tokens >= full or not self.rate):
+            self._rate.count(tokens, seconds)
 
-    def _run(self, works: Sequence[Waiting]) -> None:
-        """Compute what was taken of some works of one job, and hand out the rows."""
+    def _run(self, works: Sequence[Waiting], begun: float) -> None:
+        """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
         # The stop of one work must not end the batch of others.
         rows = works[0].work.job(pieces, NEVER if shared else works[0].stop)
-        first = 0
+        first, ended = 0, time.perf_counter()
         for waiting, (_, numbers) in zip(works, pieces, strict=True):
-            waiting.give(rows[first : first + len(numbers)] if shared else rows, shared)
+            waiting.clock(begun, ended)
+            own = rows[first : first + len(numbers)] if shared else rows
+            waiting.give(own, shared)
             first += len(numbers)
+            if waiting.work.look is not None:
+                try:
+                    waiting.work.look(own)
+                except Exception as error:
+                    self._finish(waiting, error)
+                    continue
             if waiting.given == len(waiting.work.order):
                 self._finish(waiting, True)
 
-    def _run_apart(self, works: Sequence[Waiting], fault: BaseException) -> None:
+    def _run_apart(self, works: Sequence[Waiting], fault: BaseException, begun: float) -> None:
         """Compute each work of a batch that raised an error alone, so that one bad work does not fail the others."""
         if len(works) == 1 and (works[0].number == self._stepping or not _gets_signals()):
             self._finish(works[0], fault)
@@ -417,7 +477,7 @@ class ModelQueue:
             if waiting.taken == waiting.given:      # it has its rows
                 continue
             try:
-                self._run([waiting])
+                self._run([waiting], begun)
             except BaseException as error:
                 if not _is_fault(error) or os.getpid() != self._process:
                     raise
@@ -427,15 +487,39 @@ class ModelQueue:
         if not failed and _gets_signals() and not isinstance(fault, MemoryError):
             raise fault
 
-    def start(self) -> None:
-        """Let a thread of the queue's own step, in place of the callers, until `close`."""
-        thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
-        self._thread = thread
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self._thread = None
-            raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads") from None
+    def start(self, max_tokens: int | None = None) -> None:
+        """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`.
+
+        max_tokens: the most tokens of a batch until then; None for those of the queue, which are the most.
+        """
+        with self._starting.take():
+            if not self.has_thread:
+                self._stops = False
+                thread = self._thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._thread = None
+                    raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
+                                             ) from None
+            self._starts.append(min(self.max_tokens, max_tokens or self.max_tokens))
+
+    def stop(self, max_tokens: int | None = None) -> None:
+        """Take back a `start` with this argument; after the last one the thread ends, and the callers step again."""
+        with self._starting.take():
+            self._starts.remove(min(self.max_tokens, max_tokens or self.max_tokens))
+            if self._starts:
+                return
+            self._stops = True
+            self._bell.put(None)
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                thread.join()
+        self._hand_on()
+
+    def forget_rate(self) -> None:
+        """Measure the rate anew, as after a first batch, which brought the weights into memory."""
+        self._rate = Rate()
 
     def close(self, *, drain: bool = True) -> None:
         """Take no more works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
@@ -455,12 +539,12 @@ class ModelQueue:
         try:
             while True:
                 with self._turn.take():     # a caller that has it stays until it has rows of its own
-                    while self._step():
+                    while not self._stops and self._step():
                         pass
-                if self._closing and not self._arrived:
+                if self._stops or (self._closing and not self._arrived):
                     return
                 self._sleeps = True
-                if not self._arrived and not self._left and not self._closing:
+                if not self._arrived and not self._left and not self._closing and not self._stops:
                     with suppress(Empty):
                         self._bell.get(timeout=LOOK)
                 self._sleeps = False

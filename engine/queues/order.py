@@ -10,10 +10,10 @@ higher priority comes before all of a lower one.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 GRAIN = 32
 """A work gets up to this part of a batch before the times are compared again."""
@@ -53,6 +53,9 @@ class Queued(Protocol):
     def take(self, room: int | None) -> int | None:
         """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
 
+
+Changes: TypeAlias = Sequence[tuple[Queued, int]]
+"""Works that an order is about to get, each with 1, and that it is about to lose, with -1."""
 
 Each = TypeVar("Each", bound=Queued)
 
@@ -239,6 +242,7 @@ class Order(Generic[Each]):
         if entry is not None:
             self._levels[work.priority].drop(entry)
             self._forget_empty(work.priority)
+            del entry.work      # which may be large, and a heap may keep the entry for long
         return entry is not None
 
     def take(self, most: int) -> Batch[Each]:
@@ -259,34 +263,43 @@ class Order(Generic[Each]):
                 break
         return batch
 
-    def before(self, owner: str, first: int, priority: int = 0) -> int:
+    def before(self, owner: str, first: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
 
-        Until its first piece is taken, each other owner gets as many tokens as this one, if it can.
+        Until its first piece is taken, each other owner gets as many tokens as this one, if it can. changes: the works
+        that are about to come and to go.
         """
-        own, others, higher = self._levels_beside(owner, priority)
-        mine = 0 if own is None else own.firsts
-        return higher + mine + sum(min(other.tokens, mine + first) for other in others)
+        (_, mine), others, higher = self._waiting(owner, priority, changes)
+        return higher + mine + sum(min(tokens, mine + first) for tokens in others)
 
-    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+    def beside(self, owner: str, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
-        Each other work gets as much as the new one until then.
+        Each other work gets as much as the new one until then. changes: as in `before`.
         """
-        _, others, higher = self._levels_beside(owner, priority)
+        _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))
-        return higher + mine + sum(min(other.tokens, mine + size) for other in others)
+        mine += sum(sign * min(work.left, size) for work, sign in changes
+                    if (work.owner, work.priority) == (owner, priority))
+        return higher + mine + sum(min(tokens, mine + size) for tokens in others)
 
-    def _levels_beside(self, owner: str, priority: int) -> tuple[_Owner | None, list[_Owner], int]:
-        """Return an owner at a priority, the other owners there, and the tokens of all higher priorities."""
-        found: dict[str, _Owner] = {}
+    def _waiting(self, owner: str, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
+        """Return of an owner at a priority the tokens, and those of first pieces; of each other owner there the tokens;
+        and the tokens of all higher priorities."""
+        found: dict[str, tuple[int, int]] = {}
         higher = 0
         for number, level in [*self._levels.items()]:
             if number == priority:
-                found = dict(level.owners)
+                found = {name: (one.tokens, one.firsts) for name, one in [*level.owners.items()]}
             elif number > priority:
                 higher += sum(one.tokens for one in [*level.owners.values()])
-        return found.pop(owner, None), [*found.values()], higher
+        for work, sign in changes:
+            if work.priority == priority:
+                tokens, firsts = found.get(work.owner, (0, 0))
+                found[work.owner] = tokens + sign * work.left, firsts + sign * work.first
+            elif work.priority > priority:
+                higher += sign * work.left
+        return found.pop(owner, (0, 0)), [tokens for tokens, _ in found.values()], higher
 
     def _forget_empty(self, priority: int) -> None:
         if not self._levels[priority].owners:

@@ -123,6 +123,12 @@ class Waiting:
         self.parts.append(Part(self.work.order[given : self.taken], self.taken, rows))
         self.ring(news=True)
 
+    def clock(self, begun: float, ended: float) -> None:
+        """Count the times of a batch that it was in."""
+        self.waited += begun - self.since
+        self.computing += ended - begun
+        self.since = ended
+
     def rewind(self) -> None:
         """Take back what a batch has taken that was never computed."""
         self.taken = self.given
@@ -166,6 +172,16 @@ class Ticket:
     def done(self) -> bool:
         """Whether all rows are there, or an error."""
         return self._waiting.end is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether some of its pieces wait for a batch."""
+        return self._waiting.end is None and self._waiting.pieces_left > 0
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the work; None as long as it has none."""
+        return self._waiting.end if isinstance(self._waiting.end, BaseException) else None
 
     @property
     def times(self) -> tuple[float, float]:
@@ -234,5 +250,5 @@ class Ticket:
         self.cancel()
 
     def _raise(self) -> None:
-        if isinstance(self._waiting.end, BaseException):
-            raise self._waiting.end
+        if self.error is not None:
+            raise self.error

@@ -32,6 +32,8 @@ class Work:
     """The most pieces of a batch that this work is in; None for no limit."""
     kind: Hashable = None
     """What the work asks for beside its pieces, by which `Counts.unlike_batches` tells works apart."""
+    look: Callable[[Sequence[Any] | np.ndarray], object] | None = None
+    """Gets the rows of this work that a batch has computed; an error that it raises ends this work alone."""
     order: list[int] = field(init=False, repr=False)
     """The numbers of the pieces, in the order in which they are computed."""
 

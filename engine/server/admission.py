@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ..base.errors import Overloaded
+from ..queues.model_queue import ModelQueue
 from .settings import MAX_HELD, Limit
 
 SMALL, LEFT = 1 / 256, 1 / 4
@@ -15,8 +16,6 @@ OF_KEY, LEFT_BY_KEY = 1 / 8, 1 / 8
 """A key whose requests need more than the share `OF_KEY` together leaves the share `LEFT_BY_KEY` to other keys."""
 OF_ONE = 3 / 8
 """The share of the memory that one request may need."""
-KEPT = 32
-"""About how many full batches the measured rate is the mean of."""
 
 
 class Memory:
@@ -93,26 +92,16 @@ class Room:
 
 
 class Admission:
-    """The rate of a model, and what it says of a request. Whoever calls it holds a lock."""
+    """What the rate of a model's queue says of a request."""
 
-    def __init__(self, max_wait: float, full: int):
-        """max_wait: seconds. full: the tokens of a full batch."""
-        self.max_wait, self._full = max_wait, full
-        self._tokens = self._seconds = 0.0
+    def __init__(self, max_wait: float, queue: ModelQueue):
+        """max_wait: seconds."""
+        self.max_wait, self._queue = max_wait, queue
 
     @property
     def rate(self) -> float:
         """Tokens in a second, of full batches."""
-        return self._tokens / self._seconds if self._seconds > 0 else 0.0
-
-    def measure(self, tokens: int, seconds: float) -> None:
-        """Count a batch. A batch that is not half full says little about a queue, which makes full ones."""
-        if 2 * tokens >= self._full or not self._seconds:
-            kept = 1 - 1 / KEPT     # of the batches before, so that each counts less with every new one
-            self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
-
-    def forget(self) -> None:
-        self._tokens = self._seconds = 0.0
+        return self._queue.rate
 
     def check_wait(self, before: int) -> None:
         """Raise `Overloaded` if too many tokens come before the first answer of a request."""

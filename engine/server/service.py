@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
-from functools import partial
+from copy import deepcopy
+from dataclasses import dataclass, field
 from traceback import clear_frames
 from typing import Any
 
@@ -19,11 +19,51 @@ from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
+from ..queues.model_queue import Counts
+from ..queues.ticket import Ticket
+from ..queues.work import Work
 from .admission import Admission, Memory, Room
-from .batcher import Batcher, Counters, Pending
 from .settings import MAX_HELD, Limit
-from .turns import Turns
 from .workers import Result, Steps, Workers, run
+
+
+@dataclass(eq=False)
+class Request:
+    """A request on its way through a service."""
+
+    task: str
+    inputs: Any
+    options: dict[str, Any]
+    key: str
+    """The API key whose requests take turns with those of other keys."""
+    deadline: float
+    """The time.monotonic() after which nobody waits for it."""
+    future: Future[Any] | None
+    """What its caller has; None once it has its result."""
+    room: Room
+    """What counts its memory."""
+    base: int
+    """The bytes that its inputs take."""
+    owns_room: bool
+    """Whether the room is closed with the answer, because nobody else will."""
+    part: Future[Any] | None = None
+    """What a worker does for it now, or did last."""
+    tokenized: Tokenized = field(init=False)
+    """Its texts as tokens; it has them from `Service._tokenize` on."""
+    ticket: Ticket | None = None
+    """That of its sequences in the queue of the model."""
+    settled: bool = False
+    """Whether its future has its result, or nobody waits for one."""
+    tokenize: float = 0.0
+    """The seconds of `Times.tokenize`."""
+
+    def end(self) -> None:
+        """End what is done for it, once it is settled; the caller holds no lock."""
+        if self.part is not None:
+            self.part.cancel()      # it ends at its next step
+        if self.ticket is not None:
+            self.ticket.cancel()
+        self.part = self.ticket = None
 
 
 @dataclass(frozen=True)
@@ -63,12 +103,14 @@ class Service:
                  max_bytes: int = MAX_HELD, tokenizer_threads: int | None = None):
         """Start the threads of a model, and compute one batch, whose time is the first rate.
 
-        max_batch_tokens: the most tokens that are computed at a time; a longer text is computed alone. max_wait: a
-        request is refused if its first answer would have to wait longer, in seconds. max_bytes: the most memory of all
-        requests that are open, of which one may need three eighths. tokenizer_threads: how many threads tokenize short
-        requests and finish answers; None for half of the model's threads, and 4 at most.
+        max_batch_tokens: the most tokens that are computed at a time, at most those of the model; a longer text is
+        computed alone. max_wait: a request is refused if its first answer would have to wait longer, in seconds.
+        max_bytes: the most memory of all requests that are open, of which one may need three eighths.
+        tokenizer_threads: how many threads tokenize short requests and finish answers; None for half of the model's
+        threads, and 4 at most.
 
-        Raises `InputError`, and `UnsupportedError` for a model that reads no texts.
+        Calls of the library on this model are computed by the thread of the service, until `close`. Raises
+        `InputError`, and `UnsupportedError` for a model that reads no texts.
         """
         self.model, self.max_wait = model, max_wait
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
@@ -82,17 +124,21 @@ class Service:
         """The threads that tokenize requests and write their answers."""
         self.memory = Memory(positive_int("max_bytes", max_bytes))
         """What all requests take."""
-        self._admission = Admission(max_wait, self.max_batch_tokens)
-        self._turns = Turns(self.max_batch_tokens)
-        self._batcher = Batcher(self._turns, self._admission, done=self._computed, failed=self._settle,
-                                expired=self._expire)
-        self._lock = self._batcher.lock
+        self._queue = model.queue
+        self._queue.start(self.max_batch_tokens)
+        self._counted = deepcopy(self._queue.counts)        # before the service
+        self._admission = Admission(max_wait, self._queue)
+        self._lock = threading.Lock()
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
-        self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
+        self._open: set[Request] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._process = os.getpid()
-        self._warm()
+        try:
+            self._warm()
+        except BaseException:
+            self.close(drain=False)
+            raise
 
     def _warm(self) -> None:
         """Compute a full batch twice: the first time brings the weights into memory, the second one is measured."""
@@ -104,15 +150,14 @@ class Service:
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
         self.submit(task, inputs).result()
-        with self._lock:
-            self._admission.forget()
+        self._queue.forget_rate()
         self.submit(task, inputs).result()
 
     @property
     def backlog(self) -> float:
         """The seconds that the model needs for what waits for a batch, without the batch that it computes now."""
-        with self._lock:
-            return self._turns.tokens / self._admission.rate if self._admission.rate else 0.0
+        rate = self._admission.rate
+        return self._queue.tokens / rate if rate else 0.0
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -161,8 +206,8 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
-                          base=0 if room is None else room.size)
+        request = Request(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
+                          base=0 if room is None else room.size, owns_room=room is None)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -170,7 +215,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._batcher.in_flight + self._turns.before(key, first=1))
+                    self._admission.check_wait(self._queue.before(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -179,13 +224,12 @@ class Service:
         if error is not None:
             future.set_exception(error)
             return future
-        request.owns_room = room is None
         future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
         is_long = _is_long(task, inputs, request.base)
         self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
         return future
 
-    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
+    def _worked(self, request: Request, call: Callable[[], Any], then: Callable[[Request, Any], object], long: bool
                 ) -> None:
         """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
 
@@ -211,61 +255,71 @@ class Service:
         truncation = flag("truncation", options.pop("truncation"))
         return tokenized(method, self.model, inputs, options, truncation, stop)
 
-    def _tokenize(self, request: Pending) -> Steps:
-        """Make the tokens of a request in steps, each of which counts what the request takes."""
+    def _tokenize(self, request: Request) -> Steps:
+        """Make the work of a request in steps, each of which counts what the request takes."""
         stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
-        request.kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
+        kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
         while True:
             try:
                 request.room.hold(request.base + next(steps))
             except StopIteration as end:
-                work: Tokenized = end.value
+                request.tokenized = end.value
                 break
             request.tokenize += time.monotonic() - begun
             yield
             begun = time.monotonic()
         request.inputs = None
-        request.room.hold(request.base + work.bytes)
+        request.room.hold(request.base + request.tokenized.bytes)
+        work = request.tokenized.work(kind)
+        beyond = request.tokenized.workload.beyond
+
+        def count(rows: Any) -> None:
+            """Count the memory of rows that turned out to be larger than usual ones."""
+            if more := sum(map(beyond, rows)):
+                request.room.hold(request.room.size + more)
+
+        work.look = count
         request.tokenize += time.monotonic() - begun
         return work
 
-    def _admit(self, request: Pending, work: Tokenized) -> None:
+    def _admit(self, request: Request, work: Work) -> None:
         """Let a request wait for a batch, unless it would wait too long."""
-        request.work, request.rows = work, [None] * len(work.lengths)
-        request.waiting_since = time.monotonic()
         try:
             with self._lock:
                 if request.settled:
                     return
-                if work.lengths:
-                    turns, key, total = self._turns, request.key, sum(work.lengths)
-                    computing = self._batcher.in_flight     # the tokens of the batches that the model computes now
-                    self._admission.check_wait(computing + turns.before(key, work.lengths[0]))
-                    self._admission.check_end(beside=lambda: computing + turns.beside(key, total),
-                                              waiting=computing + turns.tokens, size=total,
-                                              left=request.deadline - time.monotonic())
-                    self._turns.add(request)
-                    self._batcher.added()
+                if work.order:
+                    self._check(request, work)
+                deadline = 0.0 if request.deadline == math.inf else request.deadline
+                ticket = request.ticket = self._queue.submit(work, owner=request.key, deadline=deadline)
         except Overloaded as error:
             self._settle(request, error)
         else:
-            if not work.lengths:
-                self._computed([request])
+            ticket.add_done_callback(lambda ticket: self._computed(request, ticket))
 
-    def _computed(self, requests: list[Pending]) -> None:
-        """Let the workers finish requests of which all sequences were computed."""
-        for request in requests:
-            self._worked(request, partial(request.work.result, request.rows), self._finished,
-                         long=request.work.bytes > LONG_BYTES)
+    def _check(self, request: Request, work: Work) -> None:
+        """Raise `Overloaded` for a request that would wait too long."""
+        queue, key, size = self._queue, request.key, sum(work.costs)
+        self._admission.check_wait(queue.before(key, work.costs[work.order[0]]))
+        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=queue.in_flight + queue.tokens,
+                                  size=size, left=request.deadline - time.monotonic())
 
-    def _finished(self, request: Pending, value: Any) -> None:
-        times = Times(request.tokenize, request.queue, request.compute)
-        self._settle(request, Answer(value, request.work.counts, request.work.cut, times,
-                                     request.work.bytes))
+    def _computed(self, request: Request, ticket: Ticket) -> None:
+        """Let the workers finish a request of which all sequences were computed."""
+        if ticket.error is not None:        # without a raise, whose traceback would hold the request
+            self._settle(request, ticket.error)
+            return
+        tokenized, times = request.tokenized, Times(request.tokenize, *ticket.times)
+        request.ticket = None       # which has the rows
 
-    def _settle(self, request: Pending, result: Answer | BaseException) -> None:
+        def finished(request: Request, value: Any) -> None:
+            self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
+
+        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
+
+    def _settle(self, request: Request, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
         with self._lock:
             if not self._forget(request):
@@ -278,6 +332,7 @@ class Service:
                 self._expired += 1
             elif not isinstance(result, InputError | Limit):
                 self._failed += 1
+        request.end()
         # The future knows the request, to cancel it: each would keep the other alive, and the rows with them.
         future, request.future = request.future, None
         if future is None or not future.set_running_or_notify_cancel():
@@ -288,36 +343,30 @@ class Service:
             clear_frames(result.__traceback__)      # which hold the tokens of what was refused
             future.set_exception(result)
 
-    def _forget(self, request: Pending) -> bool:
-        """Drop what is kept for a request; return False if it was dropped before. The caller holds the lock."""
+    def _forget(self, request: Request) -> bool:
+        """Forget a request; return False if that was done before. The caller holds the lock, and then ends it."""
         if request.settled:
             return False
         request.settled = True
-        self._turns.drop(request)
         self._open.discard(request)
-        if request.part is not None:
-            request.part.cancel()       # it ends at its next step
-            request.part = None
         if request.owns_room:
             request.room.close()
         if not self._open:
             self._empty.notify_all()
         return True
 
-    def _expire(self, request: Pending) -> None:
-        self._settle(request, TimedOut())
-
-    def _cancel(self, request: Pending) -> None:
+    def _cancel(self, request: Request) -> None:
         with self._lock:
             self._cancelled += self._forget(request)
+        request.end()
 
     def statistics(self) -> Statistics:
         """Return what waits, what was done, and how fast."""
         with self._lock:
-            turns, admission = self._turns, self._admission
-            return Statistics(**asdict(self._batcher.counters), waiting_requests=len(self._open),
-                              queued_requests=len(turns), waiting_tokens=turns.tokens, waiting_bytes=self.memory.used,
-                              rate=admission.rate, answered=self._answered, refused=self._refused,
+            queued = sum(ticket is not None and ticket.waits for ticket in (each.ticket for each in self._open))
+            return Statistics(**self._queue.counts.since(self._counted), waiting_requests=len(self._open),
+                              queued_requests=queued, waiting_tokens=self._queue.tokens, waiting_bytes=self.memory.used,
+                              rate=self._admission.rate, answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
     def close(self, *, drain: bool = True) -> None:
@@ -339,8 +388,8 @@ class Service:
         with self._lock:
             while self._open:
                 self._empty.wait()
-        self._batcher.end()
-        self.workers.end()
+        self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
+        self._queue.stop(self.max_batch_tokens)
 
     def __enter__(self) -> Service:
         return self
@@ -373,8 +422,9 @@ def _is_long(task: str, inputs: Any, size: int) -> bool:
 
 
 @dataclass
-class Statistics(Counters):
-    """What a service has done until now. Counters grow from the start; gauges say what is there now."""
+class Statistics(Counts):
+    """What a service and the queue of its model have done. Counters grow from the start; gauges say what is there now.
+    """
 
     waiting_requests: int = 0
     """Gauge: requests that were accepted and are not answered."""

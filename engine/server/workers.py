@@ -101,6 +101,7 @@ class _Lane:
             begun = time.perf_counter()
             goes_on = _step(call)
             self._ran(call, time.perf_counter() - begun, goes_on)
+            del call        # which would keep a result until the next call
 
     def _next(self) -> _Call | None:
         """Wait for a call, and return the one that is next; None when the lane has ended and none waits."""
@@ -158,7 +159,8 @@ def _step(call: _Call) -> bool:
         if call.steps is not None:
             call.steps.close()
         if call.future.set_running_or_notify_cancel():
-            call.future.set_exception(error)
+            # Without this frame, which has the call and the future.
+            call.future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         return False
     if call.future.set_running_or_notify_cancel():
         call.future.set_result(result)

@@ -12,7 +12,7 @@ import pytest
 
 from engine import Engine, InputError
 from engine.base.stop import Stop
-from engine.encoding.call import Call
+from engine.encoding.call import PLAIN, Call
 from engine.encoding.text_encoder import TextEncoder
 from engine.heads.sparse import SparseVectors
 from engine.methods.steps import tokenized
@@ -111,8 +111,10 @@ def compute_together(one, other, seed):
 def test_steps_of_two_calls_together_give_the_bits_of_each(name, folder, monkeypatch):
     monkeypatch.setattr("engine.text.sentences.SLICE_SENTENCES", 4)
     (one, expected), (other, _) = prepared(name, folder), prepared(name, folder)
-    assert one.computation == other.computation
-    assert hash(one.computation) == hash(other.computation)
+    jobs = {workload.computation.work(workload.slice(next(workload.parts())).tokens, PLAIN).job
+            for workload in (one, other)}
+    assert len(jobs) == 1
+    assert one.computation.queue is other.computation.queue
     compute_together(one, other, seed=len(name))
     assert same(one.result(), expected)
     assert same(other.result(), expected)
@@ -142,11 +144,9 @@ def test_a_call_in_steps(name, folder, monkeypatch):
     assert max(bytes_by_step) <= call.bytes
     assert len(call.cut) == len(call.counts) == len(inputs[1] if method.name == "rank" else inputs)
     assert sum(call.counts) == sum(call.lengths)
-    rows = [None] * len(call.lengths)
-    for numbers, found in call.computation.rows(gathered([(part.tokens, [i]) for part, i in call.sequences])):
-        for number, row in zip(numbers, found, strict=True):
-            rows[number] = row
-    result = call.result(rows)
+    work = call.work("kind")
+    assert (work.kind, work.costs) == ("kind", call.lengths)
+    result = call.result(engine.queue.submit(work).result())
     assert same(run(result)[1] if isgenerator(result) else result, expected)
 
 
@@ -156,7 +156,7 @@ def test_windows_are_counted_before_they_are_made(folder):
     steps = tokenized(method, engine, [texts.LONG], options, truncation=True)
     least = [next(steps) for _ in range(3)][-1]
     _, call = run(steps)
-    assert len(call.sequences) > 50
+    assert len(call.lengths) > 50
     assert 0.9 * call.bytes < least <= call.bytes
 
 
@@ -172,7 +172,7 @@ def test_texts_of_a_role():
     engine = engine_of(random_model(tiny_text(prompts={"query": "query : "})), threads=1)
     call = run(tokenized(METHODS["encode"], engine, ["the cat"], {"role": "query"}, truncation=True))[1]
     prompted = engine.tokenizer(["query : the cat"]).input_ids[0]
-    assert np.array_equal(call.sequences[0][0].tokens.input_ids[0], prompted)
+    assert np.array_equal(call.work().data.input_ids[0], prompted)
     with pytest.raises(InputError, match="classify has no argument role"):
         run(tokenized(METHODS["classify"], engine, ["the cat"], {"role": "query"}, truncation=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mistake import Mistake
 
 ROUTES, HTTP = "tests/server/test_routes.py", "tests/server/test_http.py"
+ORDER = "tests/queues/test_order.py"
 
 MISTAKES = (
     Mistake(
@@ -64,29 +65,29 @@ MISTAKES = (
     Mistake(
         name="failure-of-a-whole-batch",
         what="A request that fails takes the others of its batch along.",
-        file="engine/server/batcher.py",
-        right="                        _run(computation, [(request, places)])\n",
-        wrong="                        raise error\n",
-        tests="tests/server/test_service.py -k fails",
-        caught_by=("tests/server/test_service.py::test_a_request_that_fails_takes_no_other_along",),
+        file="engine/queues/model_queue.py",
+        right="                self._run([waiting], begun)\n",
+        wrong="                raise fault\n",
+        tests="tests/queues/test_model_queue.py -k fails_alone",
+        caught_by=("tests/queues/test_model_queue.py::test_a_work_that_raises_fails_alone",),
     ),
     Mistake(
         name="turns-in-order-of-arrival",
         what="A list is taken whole before a text that came later.",
-        file="engine/server/turns.py",
-        right="        entry.time += size\n",
+        file="engine/queues/order.py",
+        right="            entry.time += size\n",
         wrong="",
-        tests="tests/server/test_turns.py",
-        caught_by=("tests/server/test_turns.py::test_a_long_list_delays_a_single_text_by_no_batch_that_begins_later",),
+        tests=ORDER,
+        caught_by=(f"{ORDER}::test_a_long_list_delays_a_single_piece_by_no_batch_that_begins_later",),
     ),
     Mistake(
-        name="time-of-a-key-stands",
-        what="New requests get the time of the first one, so that short ones without end keep a list waiting.",
-        file="engine/server/turns.py",
-        right="        key.start += size / key.waiting\n",
+        name="time-of-an-owner-stands",
+        what="New works get the time of the first one, so that short ones without end keep a list waiting.",
+        file="engine/queues/order.py",
+        right="            owner.start += size / owner.works\n",
         wrong="",
-        tests="tests/server/test_turns.py",
-        caught_by=("tests/server/test_turns.py::test_single_texts_without_end_leave_a_list_its_share",),
+        tests=ORDER,
+        caught_by=(f"{ORDER}::test_single_pieces_without_end_leave_a_list_its_share",),
     ),
     Mistake(
         name="memory-is-not-given-back",

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 import weakref
+from copy import deepcopy
 from linecache import getline
 
 import numpy as np
@@ -72,7 +73,7 @@ def expected(work):
 def is_empty(queue):
     """Return whether a queue keeps nothing."""
     return not (queue._open or queue._arrived or queue._left or len(queue.order)
-                or any(not each[2].end for each in queue._deadlines) or queue._turn.held)
+                or any(number in queue._open for _, number in queue._deadlines) or queue._turn.held)
 
 
 def in_thread(call, *arguments):
@@ -596,6 +597,103 @@ def test_a_thread_of_the_queue_steps_and_calls_back():
         queue.submit(stepper.work(1))
     assert is_empty(queue)
     assert not queue._asleep
+
+
+def test_a_thread_that_was_started_twice_steps_until_both_are_stopped():
+    stepper, queue = Stepper(), ModelQueue(100)
+    queue.start(60)
+    queue.start(40)
+    assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [2, 2, 2]
+    queue.stop(40)
+    assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [3, 3]
+    assert {thread.name for thread in stepper.threads} == {"engine-queue"}
+    queue.stop(60)
+    assert not queue.has_thread
+    assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [5, 1]
+    assert stepper.threads[-1] is threading.current_thread()
+    queue.start()
+    assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [5, 1]
+    queue.stop()
+    assert is_empty(queue)
+
+
+def test_what_waits_goes_on_when_the_thread_is_stopped():
+    stepper, queue = Stepper(), ModelQueue(100)
+    queue.start()
+    stepper.goes_on = False
+    threads = [in_thread(queue.submit(stepper.work(i, [60])).result) for i in range(20)]
+    until(lambda: stepper.begun)
+    threading.Timer(0.02, lambda: setattr(stepper, "goes_on", True)).start()
+    queue.stop()
+    assert [rows[0].tolist() for rows in results(threads)] == [[0.0, float(i)] for i in range(20)]
+    assert is_empty(queue)
+
+
+def test_what_comes_before_a_new_work(held):
+    """The batch of 5 tokens that is computed, what has arrived since then, and not what was cancelled."""
+    stepper, queue = held
+    assert (queue.in_flight, queue.tokens, queue.before("a", 30), queue.beside("a", 30)) == (5, 0, 5, 5)
+    tickets = [queue.submit(stepper.work(2, [20, 30, 10]), owner=owner) for owner in "aab"]
+    assert (queue.tokens, queue.before("a", 40), queue.beside("a", 10)) == (180, 5 + 60 + 60, 5 + 20 + 30)
+    assert all(ticket.waits for ticket in tickets)
+    tickets[0].cancel()
+    assert (queue.tokens, queue.before("a", 40), queue.before("c", 10)) == (120, 5 + 30 + 60, 5 + 10 + 10)
+    stepper.goes_on = True
+    assert [len(ticket.result()) for ticket in tickets[1:]] == [3, 3]
+    assert not any(ticket.waits for ticket in tickets)
+    assert isinstance(tickets[0].error, Cancelled)
+    assert (queue.in_flight, queue.tokens, tickets[1].error) == (0, 0, None)
+
+
+def test_the_rate_is_that_of_full_batches():
+    queue = ModelQueue(1024)
+    queue._count([], 1, 1024, 1.024)
+    for _ in range(500):
+        queue._count([], 1, 5, 1.0)     # a short text alone takes a pass of its own, which says nothing of a queue
+    assert queue.rate == pytest.approx(1000)
+    for _ in range(500):
+        queue._count([], 1, 1024, 1024 / 4000)
+    assert queue.rate == pytest.approx(4000, rel=0.01)
+    queue.forget_rate()
+    assert queue.rate == 0
+
+
+def test_counts_of_a_time():
+    stepper, queue = Stepper(), ModelQueue(100)
+    assert queue.submit(stepper.work(1, [20] * 6)).result()
+    before = deepcopy(queue.counts)
+    assert queue.submit(stepper.work(1, [30] * 4)).result()
+    found = queue.counts.since(before)
+    assert (found["batches"], found["sequences"], found["tokens"], sum(found["by_tokens"])) == (2, 4, 120, 2)
+    assert found.keys() == vars(before).keys()
+
+
+def test_a_deadline_far_away_keeps_no_rows_until_then():
+    stepper, queue = Stepper(), ModelQueue(100)
+    work = stepper.work(1)
+    kept = weakref.ref(work)
+    assert queue.submit(work, deadline=time.monotonic() + 1000).result()
+    assert queue._deadlines
+    del work
+    assert kept() is None
+
+
+def test_the_times_of_a_work_are_there_when_it_ends():
+    stepper, queue, found = Stepper(), ModelQueue(100), []
+    stepper.goes_on = False
+    queue.start()
+    begun = time.perf_counter()
+    first, last = (queue.submit(stepper.work(1, [60])) for _ in range(2))
+    for ticket in (first, last):
+        ticket.add_done_callback(lambda ticket: found.append(ticket.times))
+    time.sleep(0.02)
+    stepper.goes_on = True
+    assert [len(ticket.result()) for ticket in (first, last)] == [1, 1]
+    queue.stop()
+    whole = time.perf_counter() - begun
+    [(_, computing), (waited, _)] = found
+    assert 0 < computing < whole
+    assert 0.02 < waited < whole
 
 
 def test_a_close_without_drain_ends_what_waits():

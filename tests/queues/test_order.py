@@ -1,6 +1,7 @@
 """Batches are fair: by priority, owner and work, in tokens, whatever the sizes of works are."""
 
 import random
+import weakref
 
 import pytest
 
@@ -213,3 +214,25 @@ def test_works_that_come_and_go_beside_a_job_that_is_busy_leave_nothing():
     assert [*level.owners] == [""]
     order.take(MOST)
     assert [*level._lines] == ["busy"]
+
+
+def test_what_is_about_to_come_and_to_go_counts():
+    leaves, large = Asked([50], "a"), Asked([40, 30], "b")
+    order = order_of(leaves, Asked([20] * 3, "a"), large)
+    changes = [(Asked([90, 10], "c"), 1), (Asked([5], "a"), 1), (leaves, -1), (Asked([7], "b", priority=3), 1)]
+    after = order_of(*order, *(work for work, sign in changes if sign > 0))
+    after.drop(leaves)
+    for owner in "abcd":
+        for size in (1, 30, 500):
+            for priority in (0, 3, 5):
+                assert order.before(owner, size, priority, changes) == after.before(owner, size, priority)
+                assert order.beside(owner, size, priority, changes) == after.beside(owner, size, priority)
+
+
+def test_a_work_that_was_dropped_is_not_kept():
+    order, work = order_of(Asked([30] * 9)), Asked([40])
+    order.add(work)
+    kept = weakref.ref(work.work)
+    order.drop(work)
+    del work
+    assert kept() is None

@@ -3,14 +3,15 @@
 import pytest
 
 from engine.base.errors import Overloaded
+from engine.queues.model_queue import ModelQueue
 from engine.server.admission import Admission, Memory, Room
 from engine.server.settings import Limit
 
 
 def measured(rate=1000, max_wait=2.0):
-    admission = Admission(max_wait, 1024)
-    admission.measure(1024, 1024 / rate)
-    return admission
+    queue = ModelQueue(1024)
+    queue._rate.count(1024, 1024 / rate)
+    return Admission(max_wait, queue)
 
 
 def test_a_request_may_wait_as_long_as_is_said():
@@ -19,17 +20,6 @@ def test_a_request_may_wait_as_long_as_is_said():
     with pytest.raises(Overloaded, match=r"first answer would come after 2\.5 s.* wait 2 s; try again in 1 s") as error:
         admission.check_wait(2500)
     assert error.value.retry_after == pytest.approx(0.5)
-
-
-def test_the_rate_is_that_of_full_batches():
-    admission = measured()
-    for _ in range(500):
-        admission.measure(5, 1.0)       # a short text alone takes a pass of its own, which says nothing of a queue
-    assert admission.rate == pytest.approx(1000)
-    for _ in range(500):
-        admission.measure(1024, 1024 / 4000)
-    assert admission.rate == pytest.approx(4000, rel=0.01)
-    admission.check_wait(7900)
 
 
 def test_a_request_that_others_would_make_too_late():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import Closing, InputError, Overloaded, TimedOut
+from engine.queues.model_queue import Rate
 
 from ..tools.encoders import engine_of
 from ..tools.tiny_models import random_model
@@ -557,17 +558,16 @@ def test_an_empty_name_of_the_model_is_refused():
         Settings(names=("",))
 
 
-def test_a_full_queue_refuses_before_a_text_is_tokenized(model):
+def test_a_full_queue_refuses_before_a_text_is_tokenized(model, monkeypatch):
     with serving(model, max_wait=0.5) as client:
         service = client.served.service
-        with service._lock:
-            service._admission._tokens, service._admission._seconds = 1.0, 1.0      # a token a second
-        service._batcher.in_flight = 10
+        monkeypatch.setattr(service._queue, "_rate", Rate())
+        service._queue._rate.count(1, 1.0)      # a token a second
+        monkeypatch.setattr(service._queue, "in_flight", 10)
         service._tasks["embed"] = None      # which nobody calls
         found = client.post("/embed", {"inputs": TEXT})
         assert (found.status, found.data["error_type"]) == (429, "Overloaded")
         assert int(found.headers["retry-after"]) >= 9
-        service._batcher.in_flight = 0
 
 
 def test_the_loop_rests_while_the_model_has_much_to_do(monkeypatch):

@@ -7,10 +7,12 @@ More requests, clients and threads than `make test` has:
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
@@ -102,21 +104,26 @@ def engine(one_backend):
     return load("bert_classify", backend=one_backend, threads=1)
 
 
+def ids_of(pieces):
+    """Return the token ids of each sequence of a batch."""
+    return [work.data.input_ids[i] for work, numbers in pieces for i in numbers]
+
+
 class Gate:
     """Hold every batch of a service back until it is opened, and count the batches."""
 
     def __init__(self, service, monkeypatch):
         self.open, self.entered, self.batches = threading.Event(), threading.Event(), []
         runner = service.model.runner_of("classify")
-        logits = runner.logits
+        compute = runner._compute_logits
 
-        def slow(tokens, call):
+        def slow(pieces, stop):
             self.entered.set()
-            self.batches.append(tokens.input_ids)
+            self.batches.append(ids_of(pieces))
             assert self.open.wait(30)
-            yield from logits(tokens, call)
+            return compute(pieces, stop)
 
-        monkeypatch.setattr(runner, "logits", slow)
+        monkeypatch.setattr(runner, "_compute_logits", slow)
 
     def __enter__(self):
         return self
@@ -125,23 +132,65 @@ class Gate:
         self.open.set()     # also if a test fails: the end of a service waits for its batches
 
 
+def test_calls_of_the_library_share_the_batches_of_a_service(engine, monkeypatch):
+    texts = ["lovely", "awful", "Anna lives in Berlin"]
+    alone = [engine.classify([text]) for text in texts]
+    with Service(engine, max_wait=1e6) as service, Service(engine) as other:
+        with Gate(service, monkeypatch) as gate:
+            first = service.submit("classify", ["lovely"])
+            assert gate.entered.wait(30)
+            called = []
+            threads = [threading.Thread(target=lambda text=text: called.append((text, engine.classify([text]))))
+                       for text in texts]
+            for thread in threads:
+                thread.start()
+            futures = [service.submit("classify", [text]) for text in texts]
+            until(lambda: len(engine.queue._arrived) == 6)
+        for thread in threads:
+            thread.join(30)
+        assert dict(called) == {text: [one] for text, [one] in zip(texts, alone, strict=True)}
+        assert [future.result(timeout=30).value for future in futures] == alone
+        assert first.result().value == alone[0]
+        assert [len(batch) for batch in gate.batches] == [1, 6]
+        assert service.statistics().mixed_batches == other.statistics().mixed_batches == 1
+        assert (service.statistics().answered, other.statistics().answered) == (2 + 4, 2)
+    assert not engine.queue.has_thread
+    assert engine.classify(texts[:1]) == alone[0]
+
+
+def test_an_answer_is_not_kept(engine):
+    with Service(engine) as service:
+        deadline = time.monotonic() + 1000      # until which the queue remembers it
+        for inputs, options in ((["the cat"], {}), (["the cat"] * 300, {}), (["a cat " * 900], {"truncation": False})):
+            gc.collect()
+            gc.disable()        # so that a circle of references is found
+            try:
+                future = service.submit("tokens", inputs, options, deadline=deadline)
+                kept = weakref.ref(next(iter(service._open)))
+                assert (future.exception(timeout=30) is None) == (not options)
+                del future
+                until(lambda kept=kept: kept() is None)
+            finally:
+                gc.enable()
+
+
 @pytest.mark.parametrize("count", [min(500, SERVED)])
 def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
     runner = engine.runner_of("classify")
-    logits, bad = runner.logits, engine.tokenizer.token_id("berlin")
+    compute, bad = runner._compute_logits, engine.tokenizer.token_id("berlin")
     texts = [served.SHORT[i % 5] for i in range(count)]
     fails = ["Berlin" in text or "berlin" in text for text in texts]
     assert 0 < sum(fails) < count
     alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
 
-    def raising(tokens, call):
-        for n, (i, row) in enumerate(logits(tokens, call)):
-            yield i, row
-            if n >= len(tokens.input_ids) // 2 and any(bad in ids for ids in tokens.input_ids):
-                raise RuntimeError("a head that raises")
+    def raising(pieces, stop):
+        rows = compute(pieces, stop)
+        if any(bad in ids for ids in ids_of(pieces)):
+            raise RuntimeError("a head that raises")
+        return rows
 
     with Service(engine, max_wait=1e6) as service:
-        monkeypatch.setattr(runner, "logits", raising)
+        monkeypatch.setattr(runner, "_compute_logits", raising)
         futures = [service.submit("classify", [text]) for text in texts]
         errors = [future.exception(timeout=60) for future in futures]
         assert service.statistics().failed == sum(fails)
