@@ -761,3 +761,20 @@ def test_an_interpreter_ends_while_callers_wait(how):
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(EXIT), how], check=True, timeout=60, text=True,
                            capture_output=True)
     assert (ended.stdout, ended.stderr) == ("end\n", "")
+
+
+def test_what_a_look_at_rows_raises_ends_that_work_alone():
+    stepper, queue, seen = Stepper(), ModelQueue(10), []
+
+    def refuse(rows):
+        seen.append(len(rows))
+        if len(seen) == 2:
+            raise InputError("too much")
+
+    work = stepper.work(2)
+    with queue.submit(stepper.work(1, (5, 5, 5, 5), look=refuse)) as looked, queue.submit(work) as other:
+        assert [*map(list, other.result(WAIT))] == expected(work)
+        with pytest.raises(InputError, match="too much"):
+            looked.result(WAIT)
+    assert len(seen) == 2
+    assert is_empty(queue)
