@@ -223,7 +223,7 @@ OTHERS = {
     "text/safety.py": "text/test_hostile_tokenizers.py",
     "text/sentences.py": "text/test_tokenizer.py",
     "text/special_tokens.py": "text/test_tokenizer.py families/test_clip_and_siglip.py",
-    "text/tokenizer.py": "methods/test_methods.py text/test_cuts.py text/test_long_texts.py interface/test_lengths.py",
+    "text/tokenizer.py": "text/test_cuts.py text/test_long_texts.py interface/test_lengths.py",
     "text/excerpts.py text/truncate.py": "text/test_long_texts.py",
     "text/tokenizers_package.py": "text/test_tokenizer.py text/test_hostile_tokenizers.py",
     "text/vocabularies/fairseq.py text/vocabularies/language_codes.py": "text/test_language_tokenizers.py",

@@ -4,6 +4,7 @@
     wait     a caller that finds nobody stepping takes the turn, and steps until it has rows of its own; then it hands
              the turn on to another caller that waits
     step     collects what has arrived, chooses a batch, lets the job compute it, and hands out the rows
+    start    a thread of the queue's own steps in place of the callers, under a server; until `stop`
 
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
 code; and a step that did not end leaves `_torn` behind, from which the next one makes a new order of the works that are
@@ -493,22 +494,24 @@ class ModelQueue:
         max_tokens: the most tokens of a batch until then; None for those of the queue, which are the most.
         """
         with self._starting.take():
+            others = self._starts if self.has_thread else []
+            self._starts = [*others, min(self.max_tokens, max_tokens or self.max_tokens)]
             if not self.has_thread:
                 self._stops = False
                 thread = self._thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    self._thread = None
+                    self._thread, self._starts = None, []
                     raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
                                              ) from None
-            self._starts.append(min(self.max_tokens, max_tokens or self.max_tokens))
 
     def stop(self, max_tokens: int | None = None) -> None:
         """Take back a `start` with this argument; after the last one the thread ends, and the callers step again."""
         with self._starting.take():
-            self._starts.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-            if self._starts:
+            with suppress(ValueError):      # in a forked child there may be no such start
+                self._starts.remove(min(self.max_tokens, max_tokens or self.max_tokens))
+            if self._starts and self.has_thread:
                 return
             self._stops = True
             self._bell.put(None)

@@ -28,7 +28,7 @@ from .workers import Result, Steps, Workers, run
 
 
 @dataclass(eq=False)
-class Request:
+class Pending:
     """A request on its way through a service."""
 
     task: str
@@ -130,7 +130,7 @@ class Service:
         self._admission = Admission(max_wait, self._queue)
         self._lock = threading.Lock()
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
-        self._open: set[Request] = set()        # the requests that have neither an answer nor an error
+        self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._process = os.getpid()
@@ -206,7 +206,7 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Request(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
+        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size, owns_room=room is None)
         with self._lock:
             error: Exception | None = None
@@ -229,7 +229,7 @@ class Service:
         self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
         return future
 
-    def _worked(self, request: Request, call: Callable[[], Any], then: Callable[[Request, Any], object], long: bool
+    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
                 ) -> None:
         """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
 
@@ -255,7 +255,7 @@ class Service:
         truncation = flag("truncation", options.pop("truncation"))
         return tokenized(method, self.model, inputs, options, truncation, stop)
 
-    def _tokenize(self, request: Request) -> Steps:
+    def _tokenize(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""
         stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
@@ -284,7 +284,7 @@ class Service:
         request.tokenize += time.monotonic() - begun
         return work
 
-    def _admit(self, request: Request, work: Work) -> None:
+    def _admit(self, request: Pending, work: Work) -> None:
         """Let a request wait for a batch, unless it would wait too long."""
         try:
             with self._lock:
@@ -299,14 +299,14 @@ class Service:
         else:
             ticket.add_done_callback(lambda ticket: self._computed(request, ticket))
 
-    def _check(self, request: Request, work: Work) -> None:
+    def _check(self, request: Pending, work: Work) -> None:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
         self._admission.check_wait(queue.before(key, work.costs[work.order[0]]))
         self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=queue.in_flight + queue.tokens,
                                   size=size, left=request.deadline - time.monotonic())
 
-    def _computed(self, request: Request, ticket: Ticket) -> None:
+    def _computed(self, request: Pending, ticket: Ticket) -> None:
         """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)
@@ -314,12 +314,12 @@ class Service:
         tokenized, times = request.tokenized, Times(request.tokenize, *ticket.times)
         request.ticket = None       # which has the rows
 
-        def finished(request: Request, value: Any) -> None:
+        def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
         self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
 
-    def _settle(self, request: Request, result: Answer | BaseException) -> None:
+    def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
         with self._lock:
             if not self._forget(request):
@@ -343,7 +343,7 @@ class Service:
             clear_frames(result.__traceback__)      # which hold the tokens of what was refused
             future.set_exception(result)
 
-    def _forget(self, request: Request) -> bool:
+    def _forget(self, request: Pending) -> bool:
         """Forget a request; return False if that was done before. The caller holds the lock, and then ends it."""
         if request.settled:
             return False
@@ -355,7 +355,7 @@ class Service:
             self._empty.notify_all()
         return True
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: Pending) -> None:
         with self._lock:
             self._cancelled += self._forget(request)
         request.end()

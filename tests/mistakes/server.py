@@ -50,8 +50,8 @@ MISTAKES = (
         file="engine/text/tokenizer.py",
         right="                  skips, reads, asked)",
         wrong="                  None, reads, asked)",
-        tests="tests/methods/test_methods.py -k steps",
-        caught_by=("tests/methods/test_methods.py::test_steps_of_two_calls_together_give_the_bits_of_each",),
+        tests="tests/text/test_tokenizer.py -k several_calls",
+        caught_by=("tests/text/test_tokenizer.py::test_tokens_of_several_calls_keep_what_belongs_to_each",),
     ),
     Mistake(
         name="one-skip-for-all",
