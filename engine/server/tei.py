@@ -203,7 +203,8 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
                 yield _tokens(text, places, form.add_special_tokens)
 
     return Wanted("", texts, lambda answer, asked: Rows(rows()), single=isinstance(form.inputs, str),
-                  bytes=_TOKENIZED * characters)        # "": no task of the model
+                  # A normalizer makes several characters of some that are not ASCII. "": no task of the model.
+                  bytes=_TOKENIZED * characters * (1 if all(map(str.isascii, texts)) else 4))
 
 
 @lru_cache(maxsize=1)
