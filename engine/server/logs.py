@@ -28,6 +28,8 @@ _OUT, _ERROR = 1, 2
 """The descriptors of standard output and standard error."""
 _AT_ONCE = 2**16
 """The most bytes of lines that one system call writes; a pipe has room for as many."""
+GATHER = 0.01
+"""Seconds in which the thread of the log gathers lines: to wake it for each of them takes a tenth of a busy server."""
 _END_SECONDS = 2.0
 """How long the end of a server waits for a log that nobody reads."""
 _APART = 1.0
@@ -73,7 +75,8 @@ class Writer:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="server-log", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+            if len(self._lines) == 1:       # the thread may be waiting for it
+                self._changed.notify_all()
 
     def lose(self, count: int = 1) -> None:
         """Count lines that could not be made."""
@@ -90,6 +93,8 @@ class Writer:
             with self._changed:
                 while not self._lines:
                     self._changed.wait()
+            time.sleep(GATHER)
+            with self._changed:
                 data = self._take()
             lost = self._put(data)
             with self._changed:

@@ -24,6 +24,10 @@ Steps: TypeAlias = Generator[Any, None, Any]
 """A call in steps, which ends with its result. What it yields between them is for whoever runs it inside of another."""
 
 
+TURN = 0.002
+"""The seconds for which steps of one call follow each other, before another call may be next."""
+
+
 class Result(Future[Any]):
     """The result of a call or a request. A callback that raises, `SystemExit` too, is a line in the log and no more."""
 
@@ -72,7 +76,7 @@ class _Lane:
         self._of_key = of_key
         self._start = 0.0       # `used` of the last key that was taken, which a new key begins with
         self._numbers = count()
-        self._ends = False
+        self._ends, self._several = False, threads > 1
         self._changed = threading.Condition()
         self._threads = [threading.Thread(target=self._work, name=f"engine-{name}-{i}", daemon=True)
                          for i in range(threads)]
@@ -99,7 +103,8 @@ class _Lane:
     def _work(self) -> None:
         while (call := self._next()) is not None:
             begun = time.perf_counter()
-            goes_on = _step(call)
+            while (goes_on := _step(call)) and time.perf_counter() - begun < TURN:
+                pass        # a short call takes no second turn
             self._ran(call, time.perf_counter() - begun, goes_on)
             del call        # which would keep a result until the next call
 
@@ -129,7 +134,8 @@ class _Lane:
                 self._push(key, call)
             elif not key.waiting and not key.runs:
                 del self._keys[call.key]
-            self._changed.notify_all()
+            if self._several or self._ends:     # otherwise this thread is the one that would be woken
+                self._changed.notify_all()
 
     def _push(self, key: _Key, call: _Call) -> None:
         heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
