@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
 from traceback import clear_frames
@@ -24,7 +23,7 @@ from ..queues.ticket import Ticket
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
-from .workers import Result, Steps, Workers, run
+from .workers import Call, Result, Steps, Workers, run
 
 
 @dataclass(eq=False)
@@ -38,7 +37,7 @@ class Pending:
     """The API key whose requests take turns with those of other keys."""
     deadline: float
     """The time.monotonic() after which nobody waits for it."""
-    future: Future[Any] | None
+    future: Result | None
     """What its caller has; None once it has its result."""
     room: Room
     """What counts its memory."""
@@ -46,7 +45,7 @@ class Pending:
     """The bytes that its inputs take."""
     owns_room: bool
     """Whether the room is closed with the answer, because nobody else will."""
-    part: Future[Any] | None = None
+    part: Call | None = None
     """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
@@ -233,17 +232,13 @@ class Service:
                 ) -> None:
         """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
 
-        def done(future: Future[Any]) -> None:
-            if future.cancelled():
-                return
-            if (error := future.exception()) is not None:
+        def done(result: Any, error: BaseException | None) -> None:
+            if error is not None:
                 self._settle(request, error)
             elif not request.settled:
-                then(request, future.result())
+                then(request, result)
 
-        part = self.workers.submit(call, key=request.key, long=long, deadline=request.deadline)
-        request.part = part
-        part.add_done_callback(done)
+        request.part = self.workers.call(call, done, key=request.key, long=long, deadline=request.deadline)
 
     def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
                    ) -> Generator[int, None, Tokenized]:

@@ -36,23 +36,31 @@ class Result(Future[Any]):
         super().add_done_callback(partial(_guarded, fn))
 
 
-def _guarded(call: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+def _guarded(call: Callable[..., object], *arguments: Any) -> None:
     try:
-        call(future)
+        call(*arguments)
     except BaseException as error:      # the thread that ends a request has those of others to end
         logs.write("callback", error=type(error).__name__, places=logs.places_of(error))
 
 
 @dataclass(eq=False)
-class _Call:
+class Call:
+    """A call of the workers."""
+
     function: Callable[[], Any]
     """Returns the result, or the steps that make it."""
+    then: Callable[[Any, BaseException | None], object]
+    """Gets the result and the error, one of which is None, unless the call was cancelled."""
     key: str
     deadline: float
-    future: Result
     used: float = 0.0
     """The time of its key when it came, plus the seconds that it has used."""
     steps: Steps | None = None
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """End the call at its next step."""
+        self.cancelled = True
 
 
 @dataclass(eq=False)
@@ -61,7 +69,7 @@ class _Key:
     """`_Lane._start` when it came, plus the seconds that its calls have used."""
     start: float = 0.0
     """`used` of the last call that was taken, which a new call begins with."""
-    waiting: list[tuple[float, int, _Call]] = field(default_factory=list)
+    waiting: list[tuple[float, int, Call]] = field(default_factory=list)
     """A heap of (used, number of arrival, call)."""
     runs: int = 0
     """How many threads run one of its calls."""
@@ -83,7 +91,7 @@ class _Lane:
         for thread in self._threads:
             thread.start()
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: Call) -> None:
         with self._changed:
             key = self._keys.get(call.key)
             if key is None:
@@ -108,7 +116,7 @@ class _Lane:
             self._ran(call, time.perf_counter() - begun, goes_on)
             del call        # which would keep a result until the next call
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> Call | None:
         """Wait for a call, and return the one that is next; None when the lane has ended and none waits."""
         with self._changed:
             while True:
@@ -123,7 +131,7 @@ class _Lane:
                     return None
                 self._changed.wait()
 
-    def _ran(self, call: _Call, seconds: float, goes_on: bool) -> None:
+    def _ran(self, call: Call, seconds: float, goes_on: bool) -> None:
         """Count the time of a step, and let the call wait for its next one."""
         with self._changed:
             key = self._keys[call.key]
@@ -137,40 +145,46 @@ class _Lane:
             if self._several or self._ends:     # otherwise this thread is the one that would be woken
                 self._changed.notify_all()
 
-    def _push(self, key: _Key, call: _Call) -> None:
+    def _push(self, key: _Key, call: Call) -> None:
         heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
 
 
-def _step(call: _Call) -> bool:
-    """Run a call to its next yield; return whether it goes on. Its future gets the result or the error."""
+def _step(call: Call) -> bool:
+    """Run a call to its next yield; return whether it goes on. At its end, let it hand over the result or the error."""
+    result, error = None, None
     try:
-        if call.future.cancelled():
-            if call.steps is not None:
-                call.steps.close()
-            return False
-        if time.monotonic() > call.deadline:
-            raise TimedOut
-        if call.steps is None:
-            result: Any = call.function()
-            if isinstance(result, Generator):
-                call.steps = result
-                return True
-        else:
-            try:
-                next(call.steps)
-                return True
-            except StopIteration as end:
-                result = end.value
-    except BaseException as error:      # also SystemExit, which would end the thread
-        if call.steps is not None:
-            call.steps.close()
-        if call.future.set_running_or_notify_cancel():
-            # Without this frame, which has the call and the future.
-            call.future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
-        return False
-    if call.future.set_running_or_notify_cancel():
-        call.future.set_result(result)
+        if not call.cancelled:
+            if time.monotonic() > call.deadline:
+                raise TimedOut
+            if call.steps is None:
+                result = call.function()
+                if isinstance(result, Generator):
+                    call.steps = result
+                    return True
+            else:
+                try:
+                    next(call.steps)
+                    return True
+                except StopIteration as end:
+                    result = end.value
+    except BaseException as raised:      # also SystemExit, which would end the thread
+        # Without this frame, which has the call.
+        error = raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
+    if call.steps is not None:
+        call.steps.close()
+    if not call.cancelled:
+        _guarded(call.then, result, error)
     return False
+
+
+def _settle(future: Result, result: Any, error: BaseException | None) -> None:
+    """Give a future its result or its error, unless it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class Workers:
@@ -180,15 +194,25 @@ class Workers:
         """short, long: the threads of each lane. A key leaves one of the long lane's to others: a step may be long."""
         self._lanes = _Lane("short", short, of_key=short), _Lane("long", long, of_key=max(1, long - 1))
 
+    def call(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], object], *, key: str,
+             long: bool = False, deadline: float = math.inf) -> Call:
+        """Let a thread call a function, and `then` with its result, or that of the steps it returns, and its error.
+
+        key: whose call it is. deadline: the `time.monotonic()` at which the error is `TimedOut`, between two steps.
+        """
+        call = Call(function, then, key, deadline)
+        self._lanes[long].add(call)
+        return call
+
     def submit(self, function: Callable[[], Any], *, key: str, long: bool = False, deadline: float = math.inf
                ) -> Result:
-        """Let a thread call a function; return at once a future of its result, or of that of the steps it returns.
+        """Let a thread call a function; return at once a future of its result. The arguments are as in `call`.
 
-        key: whose call it is. deadline: the `time.monotonic()` at which the future gets `TimedOut`, between two steps.
-        A call that is cancelled ends at its next step.
+        A call whose future is cancelled ends at its next step.
         """
         future = Result()
-        self._lanes[long].add(_Call(function, key, deadline, future))
+        call = self.call(function, partial(_settle, future), key=key, long=long, deadline=deadline)
+        future.add_done_callback(lambda future: call.cancel() if future.cancelled() else None)
         return future
 
     def end(self) -> None:
