@@ -230,6 +230,7 @@ OTHERS = {
     "text/vocabularies/gguf.py": "text/test_gguf_tokenizer.py loading/test_gguf_encoders.py",
     "text/vocabularies/marian.py": "text/test_marian_tokenizer.py",
     "text/vocabularies/*.py": "text/test_vocabularies.py",
+    "text/windows.py": "methods/test_methods.py project/test_limits.py",
     "uncertainty/probabilities.py": "uncertainty/test_temperature.py uncertainty/test_django.py",
     "weights/bfloat16.py weights/int8_bound.py": "weights/test_quantize.py",
     "weights/calibration.py": "studies/test_calibrate.py",

@@ -25,6 +25,7 @@ from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
+from .windows import Windows
 
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
@@ -90,38 +91,6 @@ class Places:
     """The text of a pair, 0 or 1; None for a special token."""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """How a long text is cut into windows."""
-
-    limit: int
-    """The most tokens of a window."""
-    beside: int
-    """The tokens of a window that are not of the text: special ones, and those of the first text of a pair."""
-    stride: int
-    """The tokens by which a window overlaps the next one."""
-
-    @property
-    def step(self) -> int:
-        """By how many tokens a window lies behind the one before it."""
-        return self.limit - self.beside - self.stride
-
-    @property
-    def repeats(self) -> float:
-        """How often a token of a long text is read."""
-        return (self.limit - self.beside) / self.step
-
-    def tokens(self, text: int) -> int:
-        """Return how many tokens all windows of a text of so many tokens have together."""
-        more = max(0, text - (self.limit - self.beside))        # behind the first window
-        windows = 1 + -(-more // self.step)
-        return text + (windows - 1) * self.stride + windows * self.beside
-
-    def least_text(self, most: int) -> int:
-        """Return so many tokens of a text that a longer one has windows with more than `most` tokens together."""
-        return most * self.step // self.limit + self.limit
-
-
 def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
     """Return the tokens of all windows of some texts, one window after the other."""
     flat = [places for of_text in windows for places in of_text]
@@ -130,10 +99,6 @@ def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
 
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
-REPEATS = 16
-"""In how many windows a token may be without a limit on the tokens of all windows of a text."""
-MAX_REPEATED = 2**20
-"""Limit on the tokens of all windows of a text that overlap by more."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 
 
@@ -287,7 +252,7 @@ class Tokenizer:
             first_tokens = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first_tokens
             if stride >= room:
-                size = self._count_up_to(max(room, 0), text[1] if is_pair else text, stop)
+                size = self._count_up_to(text[1] if is_pair else text, stop, max(room, 0))
                 if size > room or room < 0:
                     beside = f" and {first_tokens} of the first text" if is_pair else ""
                     raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
@@ -296,7 +261,9 @@ class Tokenizer:
                 overlap = 0         # one window holds the whole text
             else:
                 overlap = stride
-                self._check_overlap(text, Windows(limit, special + first_tokens, stride), split, stop)
+                counted = text[1] if is_pair else text
+                Windows(limit, special + first_tokens, stride).check_overlap(
+                    partial(self._count_up_to, counted, stop))
             with failures("reads a text"):
                 tokenizer.enable_truncation(limit, stride=overlap, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
@@ -306,18 +273,6 @@ class Tokenizer:
             windows.append([self._places(one) for one in (encoding, *encoding.overflowing)])
         return windows
 
-    def _check_overlap(self, text: Sentence | Sequence[str], windows: Windows, split: bool, stop: Stop) -> None:
-        """Raise `InputError` for a text that windows would read again and again, in more tokens than `MAX_REPEATED`."""
-        if windows.repeats <= REPEATS:
-            return
-        second = text if isinstance(text, str) or split else text[1]
-        tokens = self._count_up_to(windows.least_text(MAX_REPEATED), second, stop)
-        if (size := windows.tokens(tokens)) > MAX_REPEATED:
-            raise InputError(f"a window of {windows.limit} tokens that overlaps the next one by a stride of "
-                             f"{windows.stride} moves by {windows.step}, so the windows of this text, which has at "
-                             f"least {tokens:,} tokens, would have {size:,} together; at most {MAX_REPEATED:,} are "
-                             f"made of a text that is read more than {REPEATS} times: choose a smaller stride")
-
     def window_tokens(self, text: str, stride: int, most: int, stop: Stop = NEVER) -> int:
         """Return how many tokens all windows of a text have together, before they are made: more than `most`, or all.
 
@@ -326,9 +281,9 @@ class Tokenizer:
         windows = Windows(self._limit, _count_special(self._tokenizer, is_pair=False), stride)
         if windows.step < 1:        # `windows` says whether one window holds the text
             return self._limit
-        return windows.tokens(self._count_up_to(windows.least_text(most), text, stop))
+        return windows.tokens(self._count_up_to(text, stop, windows.least_text(most)))
 
-    def _count_up_to(self, most: int, text: str | Sequence[str], stop: Stop) -> int:
+    def _count_up_to(self, text: str | Sequence[str], stop: Stop, most: int) -> int:
         """Return how many tokens a text has without special tokens; of a long text with more than `most`, some of them.
 
         A text of more than `MAX_CHARACTERS` is counted in parts, so that its number may be wrong by a token a part.

@@ -25,7 +25,6 @@ import pytest
 from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
 from engine.backends.cpu.packer import Packer
 from engine.base.errors import EngineError
-from engine.base.stop import NEVER
 from engine.chat.messages import Plain
 from engine.chat.render import TEXT as RENDERED
 from engine.chat.render import Templates
@@ -56,10 +55,11 @@ from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
 from engine.speech.spectrogram import log_mel
 from engine.text.safety import check_added, check_size, check_tokenizer
-from engine.text.tokenizer import Tokenizer, Windows
+from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.byte_pairs import joined_pieces
 from engine.text.vocabularies.sentencepiece import parse_model
+from engine.text.windows import Windows
 
 from ..generation.table_stepper import TableStepper
 from ..tools.ctranslate2_files import ctranslate2
@@ -354,8 +354,7 @@ def headers(n: int) -> None:
 
 def overlapping(n: int) -> None:
     """Cut a text into windows of 4 tokens that move by one, which have 4 (tokens - 3) tokens together."""
-    tokenizer = engine_of(random_model(tiny_text()), threads=1).text_encoder.tokenizer
-    tokenizer._check_overlap("a " * (n // 4 + 3), Windows(4, 0, 3), False, NEVER)
+    Windows(4, 0, 3).check_overlap(lambda most: n // 4 + 3)
 
 
 PROBES: dict[str, Probe] = {
@@ -440,7 +439,7 @@ PROBES: dict[str, Probe] = {
     "chat/messages.py: MAX_BITS": Probe(lambda n, place: Plain().value(2**n - 1, "x")),
     "chat/render.py: MAX_ANSWER": Probe(rendered),
     "chat/terminal.py: MAX_FILE": Probe(conversation, 100),
-    "text/tokenizer.py: MAX_REPEATED": Probe(
+    "text/windows.py: MAX_REPEATED": Probe(
         lambda n, place: overlapping(n), 40, others=(("REPEATS", 0),), above=lambda n: n + 4),
     "text/safety.py: MAX_TOKENIZER": Probe(lambda n, place: check_size(b" " * n), 100),
     "text/safety.py: MAX_VALUES": Probe(lambda n, place: check_size(b":" + b"," * (n - 1))),
