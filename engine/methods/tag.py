@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +49,7 @@ class TagOptions(Options):
         return Tagging(self.aggregation_strategy, frozenset(self.ignore_labels), self.words)
 
 
-class WindowedTexts(Workload):
+class WindowedTexts(Workload, ABC):
     """The logits of the tokens of texts, which are read in windows."""
 
     def __init__(self, runner: HeadRunner, texts: Sequence[Any]):
@@ -67,9 +68,9 @@ class WindowedTexts(Workload):
             self.results[place] = result
         part.rows.clear()
 
+    @abstractmethod
     def results_of(self, part: Slice, stop: Stop) -> Iterator[Any]:
         """Yield the result of each text of a slice, by the logits of its windows."""
-        raise NotImplementedError
 
 
 class _Tags(WindowedTexts):

@@ -135,7 +135,7 @@ class Waiting:
         self.left = sum(self.work.costs[i] for i in self.work.order[self.taken :])
 
     def has_news(self, seen: int) -> bool:
-        """Return whether there are more parts than so many, or the end."""
+        """Return whether there are more than `seen` parts, or the end."""
         return self.end is not None or len(self.parts) > seen
 
     def ring(self, news: bool) -> bool:
@@ -185,7 +185,7 @@ class Ticket:
 
     @property
     def times(self) -> tuple[float, float]:
-        """The seconds that the work waited for its batches, and those that these took."""
+        """The seconds that the work waited for its batches, and the seconds that its batches took."""
         return self._waiting.waited, self._waiting.computing
 
     def __iter__(self) -> Iterator[tuple[list[int], Any]]:

@@ -53,7 +53,7 @@ class Writer:
         self._descriptor, self._most = descriptor, most
         self._changed = threading.Condition()       # whose lock one thread may take twice, as a finalizer may log
         self._lines: deque[bytes] = deque()
-        self._waiting = 0       # bytes of the lines that are not written, those that are being written included
+        self._waiting = 0       # bytes of all lines that are not written yet
         self._lost = 0
         self._torn = False      # whether the last line was written in part
         self._thread: threading.Thread | None = None

@@ -35,7 +35,7 @@ class Windows:
         return (self.limit - self.beside) / self.step
 
     def tokens(self, text: int) -> int:
-        """Return how many tokens all windows of a text of so many tokens have together."""
+        """Return how many tokens all windows have together. text: the tokens of the text."""
         more = max(0, text - (self.limit - self.beside))        # behind the first window
         windows = 1 + -(-more // self.step)
         return text + (windows - 1) * self.stride + windows * self.beside

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from engine import InputError, TimedOut
-from engine.text.sentences import batches
 
 from ..tools import served
+from ..tools.batches import batches
 from ..tools.encoders import engine_of
 from ..tools.examples import example
 from ..tools.head_models import folder_of

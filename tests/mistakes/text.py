@@ -202,11 +202,11 @@ MISTAKES = (
     Mistake(
         name="a-batch-too-full",
         what="A batch may exceed the limit of tokens by its last sequence.",
-        file="engine/text/sentences.py",
-        right="if batch and (tokens + lengths[i] > max_tokens or len(batch) == batch_size):",
-        wrong="if batch and (tokens > max_tokens or len(batch) == batch_size):",
-        tests="tests/text/test_tokenizer.py",
-        caught_by=("tests/text/test_tokenizer.py::test_batches",),
+        file="engine/queues/order.py",
+        right="cost = work.take(self.room - size if self.pieces else None)",
+        wrong="cost = work.take(self.room if self.pieces and self.room > size else None)",
+        tests="tests/queues/test_order.py",
+        caught_by=("tests/queues/test_order.py::test_a_work_alone_has_the_batches_of_a_call",),
     ),
     Mistake(
         name="space-behind-the-tokens-of-phi-3",

@@ -8,7 +8,8 @@ import pytest
 from engine.queues.order import Order
 from engine.queues.ticket import Waiting
 from engine.queues.work import Work
-from engine.text.sentences import batches
+
+from ..tools.batches import batches
 
 MOST = 1024
 

@@ -14,9 +14,10 @@ from engine.base.progress import progress
 from engine.base.stop import Stop
 from engine.model.text_config import TextConfig
 from engine.text import sentences as text_module
-from engine.text.sentences import add_prompt, batches, check_sentences, check_texts, choose_prompt, slices
+from engine.text.sentences import add_prompt, check_sentences, check_texts, choose_prompt, slices
 from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer, Tokens, gathered
 
+from ..tools.batches import batches
 from ..tools.encoders import engine_of
 from ..tools.limited import outcome
 from ..tools.tiny_models import random_model
