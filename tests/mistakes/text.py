@@ -9,7 +9,7 @@ MISTAKES = (
          "engine/text/vocabularies/gguf.py",
          "return list(dict.fromkeys([*stated, *(i for i, text in enumerate(tokens) if text in END_TEXTS)]))",
          "return list(dict.fromkeys(stated))",
-         "tests/text/test_gguf_tokenizer.py::test_texts_that_end_a_generation_in_llama_cpp"),
+         "tests/text/test_gguf.py::test_texts_that_end_a_generation_in_llama_cpp"),
     seed("A tokenizer that keeps the end of a long text keeps its start.",
          "engine/text/tokenizer.py",
          "self._tokenizer.enable_truncation(self._limit, direction=direction)",
@@ -118,5 +118,5 @@ MISTAKES = (
          "engine/text/vocabularies/gguf.py",
          '"rstrip": token["content"] not in _KEEPS_SPACE_OF_PHI3',
          '"rstrip": False',
-         "tests/text/test_gguf_tokenizer.py::test_the_ids_of_transformers"),
+         "tests/text/test_gguf.py::test_the_ids_of_transformers"),
 )
