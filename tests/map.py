@@ -65,7 +65,7 @@ OTHERS = {
     "studies/compare_calibration.py": "cli/test_calibrate.py",
     "weights/calibration.py": "studies/test_calibrate.py",
 }
-"""Modules, as patterns of paths in engine/, and their tests in tests/, where these lie in the folder of another package.
+"""Modules, as patterns of paths in engine/, and their tests in tests/, where these are in a folder of another name.
 
 Of several rows that fit a module, the first one holds; an empty row stands for the folder of its package.
 """
