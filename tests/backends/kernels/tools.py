@@ -205,6 +205,39 @@ def linear_in_order(a, w, bias):
     return y + bias
 
 
+FAR = 2**40
+"""A bound of a band that hides no key."""
+
+
+def attention_weights(q: np.ndarray, k: np.ndarray, scale: float, dtype: Any, low: int = -FAR, high: int = FAR,
+                      softcap: float = 0.0, bias: np.ndarray | None = None, mask: np.ndarray | None = None,
+                      score_mod: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
+                      ) -> np.ndarray:  # fmt: skip
+    """Return the formula's weights [T,S] in a precision; zeros for keys that a query does not see, whatever they hold.
+
+    score_mod: takes scores [T,S], the numbers of queries [T,1] and of keys [S], and returns scores.
+    """
+    t, s = np.arange(len(q))[:, None], np.arange(len(k))
+    visible = (t + low <= s) & (s < t + high) & (True if mask is None else mask != 0)
+    with np.errstate(invalid="ignore"):
+        scores = q.astype(dtype) @ k.astype(dtype).T * dtype(scale)
+        if softcap:
+            scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
+        if bias is not None:
+            scores = scores + bias.astype(dtype)
+        if score_mod is not None:
+            scores = score_mod(scores, t, s)
+    scores = np.where(visible, scores, dtype(-np.inf))
+    powers = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), dtype(-1e30)))
+    return powers / np.maximum(powers.sum(axis=1, keepdims=True), np.finfo(dtype).tiny)
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, dtype: Any, **options: Any) -> np.ndarray:
+    """Return the formula's [T,e] in a precision; a value that no query sees may be NaN. options: see above."""
+    weights, v = attention_weights(q, k, scale, dtype, **options), v.astype(dtype)
+    return weights @ v if np.isfinite(v).all() else np.array([row[row != 0] @ v[row != 0] for row in weights])
+
+
 CELL = 16
 RANGE = 256
 
