@@ -6,12 +6,19 @@ written by hand, so they gain nothing from being compiled for the CPU at hand.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import cache
+from importlib import import_module
+from typing import Any
 
 from ...base.install import install_command
 from ..cython_cpu import isa
+from .compiler.structs import LAYOUTS
 from .target import FEATURES, FUSED, NR, VL
+
+CAPSULE = b"engine.KernelTable"
+"""The name of every capsule that holds a kernel table."""
 
 TILE_FEATURES = ("amx-tile", "amx-bf16", "amx-int8")
 """LLVM's names of the features without which Numba compiles for a CPU without tiles."""
@@ -52,3 +59,12 @@ def explain() -> str:
         return f"ENGINE_ISA={asked}, but {why_not(asked)}; unset ENGINE_ISA"
     return (f"none of this build that run here have Numba's vectors of {VL} floats; to build the others, "
             f"{install_command()}")
+
+
+def rows_of(name: str) -> Any:
+    """Return the rows of products in the compiled kernel table of an instruction set that runs here."""
+    isa.load(name)      # refuses kernels that the CPU cannot run
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    table = import_module(f"{isa.__package__}.kernels_{name}").table      # which keeps its memory
+    return LAYOUTS["KernelTable"].from_address(pointer(table, CAPSULE)).products
