@@ -10,6 +10,7 @@ from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer, refuse_variants
 from .names import Names
+from .parts import plain
 
 NAMES = Names(
     prefix="albert.",
@@ -55,3 +56,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         embedding_width=integer(values, "embedding_size", 128),
         weight_sets=tuple(int(layer / layers_of_group) for layer in range(config.num_layers)),     # one for each group
     )
+
+
+FAMILIES = {"albert": plain(read_config, NAMES, classes="Albert")}

@@ -23,7 +23,7 @@ from ..weights.bfloat16 import widened
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, optional_integer, padding_id
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 _ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj": "output"}
 _LAYER = {
@@ -222,3 +222,7 @@ def _compare(name: str, stored: np.ndarray, table: np.ndarray, family: str) -> N
         return
     raise UnsupportedError(f"the engine computes the table of positions of {family} models, which are sinusoids, and "
                            f"{name} {other}; it does not run a model with a table of its own")
+
+
+FAMILIES = {name: Family(read_encoder, read_generator, read_headed_decoder if name == "bart" else None, translates=True)
+            for name in _VARIANTS}

@@ -7,7 +7,9 @@ from typing import Any
 from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, integer, number, padding_id, refuse_variants, sizes
+from .gguf import POST_NORM, Architecture, read_token_types
 from .names import Names
+from .parts import plain
 
 NAMES = Names(
     prefix="bert.",
@@ -42,3 +44,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_eps=number(values, "layer_norm_eps", 1e-12),
         activation=activation(values, "hidden_act"),
     )
+
+
+FAMILIES = {"bert": plain(read_config, NAMES, classes="Bert")}
+ARCHITECTURES = {"bert": Architecture("bert", eps="layer_norm_eps", change=read_token_types, names=POST_NORM,
+                                      encodes=True, rotates=False)}

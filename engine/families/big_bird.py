@@ -15,6 +15,7 @@ from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from . import bert, heads
 from .fields import boolean, integer, refuse_variants
 from .names import Names
+from .parts import plain
 
 _ACTIVATION = heads.read_activation("hidden_act", "gelu_new")
 
@@ -53,3 +54,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         embedding_scale=math.sqrt(config.hidden_size) if boolean(values, "rescale_embeddings", False) else 1.0,
         dense_tokens=dense if sparse else 0,
     )
+
+
+FAMILIES = {"big_bird": plain(read_config, NAMES, own_keys=("attention_type", "block_size", "num_random_blocks"))}

@@ -22,7 +22,7 @@ from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
 from .fields import ACTIVATIONS, activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 NAMES = Names(
     prefix="text_model.",
@@ -121,3 +121,6 @@ def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextCon
     values = text_values(config)
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)
+
+
+FAMILIES = {"clip": Family(read_encoder), "clip_text_model": Family(read_encoder)}

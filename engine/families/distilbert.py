@@ -8,6 +8,7 @@ from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, head_width, integer, padding_id, refuse_variants
 from .names import Names
+from .parts import plain
 
 NAMES = Names(
     prefix="distilbert.",
@@ -56,3 +57,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_eps=1e-12,
         activation=activation(values, "activation"),
     )
+
+
+FAMILIES = {"distilbert": plain(read_config, NAMES, classes="DistilBert")}

@@ -11,7 +11,7 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from . import bert
 from .fields import integer
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 _PARTS = ("ctx_encoder.", "question_encoder.")
 
@@ -53,3 +53,6 @@ def _check_projection(width: int, config: ModelConfig, weights: Weights) -> tupl
 
 def _pool_first(text: TextConfig, settings: Values) -> TextConfig:
     return replace(text, pooling=("cls",))
+
+
+FAMILIES = {"dpr": Family(read_encoder, own_keys=("projection_dim",))}

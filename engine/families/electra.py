@@ -8,6 +8,7 @@ from typing import Any
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
+from .parts import plain
 
 NAMES = replace(
     bert.NAMES,
@@ -37,3 +38,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     width = integer(values, "embedding_size", 128)
     narrower = width != config.hidden_size      # then files hold a map from the embeddings to the layers
     return replace(config, family="electra", embedding_width=width if narrower else 0)
+
+
+FAMILIES = {"electra": plain(read_config, NAMES, classes="Electra")}

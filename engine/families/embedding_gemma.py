@@ -97,3 +97,7 @@ def read_layers(values: dict[str, Any], *, causal: bool, decodes: bool = False) 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     return Part(read_config(values), NAMES)
+
+
+_SECOND = "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported"
+REFUSED = {"embedding_gemma2": _SECOND, "embedding_gemma2_text": _SECOND}

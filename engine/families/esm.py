@@ -14,6 +14,7 @@ from ..model.config import ModelConfig
 from . import heads
 from .fields import boolean, integer, number, padding_id, refuse_variants, rotary_theta, sizes
 from .names import Names
+from .parts import plain
 
 NAMES = Names(
     prefix="esm.",
@@ -65,3 +66,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         dropped_id=integer(values, "mask_token_id", -1) if drops else None,
         attention_kinds=(AttentionKind(rotary_theta=theta),),
     )
+
+
+FAMILIES = {"esm": plain(read_config, NAMES)}

@@ -9,6 +9,7 @@ from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, optional_integer, padding_id
 from .names import Names
+from .parts import plain
 
 NAMES = Names(
     prefix="model.",
@@ -53,3 +54,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         gated=True,
         attention_kinds=(AttentionKind(**fields.rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
     )
+
+
+FAMILIES = {"eurobert": plain(read_config, NAMES, remote_code=("EuroBertModel",))}

@@ -13,15 +13,20 @@ from dataclasses import replace
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import ModelConfig
 from . import embedding_gemma, fields, llama
+from .gguf import Architecture, Shapes, Stated, read_windows
 from .names import Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
-_DEFAULTS = {
+_FIRST = llama.Variant({
     "vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
     "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256, "max_position_embeddings": 8192,
     "tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh",
-}  # fmt: skip
-"""transformers' defaults of Gemma's config."""
+}, llama.ATTENTION)  # fmt: skip
+_SECOND = llama.Variant({
+    "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
+    "hidden_act": "gelu_pytorch_tanh", "sliding_window": 4096, "tie_word_embeddings": True,
+}, llama.ATTENTION, every=2)  # fmt: skip
 _IMAGES = ("vision_tower.", "multi_modal_projector.")
 _OF_TEXT = ("language_model.model.", "language_model.")
 """What stands before the names of the text's tensors in a folder with images, by the version of transformers."""
@@ -48,19 +53,19 @@ def read_generator(values: Values) -> Parts:
 
 def _read_first(values: Values) -> ModelConfig:
     """Return the architecture of the first Gemma."""
-    values = _DEFAULTS | values
+    values = _FIRST.defaults | values
     if values.get("hidden_activation") is not None:
         values["hidden_act"] = values["hidden_activation"]
     if values["hidden_act"] == "gelu":      # as transformers reads it: the published files mean the tanh form
         values["hidden_act"] = "gelu_pytorch_tanh"
-    config = llama.read_config(values, "gemma")
+    config = llama.read_config(values, "gemma", _FIRST)
     return replace(config, embedding_scale=math.sqrt(config.hidden_size))
 
 
 def _read_second(values: Values) -> ModelConfig:
     """Return the architecture of Gemma 2."""
     values = values | {"hidden_act": values.get("hidden_activation") or "gelu_pytorch_tanh"}
-    config, scalar = llama.read_config(values, "gemma2"), fields.number(values, "query_pre_attn_scalar", 256)
+    config, scalar = llama.read_config(values, "gemma2", _SECOND), fields.number(values, "query_pre_attn_scalar", 256)
     if not scalar > 0:
         raise WeightsError(f"query_pre_attn_scalar must be above 0, not {scalar}")
     return replace(config, norm_place="sandwich", embedding_scale=math.sqrt(config.hidden_size),
@@ -88,3 +93,34 @@ def _text_of(values: Values) -> Values:
 def _with_images(names: Names) -> Names:
     """Return the names of the text in a folder that holds images, too, whose tensors are left out."""
     return replace(names, prefix=_OF_TEXT, left_out=(*names.left_out, *_IMAGES))
+
+
+_OF_THE_HIDDEN_SIZE = (46, 62)
+"""The layers of Gemma 2 27B and Gemma 3 27B."""
+
+
+def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Add the windows, and the scale of the scores, which the largest models have from the hidden size and which files
+    do not state, as `Architecture.change`."""
+    by_hidden_size = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
+    width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    if type(width) is int and type(heads) is int and heads > 0:
+        values["query_pre_attn_scalar"] = width // heads if by_hidden_size or head_dim is None else head_dim
+    read_windows(values, stated, shapes)
+
+
+FAMILIES = {
+    **dict.fromkeys(("gemma", "gemma2", "gemma3"), Family(read_generator=read_generator)),
+    "gemma3_text": Family(embedding_gemma.read_encoder, read_generator, usual=embedding_gemma.usual),
+}
+_CAP = {"final_logit_softcapping": "final_logit_softcapping"}
+_WINDOW = {"attention.sliding_window": "sliding_window"}
+_LOCAL_ROPE = _WINDOW | {"rope.freq_base_swa": "rope_local_base_freq"}
+ARCHITECTURES = {
+    "gemma": Architecture("gemma"),
+    "gemma-embedding": Architecture("gemma3_text", keys=_LOCAL_ROPE, values={"use_bidirectional_attention": True},
+                                    change=_with_scale, encodes=True),
+    "gemma2": Architecture("gemma2", keys=_WINDOW | _CAP | {"attn_logit_softcapping": "attn_logit_softcapping"},
+                           change=_with_scale),
+    "gemma3": Architecture("gemma3_text", keys=_LOCAL_ROPE | _CAP, change=_with_scale),
+}

@@ -15,6 +15,7 @@ from ..model.positions import static_ntk
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .parts import plain
 
 NAMES = Names(
     prefix=("gte.", "new."),
@@ -72,3 +73,9 @@ def _attention(values: dict[str, Any], width: int) -> AttentionKind:
     plain = values | {"rope_scaling": None}
     theta, stretch = static_ntk(fields.rotary_theta(plain, "rope_theta", 160000.0), factor, width)
     return AttentionKind(rotary_theta=theta, rotary_scale=stretch)
+
+
+FAMILIES = {
+    "gte": plain(read_config, NAMES, remote_code=("GteModel",)),
+    "new": plain(read_config, NAMES, remote_code=("NewModel",)),
+}

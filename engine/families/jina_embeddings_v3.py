@@ -14,7 +14,7 @@ from . import fields, heads
 from .adapters import merge_adapters, task_names
 from .fields import activation, integer, number, padding_id
 from .names import EMBEDDINGS, FLASH_LAYER, JOINED_HEADS, POST_NORM_LAYER, Names
-from .parts import Part, Values
+from .parts import Family, Part, Values
 
 NAMES = Names(
     prefix="roberta.",
@@ -53,3 +53,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         activation=activation(values, "hidden_act"),
         attention_kinds=(AttentionKind(**fields.rotary(values, key, theta, shape["head_width"])),),
     )
+
+
+_FAMILY = Family(read_encoder, remote_code=("XLMRobertaLoRA", "XLMRobertaModel"))
+FAMILIES = {"jina_embeddings_v3": _FAMILY}
+BY_POSITIONS = {("xlm-roberta", "rotary"): _FAMILY}

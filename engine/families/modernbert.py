@@ -10,6 +10,7 @@ from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import FULL, SLIDING, activation, boolean, integer, number, rotary
 from .names import JOINED_GATE, JOINED_HEADS, Names
+from .parts import plain
 
 _HEAD = (heads.Layer("dense", "head.dense", activation=heads.read_activation("classifier_activation")),
          heads.Layer("norm", "head.norm", norm=True))
@@ -84,3 +85,6 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds
+
+
+FAMILIES = {"modernbert": plain(read_config, NAMES)}

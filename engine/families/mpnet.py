@@ -8,6 +8,7 @@ from typing import Any
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import refuse_variants
+from .parts import plain
 
 NAMES = replace(
     bert.NAMES,
@@ -43,3 +44,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         bias_buckets=32,
         bias_max_distance=128,
     )
+
+
+FAMILIES = {"mpnet": plain(read_config, NAMES)}

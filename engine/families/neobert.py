@@ -10,6 +10,7 @@ from ..model.config import ModelConfig
 from . import fields
 from .fields import integer, number, optional_integer, sizes
 from .names import JOINED_GATE, JOINED_HEADS, Names
+from .parts import plain
 
 NAMES = Names(
     prefix="model.",
@@ -57,3 +58,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         gated=True,
         attention_kinds=(AttentionKind(rotary_theta=10000.0, rotary_interleaved=True),),
     )
+
+
+FAMILIES = {"neobert": plain(read_config, NAMES, remote_code=("NeoBERT",))}

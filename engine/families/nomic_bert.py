@@ -13,7 +13,9 @@ from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
+from .gguf import POST_NORM, Architecture, Shapes, Stated, read_token_types
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .parts import plain
 
 NAMES = Names(
     prefix=("nomic_bert.", "bert."),
@@ -94,3 +96,14 @@ def _max_positions(values: dict[str, Any]) -> int:
     new = integer(values, "max_position_embeddings", 2048)
     longest, trained = integer(values, "n_positions", new), integer(values, "max_trained_positions", new)
     return longest if values.get("rotary_scaling_factor") is None else min(longest, trained)
+
+
+def _of_gguf(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
+    """Name the theta as the model's own code does, as `Architecture.change`."""
+    read_token_types(values, stated, shapes)
+    values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
+
+
+FAMILIES = {"nomic_bert": plain(read_config, NAMES, remote_code=("NomicBertModel",))}
+ARCHITECTURES = {"nomic-bert": Architecture("nomic_bert", eps="layer_norm_eps", change=_of_gguf, names=POST_NORM,
+                                            encodes=True)}

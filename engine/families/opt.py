@@ -7,7 +7,7 @@ from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
 from .fields import activation, boolean, integer, refuse_variants, sizes
 from .names import Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 _OFFSET = 2
 """The row of the first position, in a table with as many rows more than max_position_embeddings."""
@@ -56,3 +56,6 @@ def read_generator(values: Values) -> Parts:
         logits="tied",
     )
     return Parts(Part(config, NAMES))
+
+
+FAMILIES = {"opt": Family(read_generator=read_generator)}

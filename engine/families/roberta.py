@@ -12,6 +12,7 @@ from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
 from .names import FLASH_LAYER, JOINED_HEADS
+from .parts import plain
 
 NAMES = replace(
     bert.NAMES,
@@ -33,3 +34,10 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     config = bert.read_config(defaults | values)
     padding = integer(values, "pad_token_id", 1)  # null is an error here, because positions count from this id
     return replace(config, family="roberta", position_offset=padding + 1)
+
+
+FAMILIES = {
+    "camembert": plain(read_config, NAMES, classes="Camembert"),
+    "roberta": plain(read_config, NAMES, classes="Roberta"),
+    "xlm-roberta": plain(read_config, NAMES, classes="XLMRoberta", remote_code=("XLMRobertaModel",)),
+}

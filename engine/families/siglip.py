@@ -17,7 +17,7 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from .clip import text_part, text_tower, text_values
 from .fields import padding_id
-from .parts import Part, Values
+from .parts import Family, Part, Values
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
@@ -54,3 +54,6 @@ def _padding(text: TextConfig, values: dict[str, Any], settings: dict[str, Any])
     if isinstance(padding, dict) and type(padding.get("pad_id")) is int:
         return int(padding["pad_id"])
     return padding_id(text_values(values), 1)
+
+
+FAMILIES = dict.fromkeys(("siglip", "siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder))

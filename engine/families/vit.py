@@ -18,7 +18,7 @@ from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .names import JOINED_GATE, Names
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 NAMES = Names(
     prefix=("vit.", "dinov2.", "dinov2_with_registers."),
@@ -121,3 +121,6 @@ def _read_stem(values: Values, arrays: Weights) -> Stem:
         raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
                            f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")
     return stem
+
+
+FAMILIES = {name: Family(read_encoder) for name in RESIZES}

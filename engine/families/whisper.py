@@ -17,7 +17,7 @@ from ..weights.input_layers import Stem, make_stem
 from . import bart
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, padding_id, refuse_variants
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 NAMES = Names(
     prefix="encoder.",
@@ -100,3 +100,6 @@ def _config(values: dict[str, Any], part: str) -> ModelConfig:
         biases=_BIASES,
         activation=activation(values, "activation_function", "gelu", GATE_ACTIVATIONS),
     )
+
+
+FAMILIES = {"whisper": Family(read_encoder, read_generator, generates="transcribe")}

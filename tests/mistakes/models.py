@@ -289,7 +289,7 @@ MISTAKES = (
     Mistake(
         name="decoder-one-way",
         what="An encoder with is_causal = false sees no later tokens.",
-        file="engine/families/decoder_encoders.py",
+        file="engine/families/llama.py",
         right="kinds = tuple(replace(kind, causal=False) for kind in config.attention_kinds)",
         wrong="kinds = config.attention_kinds",
         tests="tests/families/test_vectors.py",
