@@ -130,6 +130,7 @@ OTHERS = {
     "families/bart.py": "families/test_generating.py loading/test_left_out.py heads/test_golden.py",
     "families/clip.py families/siglip.py": "families/test_clip_and_siglip.py families/test_images_and_sound.py",
     "families/deberta.py families/names.py": "families/test_vectors.py",
+    "families/gguf.py": "families/test_generating.py loading/test_gguf_encoders.py",
     "families/heads.py": "heads/test_golden.py heads/test_heads.py",
     "families/modernbert.py": "families/test_modernbert_configs.py families/test_vectors.py",
     "families/vit.py families/whisper.py": "families/test_images_and_sound.py families/test_generating.py",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, integer, number, padding_id, refuse_variants, sizes
 from .gguf import POST_NORM, Architecture, read_token_types
 from .names import Names
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="bert.",
@@ -33,7 +31,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     return ModelConfig(

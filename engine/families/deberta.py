@@ -10,7 +10,6 @@ itself has no limit: for longer sequences, raise that key and state its old numb
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import RelativePositions
@@ -18,7 +17,7 @@ from ..model.config import LINEAR_MAPS, ModelConfig
 from . import heads
 from .fields import activation, boolean, integer, number, optional_integer, padding_id, refuse_variants, sizes
 from .names import JOINED_HEADS, Names
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="deberta.",
@@ -74,7 +73,7 @@ TERMS = ("c2p", "p2c")
 """The terms that scores may have: content to position, and position to content."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     # transformers ignores position_embedding_type here.
     refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
@@ -95,7 +94,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def read_first(values: dict[str, Any]) -> ModelConfig:
+def read_first(values: Values) -> ModelConfig:
     """Return the architecture of the first version; raises `WeightsError` or `UnsupportedError`."""
     # `read_config` looks at the other keys.
     refuse_variants({"talking_head": values.get("talking_head")}, {"talking_head": False})
@@ -104,7 +103,7 @@ def read_first(values: dict[str, Any]) -> ModelConfig:
     return replace(read_config(_DEFAULTS | read), family="deberta", biases=biases)
 
 
-def _relative(values: dict[str, Any], max_positions: int) -> RelativePositions | None:
+def _relative(values: Values, max_positions: int) -> RelativePositions | None:
     """Return the table of relative positions; None for a model that has neither the table nor a term that reads it."""
     types = values.get("pos_att_type")
     named = types.lower().split("|") if isinstance(types, str) else [] if types is None else types
@@ -127,7 +126,7 @@ def _relative(values: dict[str, Any], max_positions: int) -> RelativePositions |
     )
 
 
-def _normed(values: dict[str, Any]) -> bool:
+def _normed(values: Values) -> bool:
     """Return whether the table of relative positions has a LayerNorm."""
     stated = values.get("norm_rel_ebd", "none")
     names = {name.strip() for name in stated.lower().split("|")} if isinstance(stated, str) else {""}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import ModelConfig
@@ -32,7 +31,7 @@ def read_encoder(values: Values) -> Part:
     return Part(read_config(values), NAMES, finish=finish, text=_pool_first)
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     names = values.get("architectures")
     if isinstance(names, list) and "DPRReader" in names:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = replace(
     bert.NAMES,
@@ -32,7 +31,7 @@ DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1
 """transformers' values of the keys that a config.json leaves out, where they are not BERT's."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     config = bert.read_config(DEFAULTS | values)
     width = integer(values, "embedding_size", 128)

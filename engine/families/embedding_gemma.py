@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
@@ -33,7 +32,7 @@ NAMES = replace(
 SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": False}
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     causal = not boolean(values, "use_bidirectional_attention", False)
     return read_layers(values | {"use_bidirectional_attention": None}, causal=causal)       # None is never refused
@@ -44,7 +43,7 @@ def usual(values: Values) -> str:
     return "encode" if values.get("use_bidirectional_attention") else "generate"
 
 
-def read_layers(values: dict[str, Any], *, causal: bool, decodes: bool = False) -> ModelConfig:
+def read_layers(values: Values, *, causal: bool, decodes: bool = False) -> ModelConfig:
     """Return the architecture of an encoder, or of a decoder with the logits of the word table.
 
     causal: whether a token sees no later token. Raises `WeightsError` or `UnsupportedError`.

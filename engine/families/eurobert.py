@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, optional_integer, padding_id
 from .names import Names
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="model.",
@@ -34,7 +32,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values)
     shape = fields.sizes(values, ffn=3072, vocab=128256, positions=8192, head_dim=True)

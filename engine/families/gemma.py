@@ -100,8 +100,10 @@ _OF_THE_HIDDEN_SIZE = (46, 62)
 
 
 def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the windows, and the scale of the scores, which the largest models have from the hidden size and which files
-    do not state, as `Architecture.change`."""
+    """Add the windows, and the scale of the scores, which files do not state, as `Architecture.change`.
+
+    The largest models have the scale from the hidden size.
+    """
     by_hidden_size = values["num_hidden_layers"] in _OF_THE_HIDDEN_SIZE
     width, heads, head_dim = (values.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
     if type(width) is int and type(heads) is int and heads > 0:

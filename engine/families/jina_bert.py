@@ -6,13 +6,12 @@ Its config.json has BERT's model_type, and "alibi" as position_embedding_type.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, shown
 from ..model.config import ModelConfig
 from . import bert, heads
 from .names import JOINED_GATE
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = bert.NAMES.with_layer(
     {"mlp.gated_layers": "ffn.gate_up", "mlp.wo": "ffn.down", "mlp.layernorm": "ffn.norm"},
@@ -28,7 +27,7 @@ GATES = {"geglu": "gelu", "reglu": "relu"}
 """The activation of the gate, by feed_forward_type."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     code = str(values.get("auto_map"))
     if "qk-post-norm" in code:

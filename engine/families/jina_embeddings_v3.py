@@ -6,7 +6,6 @@ A config.json is in the dialect of the model's own code, whose model_type is "xl
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
@@ -36,7 +35,7 @@ def read_encoder(values: Values) -> Part:
     return Part(read_config(values), NAMES, adapters=partial(merge_adapters, values))
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     task_names(values)

@@ -58,7 +58,7 @@ def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
 class Variant:
     """The differences between the models."""
 
-    defaults: dict[str, Any]
+    defaults: Values
     """transformers' defaults, where they are not Llama's."""
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The keys of the config that say whether maps have biases, each with its maps; other maps never have one."""
@@ -102,11 +102,11 @@ _FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
 LLAMA = Variant({}, ATTENTION | _FFN)
-_OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5}
+_OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
 _NORMS_BEHIND = TIED.with_layer({"post_attention_layernorm": "attention.post_norm",
                                  "post_feedforward_layernorm": "ffn.post_norm"}, without=("input_layernorm",))
-"""OLMo has a norm of all queries of a token together, and one of its keys; EXAONE has one of each head."""
 _JOINT_NORM = {"norm_place": "reordered", "joint_norm": True}
+"""OLMo has a norm of all queries of a token together, and one of its keys; EXAONE has one of each head."""
 _MINISTRAL = {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
               "sliding_window": 4096}
 _VARIANTS = {
@@ -132,9 +132,9 @@ _VARIANTS = {
     "llama": LLAMA,
     "ministral": Variant(_MINISTRAL, every=0),
     "mistral": Variant(_MINISTRAL, windowed=True),
-    "olmo2": Variant(_OLMO | {"pad_token_id": 1}, ATTENTION, options=_JOINT_NORM, names=_NORMS_BEHIND),
-    "olmo3": Variant(_OLMO | {"pad_token_id": 1, "sliding_window": 4096}, ATTENTION, theta=500000.0, every=4,
-                     own_ropes=True, options=_JOINT_NORM, names=_NORMS_BEHIND),
+    "olmo2": Variant(_OLMO, ATTENTION, options=_JOINT_NORM, names=_NORMS_BEHIND),
+    "olmo3": Variant(_OLMO | {"sliding_window": 4096}, ATTENTION, theta=500000.0, every=4, own_ropes=True,
+                     options=_JOINT_NORM, names=_NORMS_BEHIND),
     "qwen2": Variant(_QWEN, query_bias=True, late_windows=True),
     "qwen3": Variant(_QWEN | {"head_dim": 128}, ATTENTION, head_norm=True, late_windows=True),
     "seed_oss": Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,

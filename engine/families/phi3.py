@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..base.functions import log, power
@@ -35,7 +34,7 @@ def read_generator(values: Values) -> Parts:
     name = given.get("rope_type", given.get("type")) if isinstance(given, dict) else None
     if name not in _LONG:
         return Parts(_part(llama.read_config(values, "phi3", _VARIANT)))
-    scaling: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    scaling: Values = {key: value for key, value in given.items() if value is not None}
     if others := scaling.keys() - _KEYS - {"partial_rotary_factor"}:
         raise UnsupportedError(f"{shown(min(others))} in the LongRoPE of rope_scaling or rope_parameters is not "
                                "supported")
@@ -55,7 +54,7 @@ def _part(config: ModelConfig) -> Part:
     return Part(config, llama.names_of(config, _TIED))
 
 
-def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int) -> ModelConfig:
+def _scaled(config: ModelConfig, scaling: Values, key: str, trained: int) -> ModelConfig:
     """Return a configuration whose frequencies are divided by the numbers of one of the tables of LongRoPE."""
     [kind] = config.attention_kinds
     assert kind.rotary_theta is not None

@@ -6,13 +6,12 @@ The code of jina-reranker-v2 computes the same as XLM-RoBERTa and gives the tens
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
 from .names import FLASH_LAYER, JOINED_HEADS
-from .parts import plain
+from .parts import Values, plain
 
 NAMES = replace(
     bert.NAMES,
@@ -28,7 +27,7 @@ NAMES = replace(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     defaults = {"pad_token_id": 1, "vocab_size": 50265 if values.get("model_type") == "roberta" else 30522}
     config = bert.read_config(defaults | values)

@@ -7,7 +7,6 @@ serves all layers; umT5 has a table in every layer.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
@@ -78,7 +77,7 @@ MT5 = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "fee
 """The defaults of mT5 and umT5 that differ from T5's."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values)
     family = values.get("model_type", "t5")
@@ -122,7 +121,7 @@ def read_generator(values: Values) -> Parts:
     return Parts(Part(_decoder_config(values, encoder.config), names, _untied_where_stored), encoder)
 
 
-def _decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
+def _decoder_config(values: Values, encoder: ModelConfig) -> ModelConfig:
     """Return the architecture of the decoder beside this encoder.
 
     T5's logits are scaled by D^-0.5 where they are tied; transformers 5 says so with scale_decoder_outputs, because it
@@ -146,7 +145,7 @@ def _untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelCo
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 
-def _feed_forward(values: dict[str, Any]) -> tuple[str, bool]:
+def _feed_forward(values: Values) -> tuple[str, bool]:
     """Return the activation and whether there is a gate, from `feed_forward_proj` and two keys that state it again."""
     stated = values.get("feed_forward_proj", "relu")
     if not isinstance(stated, str) or stated.count("-") > 1 or ("-" in stated and not stated.startswith("gated-")):

@@ -31,7 +31,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import Dense
 from ..weights.parameters import parameters_of, precision_of
 from .chat import read_gguf_chat
-from .gguf_architectures import describe, pooled
+from .gguf_settings import describe, pooled
 from .hugging_face import assemble, assemble_part
 from .source import Source
 
