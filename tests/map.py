@@ -132,7 +132,7 @@ OTHERS = {
     "families/deberta.py families/names.py": "families/test_vectors.py",
     "families/gguf.py": "families/test_generating.py loading/test_gguf_encoders.py",
     "families/heads.py": "heads/test_golden.py heads/test_heads.py",
-    "families/modernbert.py": "families/test_modernbert_configs.py families/test_vectors.py",
+    "families/modernbert.py": "families/test_configs.py families/test_vectors.py",
     "families/vit.py families/whisper.py": "families/test_images_and_sound.py families/test_generating.py",
     "families/*.py": "families/test_vectors.py families/test_generating.py families/test_names.py",
     "files/claims.py": "server/test_http.py jobs/test_embed.py",

@@ -119,6 +119,14 @@ NOMIC_IN_NEW_KEYS = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_
 GTE_IN_NEW_KEYS = {"model_type": "gte", "rope_parameters": {"rope_type": "linear", "rope_theta": 160000.0,
                                                             "factor": 8.0 ** (2 / 22)}}
 
+_LOCAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_GLOBAL_ROPE = {"rope_type": "default", "rope_theta": 160000.0}
+_LONG_ROPE = {"rope_type": "longrope", "rope_theta": 160000.0, "factor": 4.0}
+_LOCAL_ROPES = {"full_attention": _LOCAL_ROPE, "sliding_attention": _LOCAL_ROPE}
+MODERNBERT_IN_NEW_KEYS = {
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {"full_attention": _GLOBAL_ROPE, "sliding_attention": _LOCAL_ROPE}}
+
 ALBERT = Case(
     "albert", "ALBERT, rxnmapper",
     types={
@@ -776,10 +784,57 @@ MODERNBERT = Case(
         ("modernbert_linear", ("rope_scaling", "global_rope_theta", "local_rope_theta"), {"rope_parameters": {
             "full_attention": {"rope_type": "linear", "rope_theta": 900.0, "factor": 2.5},
             "sliding_attention": {"rope_type": "linear", "rope_theta": 200.0, "factor": 2.5}}}),
+        ("modernbert_old", ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "local_attention",
+                            "norm_eps", "layer_norm_eps", "norm_bias", "attention_bias", "mlp_bias",
+                            "hidden_activation", "position_embedding_type"), {}),
+        ("modernbert_new", ("rope_parameters", "local_attention", "norm_eps", "norm_bias", "attention_bias", "mlp_bias",
+                            "hidden_activation"), {}),
+        ("modernbert_new", (), {"rope_parameters": {"full_attention": None}}),
+        ("modernbert_new", (), {"rope_parameters": {"sliding_attention": {"rope_type": "default"}}}),
+        ("modernbert_old", ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"),
+         MODERNBERT_IN_NEW_KEYS),
+        ("modernbert_old", (), MODERNBERT_IN_NEW_KEYS),
+        ("modernbert_old", (), {"layer_types": None, "rope_parameters": None, "rope_scaling": None}),
+        ("modernbert_biases", ("layer_types", "rope_parameters"),
+         {"global_rope_theta": 80000, "local_rope_theta": 500}),
+        # keys that do not change the vectors
+        ("modernbert_old", (), {
+            "sparse_prediction": True, "reference_compile": True, "deterministic_flash_attn": True,
+            "position_embedding_type": "sans_pos", "embedding_dropout": 0.1, "mlp_dropout": 0.1,
+            "attention_dropout": 0.1, "classifier_activation": "silu", "classifier_bias": True,
+            "classifier_pooling": "cls", "decoder_bias": False, "tie_word_embeddings": False,
+            "architectures": ["ModernBertModel"], "initializer_cutoff_factor": 3.0}),
     ],
     refused=[
         ("modernbert_new", "longrope", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}),
         ("modernbert_linear", "needs a factor", {"rope_scaling": {"rope_type": "linear"}}),
+        ("modernbert_old", "hidden_activation", {"hidden_activation": "laplace"}),
+        ("modernbert_old", "hidden_activation", {"hidden_activation": None}),
+        ("modernbert_old", "longrope", {"rope_parameters": _LOCAL_ROPES | {"full_attention": _LONG_ROPE}}),
+        ("modernbert_old", "longrope", {"rope_parameters": _LOCAL_ROPES | {
+            "full_attention": _GLOBAL_ROPE, "sliding_attention": _LONG_ROPE}}),
+        ("modernbert_old", "longrope", {"rope_scaling": {"type": "longrope", "factor": 4.0}}),
+        ("modernbert_old", "rope_theta", {"rope_parameters": _LOCAL_ROPES}),
+        ("modernbert_old", "rope_parameters", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+        ("modernbert_old", "rope_theta", {"local_rope_theta": "10000"}),
+        ("modernbert_old", "rope_theta", {"global_rope_theta": 0}),
+        ("modernbert_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention"] * 2}),
+        ("modernbert_old", "layer_types", {"layer_types": [
+            "full_attention", "chunked_attention", "sliding_attention", "full_attention"]}),
+        ("modernbert_old", "layer_types", {"layer_types": ["full_attention"] * 3}),
+        ("modernbert_old", "layer_types", {"layer_types": "full_attention"}),
+        ("modernbert_old", "global_attn_every_n_layers", {"global_attn_every_n_layers": 0}),
+        ("modernbert_old", "local_attention", {"local_attention": -1}),
+        ("modernbert_old", "local_attention", {"local_attention": "128"}),
+        ("modernbert_old", "norm_bias", {"norm_bias": "no"}),
+        ("modernbert_old", "attention_bias", {"attention_bias": 0.5}),
+        ("modernbert_old", "norm_eps", {"norm_eps": "1e-5"}),
+        ("modernbert_old", "heads", {"num_attention_heads": 5}),
+        ("modernbert_old", "head", {"num_attention_heads": 4}),     # of 9 columns, which cannot be rotated in halves
+        ("modernbert_old", "quantization_config", {"quantization_config": {"bits": 8}}),
+        ("modernbert_old", r"\.bias", {"norm_bias": True}),
+        ("modernbert_old", r"\.bias", {"attention_bias": True}),
+        ("modernbert_old", r"\.bias", {"mlp_bias": True}),
     ],
     cuda="Heads with rotary")
 

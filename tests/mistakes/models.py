@@ -148,8 +148,8 @@ MISTAKES = (
         file="engine/families/modernbert.py",
         right="layer_types(settings, num_layers, lambda i: i % every != 0)",
         wrong="layer_types(settings, num_layers, lambda i: (i + 1) % every != 0)",
-        tests="tests/families/test_modernbert_configs.py",
-        caught_by=("tests/families/test_modernbert_configs.py::test_one_model_in_both_dialects",),
+        tests="tests/families/test_configs.py -k modernbert",
+        caught_by=("tests/families/test_configs.py::test_the_same_model_in_other_words",),
     ),
     Mistake(
         name="gate-and-up-swapped",

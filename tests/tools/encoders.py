@@ -6,7 +6,7 @@ from engine import Engine, Model, load_model, save
 from engine.families import FAMILIES
 from engine.weights.quantize import convert_model
 
-TRANSLATES = ("bart", "blenderbot", "m2m_100", "marian", "mbart", "pegasus")
+TRANSLATES = [name for name, family in FAMILIES.items() if family.translates]
 """The families whose encoders are tested as those of models that generate."""
 ENCODERS = {name: family for name, family in FAMILIES.items() if family.read_encoder and name not in TRANSLATES}
 """The families of encoders, by model_type."""
