@@ -335,7 +335,7 @@ ELECTRA = Case(
     cuda="Linear outside")
 
 EMBEDDING_GEMMA = Case(
-    "embedding_gemma", "EmbeddingGemma, harrier-oss-v1-270m",
+    "gemma", "EmbeddingGemma, harrier-oss-v1-270m",
     types={
         "gemma3_text": Type(
             _SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 4, "sliding_window": 4,

@@ -271,7 +271,7 @@ MISTAKES = (
     Mistake(
         name="gemma-window",
         what="The window of a decoder of Gemma 3 has half of its tokens, as that of EmbeddingGemma.",
-        file="engine/families/embedding_gemma.py",
+        file="engine/families/gemma.py",
         right="reach = max(0, window - 1) if causal else window // 2",
         wrong="reach = window // 2",
         tests="tests/families/test_generating.py",
