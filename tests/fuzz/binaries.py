@@ -23,7 +23,7 @@ from engine.files.folder import ModelFolder
 from engine.files.gguf import GgufFile
 from engine.files.gguf_blocks import TYPES
 from engine.files.torch_checkpoint import read_checkpoint
-from engine.loading.gguf_architectures import KEYS
+from engine.loading.gguf_settings import KEYS
 from engine.model.run_config import RunConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
