@@ -123,6 +123,7 @@ OTHERS = {
     "cli/subtitles.py cli/transcribe.py": "speech/test_recordings.py interface/test_transcriber.py",
     "cli/*.py": "cli/test_cli.py",
     "encoding/maxsim.py": "heads/test_late.py",
+    "encoding/input_shape.py encoding/token_arrays.py": "encoding/test_packing.py",
     "encoding/packing.py": "families/test_masks_and_limits.py",
     "encoding/text_encoder.py": "interface/test_engine.py weights/test_modules.py",
     "encoding/vector_precision.py": "encoding/test_similarity.py",
