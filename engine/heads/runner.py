@@ -195,7 +195,7 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 
-def top(scores: Sequence[float], k: int | None) -> list[int]:
+def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:
     """Return the places of the k largest scores, the largest first, and of equal scores the first; None for all."""
     order = np.argsort(-np.asarray(scores), kind="stable")
     return [int(i) for i in order[:k]]

@@ -14,6 +14,7 @@ from ..families import get_family
 from ..families.heads import HEAD_PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
+from ..files.reading import naming, wanted_names
 from ..model.generation_config import GenerationConfig
 from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
@@ -401,12 +402,5 @@ def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
 def _renamed(folder: object, arrays: Mapping[str, np.ndarray],
              rename: Callable[[str], str | None]) -> dict[str, np.ndarray]:
     """Return the arrays that `rename` names, which are the same memory for both parts of a model."""
-    renamed: dict[str, np.ndarray] = {}
-    for old, array in arrays.items():
-        name = rename(old)
-        if name in renamed:
-            raise WeightsError(f"{folder}: two tensors are both {name}, the second is {shown(old)}; remove the wrong "
-                               "one")
-        if name is not None:
-            renamed[name] = array
-    return renamed
+    with naming(folder, "remove the wrong one"):
+        return {name: arrays[old] for name, old in wanted_names(arrays, rename).items()}
