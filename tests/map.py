@@ -110,6 +110,7 @@ OTHERS = {
     "base/functions.py": "backends/test_portable_bits.py",
     "base/arguments.py": "interface/test_arguments.py",
     "base/lazy.py": "interface/test_forks.py",
+    "base/ranges.py": "text/test_tokenizer.py heads/test_late.py heads/test_heads.py",
     "base/stop.py": "backends/cpu/test_stop.py",
     "base/version.py": "project/test_setup.py",
     "chat/messages.py": "chat/test_template.py",
