@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.ops_interface import Ops
-from ..base.arguments import warn_caller
+from ..base.arguments import as_array, warn_caller
 from ..base.errors import InputError, shown
 from ..base.ranges import ranges
 
@@ -88,10 +88,7 @@ def are_of_tokens(given: Any) -> bool:
 
 def _floats(what: str, given: Any) -> np.ndarray:
     """Return float32 [T,D]; raises `InputError` that begins with `what`, which says what was expected."""
-    try:
-        array = np.asarray(given, np.float32)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what}, not {shown(given, 60)}") from error
+    array = as_array(given, what, np.float32)
     if array.ndim != 2 or not array.shape[1]:
         raise InputError(f"{what}; one has the shape {list(array.shape)}")
     return array

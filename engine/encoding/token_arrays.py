@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..base.arguments import as_array
 from ..base.errors import InputError, shown
 from ..model.config import ModelConfig
 from .input_shape import InputShape
@@ -97,7 +98,7 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
     counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
     if form.shape is None and attention_mask is not None:
         return  # the mask of a list is a list; `pack` looks at it
-    mask = None if attention_mask is None else _as_array("attention_mask", attention_mask, _MASK)
+    mask = None if attention_mask is None else _unmasked("attention_mask", attention_mask, _MASK)
     if mask is not None and (mask.shape != form.shape or mask.dtype.kind not in "biu"):
         return  # `with_mask` refuses it
     if form.shape is not None and form.shape[1] <= most:
@@ -131,7 +132,7 @@ def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
     """
     axes = ["B", "T"][-rank:] + ([] if width is None else [str(width)])
     expected = f"{'an integer' if width is None else 'a float'} array [{','.join(axes)}]"
-    array = _as_array(name, value, expected)
+    array = _unmasked(name, value, expected)
     fits = array.ndim == len(axes) and (width is None or array.shape[-1] == width)
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
@@ -150,14 +151,11 @@ def _found(name: str, value: Any, array: np.ndarray) -> str:
     return f"{array.dtype} {list(array.shape)}"
 
 
-def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
+def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a "
                          f"plain array, for example {name}.filled(0)")
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be {expected}, not {shown(value, 60)}") from error
+    return as_array(value, f"{name} must be {expected}")
 
 
 def with_mask(form: InputShape, attention_mask: Any) -> InputShape:
@@ -165,7 +163,7 @@ def with_mask(form: InputShape, attention_mask: Any) -> InputShape:
     if form.shape is None:
         mask = _read_list_mask(form, attention_mask)
     else:
-        mask = _as_array("attention_mask", attention_mask, _MASK)
+        mask = _unmasked("attention_mask", attention_mask, _MASK)
         if mask.shape != form.shape:
             raise InputError(f"attention_mask must have the shape of the tokens, {list(form.shape)}, not "
                              f"{list(mask.shape)}")
@@ -183,7 +181,7 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     expected = "a list of sequences, as the tokens are"
     if not isinstance(attention_mask, (list, tuple)):
         raise InputError(f"attention_mask must be {expected}, not {type(attention_mask).__name__}")
-    rows = [_as_array(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
+    rows = [_unmasked(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
     if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
