@@ -55,6 +55,17 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def as_array(value: Any, expected: str, dtype: type[np.generic] | None = None) -> np.ndarray:
+    """Return an argument as an array; raises `InputError` for what NumPy cannot read as one.
+
+    expected: the start of the message, such as "ids must be an array [T]". dtype: None for that of the value.
+    """
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{expected}, not {shown(value, 60)}") from error
+
+
 def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
     """Return whether a value of any type is None or a string, and among the names."""
     return (value is None or isinstance(value, str)) and value in names

@@ -72,8 +72,9 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
                 one_text: bool = True) -> tuple[list[str], list[str]]:
     """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
 
-    kept, other: see `read_lines`. one_text: whether a text may stand in the place of the file, which is then the only
-    input. Raises `InputError`.
+    kept: those of `NOT_LINES` that the command reads. other: what to do with a file whose name ends like one of the
+    others. one_text: whether a text may stand in the place of the file, which is then the only input. Raises
+    `InputError`.
     """
     texts = given_texts(args, one_text)
     if texts is None:

@@ -31,7 +31,8 @@ from ..weights.modules import (
     widths_after,
 )
 from .call import PLAIN, Call
-from .packing import InputShape, pack
+from .input_shape import InputShape
+from .packing import pack
 from .pooling import pool
 
 

@@ -72,11 +72,6 @@ def scores_of(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, a
     return pair_scores(runner, logits, function, apply_softmax=apply_softmax)
 
 
-def order(logits: np.ndarray) -> list[int]:
-    """Return the places of documents by their logits [n], the largest first, and of equal ones the first."""
-    return [int(i) for i in np.argsort(-logits, kind="stable")]
-
-
 def count_near_best(logits: np.ndarray, limit: np.float32) -> int:
     """Return how many documents, from the best one on, have a logit at most `limit` below the largest; logits: [n]."""
     return int((gaps_below(logits) <= limit).sum())

@@ -19,6 +19,7 @@ import numpy as np
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
 from ..files.reading import FormatError, refuse_pointer
+from ..model.config_checks import is_unicode
 from .batch_api import read_request
 from .columns import copied, distinct, text_type, value_type, without_views
 from .storage import InputFile
@@ -115,7 +116,7 @@ def readable(text: Any) -> str | Unreadable:
             return Unreadable(f"the text is not UTF-8: {error}")
     if not isinstance(text, str):
         return Unreadable(f"the text is no string but {type(text).__name__}: {shown(text)}")
-    if not isinstance(text, Unreadable) and _has_half_pairs(text):
+    if not isinstance(text, Unreadable) and not is_unicode(text):
         return Unreadable("the text is not valid Unicode")
     return text
 
@@ -527,17 +528,9 @@ def _as_string(value: Any) -> str | None:
 
 def _readable(text: str | None) -> str | None:
     """Return a string that UTF-8 can hold, with a mark in the place of each byte or half that it cannot."""
-    if text is None or not _has_half_pairs(text):
+    if text is None or is_unicode(text):
         return text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-
-
-def _has_half_pairs(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 FORMATS: dict[str, Callable[[int, int], Format]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.arguments import flag, warn_caller
 from ..base.errors import TextTooLong, shown
-from .sentences import Sentence
+from .sentences import Sentence, characters_of
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Cuts:
         if not cut:
             return
         self.cut, self.limit = self.cut + len(cut), limit
-        self.longest, self.length_of = max([*cut, self.longest], key=_characters), length_of
+        self.longest, self.length_of = max([*cut, self.longest], key=characters_of), length_of
 
     def warn(self) -> None:
         """Warn the caller of the engine that texts were cut, if some were."""
@@ -101,7 +101,3 @@ def reporting(cuts: Cuts) -> Iterator[None]:
         yield
     finally:
         _CUTS.reset(token)
-
-
-def _characters(sentence: Sentence) -> int:
-    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))

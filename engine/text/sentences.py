@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, shown
+from ..base.ranges import ranges
 from ..model.text_config import TextConfig
 
 LOG = logging.getLogger("engine")
@@ -172,20 +173,13 @@ def characters_of(sentence: Any) -> int:
 
 def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None
            ) -> Iterator[range]:
-    """Yield ranges of consecutive sentences to tokenize at one time.
+    """Return ranges of consecutive sentences to tokenize at one time, which are found one by one.
 
     most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
     SLICE_CHARACTERS.
     """
-    most, most_characters = most or SLICE_SENTENCES, most_characters or SLICE_CHARACTERS
-    first = characters = 0
-    for i, size in enumerate(map(characters_of, sentences)):    # a text with a prompt is made here, and not kept
-        if i > first and (i - first == most or characters + size > most_characters):
-            yield range(first, i)
-            first, characters = i, 0
-        characters += size
-    if first < len(sentences):
-        yield range(first, len(sentences))
+    sizes = map(characters_of, sentences)       # a text with a prompt is made here, and not kept
+    return ranges(sizes, most_characters or SLICE_CHARACTERS, most or SLICE_SENTENCES)
 
 
 def _shown(value: Any) -> str:

@@ -484,7 +484,7 @@ PROBES: dict[str, Probe] = {
     "model/generation_config.py: MOST_IDS": Probe(lambda n, place: GenerationConfig(bad_words_ids=[[1, 2]] * (n // 2),
                                                                                     suppress_tokens=[1] * n)),
     "text/excerpts.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
-    "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
+    "encoding/token_arrays.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
     "backends/cpu/packer.py: MOST_POSITION_BYTES": Probe(
         lambda n, place: Packer(None, {}).angles(Rotary(1e4, 2, -(-n // 8))), 8_000_000),    # type: ignore[arg-type]
     "speech/spectrogram.py: MAX_CHANNELS": Probe(lambda n, place: log_mel(np.zeros(400, np.float32), n)),
