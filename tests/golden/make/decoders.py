@@ -11,11 +11,7 @@ transformers computes norms, softmaxes and angles in float32 whatever the model'
 this float32 by float64 while transformers' own code runs.
 """
 
-import importlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -23,7 +19,7 @@ import transformers as hf
 
 from tests.tools.paths import DECODERS
 
-from .rotary_encoders import Float64Torch
+from .scaffold import float64_throughout
 
 LENGTHS = ((1, 1), (2, 5), (17, 3), (40, 23))
 """The tokens of a sequence, and those of its source."""
@@ -116,14 +112,6 @@ MODELS = {
 }
 
 
-@contextmanager
-def float64_throughout(model) -> Iterator[None]:
-    """Let transformers' own code of a model compute in float64 where it names float32."""
-    with patch.object(importlib.import_module(type(model).__module__), "torch", Float64Torch()), \
-            patch.object(torch.Tensor, "float", torch.Tensor.double):
-        yield
-
-
 def randomize(model) -> None:
     """Give every parameter numbers that matter, in steps of 1/64 to keep files small; those of norms lie around 1."""
     with torch.no_grad():
@@ -174,7 +162,7 @@ def main() -> None:
                 arrays[f"memory_{i}"] = memory
                 inputs = {"decoder_input_ids": inputs["input_ids"],
                           "encoder_outputs": (torch.from_numpy(memory).double()[None],)}
-            with torch.inference_mode(), float64_throughout(model):
+            with torch.inference_mode(), float64_throughout(type(model), angles=False):
                 logits = model(**inputs, use_cache=False).logits[0].numpy()
             arrays |= {f"ids_{i}": ids.astype(np.uint8), f"logits_{i}": logits.astype(np.float32)}
         arrays["config"] = np.frombuffer(json.dumps(own | {"vocab_size": VOCAB}).encode(), np.uint8)

@@ -2,42 +2,18 @@
 
     python -m tests.golden.make.encoders [NAME ...]
 
-The script writes the folders that `MODELS` lists, or only those named, in tests/golden, each with config.json,
-model.safetensors and expected.npz, which holds what expected.py describes. transformers computes the vectors.
+The script writes the folders that `MODELS` lists, or only those named, in tests/golden. scaffold.py says what they
+hold.
 tests/families/test_mistakes_show.py shows that the mistakes which an implementation could make change these vectors.
 """
 
-import json
-import sys
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
-from tests.tools.paths import ENCODERS
-
-from .expected import VOCAB, make_expected, sparse
-from .rotary_encoders import LENGTHS, SIZES, float64_throughout, open_model, run, types_of
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model."""
-
-    kind: str
-    """The class of transformers, such as AlbertModel."""
-    config: dict[str, Any]
-    """Arguments of the class's config."""
-    dtype: torch.dtype
-    changes: dict[str, Any] = field(default_factory=dict)
-    """What config.json says otherwise than transformers writes it; None removes a key."""
-    flash: bool = False
-    """Whether the tensors of XLM-RoBERTa get the names of Jina's code for flash attention."""
-
+from .scaffold import SIZES, VOCAB, Golden, save_expected, save_model, write_models
 
 DISTILBERT = {"vocab_size": VOCAB, "pad_token_id": 0}
 GEMMA = SIZES | {"use_bidirectional_attention": True}
@@ -105,7 +81,7 @@ MODELS = {
         "XLMRobertaForSequenceClassification",
         SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 47,
                  "max_position_embeddings": 322, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-        torch.bfloat16, flash=True, changes={
+        torch.bfloat16, changes={
             "auto_map": {"AutoModel": "modeling_xlm_roberta.XLMRobertaModel"}, "use_flash_attn": True}),
     "bert_limit": Golden(
         "BertForSequenceClassification",
@@ -247,46 +223,19 @@ MODELS = {
 }  # fmt: skip
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
-        save_model(ENCODERS / name, MODELS[name])
-        save_expected(ENCODERS / name, MODELS[name].kind)
-        if MODELS[name].flash:
-            rename_for_flash(ENCODERS / name / "model.safetensors")
+def save(folder: Path, golden: Golden) -> None:
+    """Write a model; the weights of Gemma's norms are one less than what it multiplies by."""
+    save_model(folder, replace(golden, gain=0.0) if golden.kind.startswith("Gemma3") else golden)
 
 
-def save_model(folder: Path, golden: Golden) -> None:
-    """Write a model of random numbers that are large enough for a mistake to show."""
-    kind = getattr(transformers, golden.kind)
-    config = kind.config_class(**golden.config)
-    model = kind(config)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            one = name.endswith(("norm.weight", "LayerNorm.weight")) and not golden.kind.startswith("Gemma3")
-            parameter.normal_(1.0 if one else 0.0, 0.2)
-    model.to(golden.dtype).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    if golden.changes:
-        path = folder / "config.json"
-        values = json.loads(path.read_text(encoding="utf-8")) | golden.changes
-        written = {key: value for key, value in values.items() if value is not None or key not in golden.changes}
-        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
-
-
-def save_expected(folder: Path, kind: str) -> None:
-    """Write expected.npz beside a model, from the weights as they are stored."""
-    with float64_throughout(kind):
-        model, tensors = open_dpr(folder, kind) if kind.startswith("DPR") else open_model(folder)
-        make_expected(folder, partial(run, model), LENGTHS, kinds=types_of(tensors), step=sparse)
-
-
-def open_dpr(folder: Path, kind: str) -> tuple[Any, dict[str, Any]]:
-    """Return BERT inside of a model of DPR, which gives no vectors of tokens itself, and its tensors."""
-    whole = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
-    model = getattr(whole.eval(), whole.base_model_prefix).bert_model
-    return model, dict(model.state_dict())
+def expect(folder: Path, golden: Golden) -> None:
+    """Write the expected.npz of a model; DPR's classes have no vectors of tokens, but BERT inside of them has."""
+    if golden.kind.startswith("DPR"):
+        save_expected(folder, golden, kind=golden.type, part=lambda dpr: getattr(dpr, dpr.base_model_prefix).bert_model)
+    else:
+        save_expected(folder, golden)
+    if golden.changes.get("use_flash_attn"):
+        rename_for_flash(folder / "model.safetensors")
 
 
 def rename_for_flash(path: Path) -> None:
@@ -307,4 +256,4 @@ def rename_for_flash(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_models(MODELS, expect, save)

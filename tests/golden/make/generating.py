@@ -21,7 +21,8 @@ import transformers as hf
 
 from tests.tools.paths import DECODERS
 
-from .decoders import LENGTHS, VOCAB, float64_throughout, randomize
+from .decoders import LENGTHS, VOCAB, randomize
+from .scaffold import float64_throughout
 
 PROMPT = 3
 NEW_TOKENS = 12
@@ -266,7 +267,7 @@ def main(names: list[str]) -> None:
                 start = [model.config.decoder_start_token_id]
                 given = {"input_features" if source.ndim == 2 else "input_ids":
                          torch.from_numpy(source.astype(float) if source.ndim == 2 else source)[None]}  # fmt: skip
-            with torch.inference_mode(), float64_throughout(model):
+            with torch.inference_mode(), float64_throughout(type(model), angles=False):
                 key = "input_ids" if source is None else "decoder_input_ids"
                 logits = model(**given, **{key: torch.from_numpy(ids)[None]}, use_cache=False).logits[0].numpy()
                 arrays[f"greedy_{i}"] = greedy(model, given, start)
