@@ -128,30 +128,16 @@ MODELS = {
         T5 | {"num_layers": 2, "d_model": 36, "num_heads": 3, "d_kv": 12, "d_ff": 30, "feed_forward_proj": "gated-silu",
               "relative_attention_num_buckets": 14, "relative_attention_max_distance": 20},
         torch.float32),
-    "mt5_encoder": Golden(
-        "MT5EncoderModel", T5 | {"num_layers": 2, "d_model": 34, "num_heads": 2, "d_kv": 13, "d_ff": 37},
-        torch.float32),
-    "mt5_whole": Golden(
-        "MT5ForConditionalGeneration",
-        T5 | {"num_layers": 2, "d_model": 29, "num_heads": 4, "d_kv": 9, "d_ff": 45, "layer_norm_epsilon": 0.01},
-        torch.bfloat16),
-    "mt5_relu": Golden(
-        "MT5ForSequenceClassification",
-        T5 | {"num_layers": 2, "d_model": 40, "num_heads": 5, "d_kv": 8, "d_ff": 50, "feed_forward_proj": "relu",
-              "relative_attention_num_buckets": 20, "relative_attention_max_distance": 64},
-        torch.float16),
-    "umt5_encoder": Golden(
-        "UMT5EncoderModel", T5 | {"num_layers": 2, "d_model": 34, "num_heads": 2, "d_kv": 13, "d_ff": 37},
-        torch.float32),
-    "umt5_whole": Golden(
-        "UMT5ForConditionalGeneration",
-        T5 | {"num_layers": 2, "d_model": 29, "num_heads": 4, "d_kv": 9, "d_ff": 45, "layer_norm_epsilon": 0.01},
-        torch.bfloat16),
-    "umt5_relu": Golden(
-        "UMT5ForTokenClassification",
-        T5 | {"num_layers": 2, "d_model": 40, "num_heads": 5, "d_kv": 8, "d_ff": 50, "feed_forward_proj": "relu",
-              "relative_attention_num_buckets": 20, "relative_attention_max_distance": 64},
-        torch.float16),
+    **{f"{family.lower()}_{name}": Golden(f"{family}{heads}", T5 | sizes, dtype) for family in ("MT5", "UMT5")
+       for name, heads, sizes, dtype in (
+           ("encoder", "EncoderModel", {"num_layers": 2, "d_model": 34, "num_heads": 2, "d_kv": 13, "d_ff": 37},
+            torch.float32),
+           ("whole", "ForConditionalGeneration", {
+               "num_layers": 2, "d_model": 29, "num_heads": 4, "d_kv": 9, "d_ff": 45, "layer_norm_epsilon": 0.01},
+            torch.bfloat16),
+           ("relu", "ForSequenceClassification" if family == "MT5" else "ForTokenClassification", {
+               "num_layers": 2, "d_model": 40, "num_heads": 5, "d_kv": 8, "d_ff": 50, "feed_forward_proj": "relu",
+               "relative_attention_num_buckets": 20, "relative_attention_max_distance": 64}, torch.float16))},
     "jina_v2": Golden("JinaBERT", {}, torch.float16, own_config=JINA_OWN),
     "jina_v2_short": Golden("JinaBERT", {}, torch.float32, own_config=JINA_SHORT),
     "jina_v2_relu": Golden(

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 from tests.tools.paths import DECODERS
 
-from .decoders import randomize
+from .generating import randomize
 from .reranker import PAIRS, make_tokenizer
 from .scaffold import float64_throughout
 

@@ -24,7 +24,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from tests.tools.paths import DECODERS
 
-from .decoders import randomize
+from .generating import randomize
 from .scaffold import float64_throughout
 
 FOLDER = DECODERS / "reranker"
