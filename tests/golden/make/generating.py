@@ -5,8 +5,9 @@
 The script writes the folders generating/NAME that `MODELS` lists, or only the ones named, each with the files that
 transformers saves (config.json, generation_config.json, model.safetensors) and with expected.npz. The latter holds, for
 sequence i of `LENGTHS`, ids_{i} [T] of the decoder, logits_{i} [T,V] in float64 arithmetic, and for a model with an
-encoder source_{i} [S], or the features [mel bins, frames] of a model that reads sound; and for greedy search the new tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder. For the sequences
-`WEIGHED` of a model with an encoder, cross_{i} [L,H,T,S] holds the weights of the decoder's cross-attention.
+encoder source_{i} [S], or the features [mel bins, frames] of a model that reads sound; and for greedy search the new
+tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder. For the sequences `WEIGHED` of a model
+with an encoder, cross_{i} [L,H,T,S] holds the weights of the decoder's cross-attention.
 """
 
 import json
