@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
 
-from .scaffold import SIZES, VOCAB, Golden, float64_throughout, run, write_config, write_models
+from .scaffold import VOCAB, Golden, float64_throughout, run, sizes, write_config, write_models
 
 LENGTHS = (1, 2, 17, 33)
 JOINED = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -42,24 +42,17 @@ class Adapted(Golden):
 
 JINA = {"classification": "", "retrieval.query": "Represent the query for retrieving evidence documents: "}
 MODELS = {
-    "jina_v3_tasks": Adapted(
-        "JinaEmbeddingsV3Model",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,
-                 "type_vocab_size": 1}, torch.bfloat16, rank=4, alpha=1.0,
-        tasks=("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"), changes={
-            "auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.X",
-                         "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"},
-            "lora_dropout_p": 0.0, "lora_main_params_trainable": False, "load_trained_adapters": True,
-            "task_instructions": JINA, "matryoshka_dimensions": [8, 16], "emb_pooler": None, "truncate_dim": None,
-            "use_flash_attn": True, "use_reentrant": False}),
-    "jina_v3_two": Adapted(
-        "JinaEmbeddingsV3Model",
-        SIZES | {"num_hidden_layers": 1, "hidden_size": 36, "num_attention_heads": 2, "intermediate_size": 29,
-                 "type_vocab_size": 2, "layer_norm_eps": 0.01}, torch.float32, tasks=("a", "b"), rank=3, alpha=2.5),
-    "jina_v3_one": Adapted(
-        "JinaEmbeddingsV3Model",
-        SIZES | {"num_hidden_layers": 3, "hidden_size": 36, "num_attention_heads": 6, "intermediate_size": 47,
-                 "type_vocab_size": 1}, torch.float16, tasks=("only",), rank=1, alpha=0.5),
+    "jina_v3_tasks": Adapted("JinaEmbeddingsV3Model", sizes(42, 3, 61, 2, type_vocab_size=1), torch.bfloat16, rank=4,
+        alpha=1.0, tasks=("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"),
+        changes={"auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.X",
+        "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"}, "lora_dropout_p": 0.0,
+        "lora_main_params_trainable": False, "load_trained_adapters": True, "task_instructions": JINA,
+        "matryoshka_dimensions": [8, 16], "emb_pooler": None, "truncate_dim": None, "use_flash_attn": True,
+        "use_reentrant": False}),
+    "jina_v3_two": Adapted("JinaEmbeddingsV3Model", sizes(36, 2, 29, 1, type_vocab_size=2, layer_norm_eps=0.01),
+        torch.float32, tasks=("a", "b"), rank=3, alpha=2.5),
+    "jina_v3_one": Adapted("JinaEmbeddingsV3Model", sizes(36, 6, 47, type_vocab_size=1), torch.float16, tasks=("only",),
+        rank=1, alpha=0.5),
 }  # fmt: skip
 
 MISTAKES: dict[str, Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray, int]]] = {

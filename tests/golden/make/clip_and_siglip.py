@@ -23,20 +23,20 @@ Each mistake has to change the vectors by at least 1e-3.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from .scaffold import VOCAB, Golden, float64_throughout, open_model, save_expected, save_model, write_models
+from .scaffold import VOCAB, Golden, float64_throughout, open_model, save_expected, save_model, sizes, write_models
 
 BOS, EOS, PAD = 3, 119, 1
 FILLED = 300
 
 
-SIZES = {"vocab_size": VOCAB, "max_position_embeddings": 300, "pad_token_id": PAD, "bos_token_id": BOS,
-         "eos_token_id": EOS}  # fmt: skip
+sizes_of = partial(sizes, max_position_embeddings=300, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS)
 VISION = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 4,
           "patch_size": 2}  # fmt: skip
 
@@ -53,35 +53,15 @@ CLIP_OWN = {
 }  # fmt: skip
 
 MODELS = {
-    "clip_own": Golden(
-        "CLIPModel",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "num_hidden_layers": 3,
-                 "projection_dim": 21, "eos_token_id": 2},
-        torch.float16, own_config=CLIP_OWN),
-    "clip_projected": Golden(
-        "CLIPTextModelWithProjection",
-        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "num_hidden_layers": 2,
-                 "projection_dim": 50, "hidden_act": "gelu"},
-        torch.bfloat16),
-    "clip_bare": Golden(
-        "CLIPTextModel",
-        SIZES | {"hidden_size": 33, "num_attention_heads": 3, "intermediate_size": 29, "num_hidden_layers": 2,
-                 "layer_norm_eps": 0.01},
-        torch.bfloat16),
-    "siglip_own": Golden(
-        "SiglipModel",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "num_hidden_layers": 2},
-        torch.float32),
-    "siglip_text": Golden(
-        "SiglipTextModel",
-        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "num_hidden_layers": 3,
-                 "projection_size": 25, "layer_norm_eps": 0.01, "hidden_act": "quick_gelu"},
-        torch.bfloat16),
-    "siglip2_text": Golden(
-        "Siglip2TextModel",
-        SIZES | {"hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29, "num_hidden_layers": 2,
-                 "projection_size": 40},
-        torch.float16),
+    "clip_own": Golden("CLIPModel", sizes_of(42, 3, 61, projection_dim=21, eos_token_id=2), torch.float16,
+        own_config=CLIP_OWN),
+    "clip_projected": Golden("CLIPTextModelWithProjection", sizes_of(36, 4, 47, 2, projection_dim=50,
+        hidden_act="gelu"), torch.bfloat16),
+    "clip_bare": Golden("CLIPTextModel", sizes_of(33, 3, 29, 2, layer_norm_eps=0.01), torch.bfloat16),
+    "siglip_own": Golden("SiglipModel", sizes_of(42, 3, 61, 2), torch.float32),
+    "siglip_text": Golden("SiglipTextModel", sizes_of(36, 4, 47, projection_size=25, layer_norm_eps=0.01,
+        hidden_act="quick_gelu"), torch.bfloat16),
+    "siglip2_text": Golden("Siglip2TextModel", sizes_of(34, 2, 29, 2, projection_size=40), torch.float16),
 }  # fmt: skip
 
 

@@ -38,7 +38,6 @@ from safetensors.torch import load_file, save_file
 from transformers import EuroBertConfig, EuroBertModel
 
 from .scaffold import (
-    SIZES,
     VOCAB,
     Forward,
     Golden,
@@ -47,6 +46,7 @@ from .scaffold import (
     run,
     save_expected,
     save_model,
+    sizes,
     write_models,
     wrong_settings,
 )
@@ -128,84 +128,35 @@ QWEN2_OWN = {
 }  # fmt: skip
 
 MODELS = {
-    "nomic_own": Golden(
-        "NomicBertModel",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 29},
-        torch.float32, own_config=NOMIC_OWN),
-    "nomic_new": Golden(
-        "NomicBertForMaskedLM",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 30, "layer_norm_eps": 0.01,
-                 "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
-        torch.bfloat16, new_names=True),
-    "gte_own": Golden(
-        "GteForMaskedLM",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 44, "num_attention_heads": 2, "intermediate_size": 27,
-                 "type_vocab_size": 1, "rope_parameters": {"rope_type": "linear", "rope_theta": 20000.0 * 8,
-                                                           "factor": 8 ** (2 / 22)}},
-        torch.float16, own_config=GTE_OWN),
-    "gte_new": Golden(
-        "GteModel",
-        SIZES | {"hidden_size": 30, "num_attention_heads": 5, "intermediate_size": 34, "layer_norm_eps": 0.01,
-                 "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}},
-        torch.float32, new_names=True),
-    "eurobert_old": Golden(
-        "EuroBertForMaskedLM",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 33, "rope_theta": 250000.0,
-                 "mask_token_id": 3},
+    "nomic_own": Golden("NomicBertModel", sizes(36, 3, 29, 2), torch.float32, own_config=NOMIC_OWN),
+    "nomic_new": Golden("NomicBertForMaskedLM", sizes(42, 3, 30, layer_norm_eps=0.01,
+        rope_parameters={"rope_type": "default", "rope_theta": 70.0}), torch.bfloat16, new_names=True),
+    "gte_own": Golden("GteForMaskedLM", sizes(44, 2, 27, 2, type_vocab_size=1, rope_parameters={"rope_type": "linear",
+        "rope_theta": 20000.0 * 8, "factor": 8 ** (2 / 22)}), torch.float16, own_config=GTE_OWN),
+    "gte_new": Golden("GteModel", sizes(30, 5, 34, layer_norm_eps=0.01, type_vocab_size=0,
+        rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}), torch.float32, new_names=True),
+    "eurobert_old": Golden("EuroBertForMaskedLM", sizes(42, 3, 33, rope_theta=250000.0, mask_token_id=3),
         torch.bfloat16, own_config=EUROBERT_OLD),
-    "eurobert_new": Golden(
-        "EuroBertModel",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "head_dim": 10, "intermediate_size": 31, "rms_norm_eps": 0.01, "attention_bias": True,
-                 "mlp_bias": True, "mask_token_id": 3},
-        torch.float32),
-    "jina_v3": Golden(
-        "JinaEmbeddingsV3Model",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "layer_norm_eps": 0.01,
-                 "type_vocab_size": 1},
-        torch.float16),
-    "jina_v3_new": Golden(
-        "JinaEmbeddingsV3ForMaskedLM",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 6, "intermediate_size": 47,
-                 "type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
-        torch.bfloat16, new_names=True),
+    "eurobert_new": Golden("EuroBertModel", sizes(36, 4, 31, 2, num_key_value_heads=2, head_dim=10, rms_norm_eps=0.01,
+        attention_bias=True, mlp_bias=True, mask_token_id=3), torch.float32),
+    "jina_v3": Golden("JinaEmbeddingsV3Model", sizes(42, 3, 61, layer_norm_eps=0.01, type_vocab_size=1), torch.float16),
+    "jina_v3_new": Golden("JinaEmbeddingsV3ForMaskedLM", sizes(36, 6, 47, 2, type_vocab_size=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 300.0}), torch.bfloat16, new_names=True),
     "neobert_own": Golden("NeoBERT", {}, torch.bfloat16, own_config=NEOBERT_OWN),
     "neobert_short": Golden("NeoBERT", {}, torch.float16, own_config=NEOBERT_SHORT),
     "neobert_long": Golden("NeoBERT", {}, torch.float32, own_config=NEOBERT_LONG),
-    "qwen3_old": Golden(
-        "Qwen3Model",
-        SIZES | {"hidden_size": 34, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
-                 "intermediate_size": 29, "rope_theta": 1000000.0},
+    "qwen3_old": Golden("Qwen3Model", sizes(34, 4, 29, num_key_value_heads=2, head_dim=12, rope_theta=1000000.0),
         torch.bfloat16, own_config=QWEN3_OLD),
-    "qwen3_new": Golden(
-        "Qwen3ForCausalLM",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 33, "num_attention_heads": 3, "num_key_value_heads": 1,
-                 "head_dim": 14, "intermediate_size": 31, "rms_norm_eps": 0.01, "attention_bias": True,
-                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
-        torch.float32),
-    "llama_encoder": Golden(
-        "LlamaModel",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 3,
-                 "intermediate_size": 31, "rms_norm_eps": 0.01, "mlp_bias": True,
-                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
-        torch.float16),
-    "mistral_encoder": Golden(
-        "MistralModel",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "intermediate_size": 29, "rms_norm_eps": 1e-5, "sliding_window": None,
-                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-        torch.bfloat16),
-    "qwen2_encoder": Golden(
-        "Qwen2Model",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 2,
-                 "intermediate_size": 29, "rms_norm_eps": 0.01,
-                 "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
-        torch.float32),
-    "qwen2_both_ways": Golden(
-        "Qwen2Model",
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "intermediate_size": 30, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0},
-        torch.bfloat16, own_config=QWEN2_OWN),
+    "qwen3_new": Golden("Qwen3ForCausalLM", sizes(33, 3, 31, 2, num_key_value_heads=1, head_dim=14, rms_norm_eps=0.01,
+        attention_bias=True, rope_parameters={"rope_type": "default", "rope_theta": 700.0}), torch.float32),
+    "llama_encoder": Golden("LlamaModel", sizes(36, 3, 31, 2, num_key_value_heads=3, rms_norm_eps=0.01, mlp_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 700.0}), torch.float16),
+    "mistral_encoder": Golden("MistralModel", sizes(40, 4, 29, 2, num_key_value_heads=2, rms_norm_eps=1e-05,
+        sliding_window=None, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}), torch.bfloat16),
+    "qwen2_encoder": Golden("Qwen2Model", sizes(36, 6, 29, 2, num_key_value_heads=2, rms_norm_eps=0.01,
+        rope_parameters={"rope_type": "default", "rope_theta": 300.0}), torch.float32),
+    "qwen2_both_ways": Golden("Qwen2Model", sizes(40, 4, 30, 2, num_key_value_heads=2, rms_norm_eps=1e-06,
+        rope_theta=1000000.0), torch.bfloat16, own_config=QWEN2_OWN),
 }  # fmt: skip
 
 
@@ -303,9 +254,9 @@ def expect_neobert(folder: Path, golden: Golden) -> None:
               for name, tensor in load_file(folder / "model.safetensors").items() if name != "decoder.bias"}
     tensors, own = eurobert_of(stored, golden), golden.own_config
     config = EuroBertConfig(
-        **SIZES | {name: own[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")},
-        intermediate_size=len(tensors["layers.0.mlp.up_proj.weight"]), rms_norm_eps=own["norm_eps"],
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, attn_implementation="eager")
+        **sizes(own["hidden_size"], own["num_attention_heads"], len(tensors["layers.0.mlp.up_proj.weight"]),
+                own["num_hidden_layers"]), rms_norm_eps=own["norm_eps"], attn_implementation="eager",
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 
     def in_eurobert(config: EuroBertConfig) -> Forward:
         model = EuroBertModel(config).double().eval()

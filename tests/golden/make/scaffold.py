@@ -79,6 +79,12 @@ class Golden:
         return getattr(transformers, self.kind)
 
 
+def sizes(width: int, heads: int, ffn: int, layers: int = 3, **more: Any) -> dict[str, Any]:
+    """Return the arguments of a config by the names that most families have."""
+    return SIZES | {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": ffn,
+                    "num_hidden_layers": layers} | more  # fmt: skip
+
+
 Forward = Callable[..., np.ndarray]
 """Takes the ids [T], the token types [T] or None and the mask [T] or None, and returns vectors: float64 [T, D]."""
 
