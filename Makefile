@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-chat demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
 	fuzz-requests faults \
-	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
+	soak jobs snapshots documents adapters compatibility asan ubsan tsan emulate arm64 mistakes same-bits bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
@@ -265,6 +265,10 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[files]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.jobs --minilm ../$(FOLDER)
+
+# A test whose messages are not recorded fails, and so does a record that no test asks for; neither changes a file.
+snapshots: $(INSTALLED)  ## Record anew the messages that tests compare with; read the difference before you commit it
+	$(BIN)/python -m pytest -q --snapshot-update tests/server/test_routes.py
 
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in environments of their own
 	$(PYTHON) -m tests.golden.make all $(FOLDER)

@@ -1,77 +1,53 @@
-"""Decoders against transformers: the logits of small random models, at once and one token after the other."""
+"""Decoders against transformers, beside their readers: one token after the other, and on the compiled kernels.
 
-import json
+tests/golden/make/generating.py made the folders. tests/families/test_generating.py compares all tokens at once.
+"""
 
 import numpy as np
 import pytest
 
-from engine.backends.reference import ReferenceBackend
-from engine.model.config import ModelConfig
+from engine import load_model
 from engine.model.run_config import RunConfig
-from engine.weights.parameters import check
 
 from ..tools.decoders import row
-from ..tools.paths import DECODERS
+from ..tools.golden_generating import GOLDEN, NAMES, Exact, Expected
 
-NAMES = sorted(path.stem.removeprefix("decoder_") for path in DECODERS.glob("decoder_*.npz"))
-
-
-class GoldenDecoder:
-    """A model of transformers, and its logits for some sequences."""
-
-    def __init__(self, name):
-        arrays = dict(np.load(DECODERS / f"decoder_{name}.npz"))
-        self.config = ModelConfig.from_json(json.loads(arrays.pop("config").tobytes()))
-        self.sequences = []
-        while f"ids_{len(self.sequences)}" in arrays:
-            i = len(self.sequences)
-            self.sequences.append((arrays.pop(f"ids_{i}").astype(np.int64), arrays.pop(f"memory_{i}", None),
-                                   arrays.pop(f"logits_{i}")))
-        self.weights = arrays
-
-    def requests(self, decoder):
-        """Open a request for each sequence, with its source, and return their numbers."""
-        numbers = [decoder.open() for _ in self.sequences]
-        if self.config.memory_size:
-            sources = [memory for _, memory, _ in self.sequences]
-            cu_seqlens = np.cumsum([0, *map(len, sources)]).astype(np.int32)
-            decoder.cache_sources(numbers, np.concatenate(sources), cu_seqlens)
-        return numbers
+TRANSLATORS = [name for name in NAMES if Expected(name).sequences[0][0] is not None]
+"""Models with an encoder. tests/families/test_company.py runs language models on the compiled kernels."""
 
 
-@pytest.fixture(params=NAMES)
-def golden(request):
-    return GoldenDecoder(request.param)
+def opened(name):
+    """Return a golden model in float64, and its sequences but for those beyond its positions."""
+    exact = Exact(load_model(GOLDEN / name, kind="generate"))
+    longest = exact.model.decoder.config.longest_sequence or 1000
+    return exact, [sequence[:3] for sequence in Expected(name).sequences if len(sequence[1]) <= longest]
 
 
-def test_the_golden_models_are_complete():
-    assert NAMES == ["bart", "llama", "m2m_100", "marian", "qwen3", "t5", "t5_own"]
-
-
-def test_all_tensors_are_used(golden):
-    check(golden.config, golden.weights, "the golden model")
-
-
-def test_logits_of_transformers(golden):
-    decoder = ReferenceBackend(np.float64).prepare_decoder(golden.config, golden.weights, RunConfig())
-    for request, (ids, _, expected) in zip(golden.requests(decoder), golden.sequences, strict=True):
-        _, whole = decoder.step_unrounded([row(request, None, ids, every=True)])
-        assert np.abs(whole - expected).max() <= 1e-6 * np.abs(expected).max()
-        parent = None
+@pytest.mark.parametrize("name", NAMES)
+def test_one_token_after_the_other(name):
+    exact, sequences = opened(name)
+    for source, ids, expected in sequences[2:3]:
+        request, parent = exact.opened(source), None
         for t, token in enumerate(ids):
-            (parent,), logits = decoder.step_unrounded([row(request, parent, [token])])
+            (parent,), logits = exact.decoder.step_unrounded([row(request, parent, [token])])
             assert np.abs(logits - expected[t]).max() <= 1e-6 * np.abs(expected).max()
 
 
-def test_log_probabilities_on_compiled_kernels(golden):
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_log_probabilities_on_compiled_kernels(name):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
-    decoder = decoder_module.CpuDecoder(isa.chosen(), golden.config, golden.weights, RunConfig(2))
-    requests = golden.requests(decoder)
-    logits = decoder.step([row(request, None, ids, every=True)
-                           for request, (ids, _, _) in zip(requests, golden.sequences, strict=True)]).logits
-    expected = np.concatenate([logits for _, _, logits in golden.sequences])
-    assert np.abs(log_softmax(logits) - log_softmax(expected)).max() <= 1e-4
+    exact, sequences = opened(name)
+    model = exact.model.decoder
+    decoder = decoder_module.CpuDecoder(isa.chosen(), model.config, model.weights, RunConfig(2))
+    numbers = [decoder.open() for _ in sequences]
+    batches = [exact.batch(source) for source, _, _ in sequences]
+    sources = [exact.forward(batch).astype(np.float32) for batch in batches]
+    decoder.cache_sources(numbers, np.concatenate(sources), np.cumsum([0, *map(len, sources)]).astype(np.int32))
+    found = decoder.step([row(number, None, ids, every=True)
+                          for number, (_, ids, _) in zip(numbers, sequences, strict=True)]).logits
+    expected = np.concatenate([logits for _, _, logits in sequences])
+    assert np.abs(log_softmax(found) - log_softmax(expected)).max() <= 1e-4
 
 
 def log_softmax(x):

@@ -31,7 +31,7 @@ def test_quick_tests():
 
 
 def test_the_writers_of_golden_files_are_listed():
-    files = {path.stem for path in (GOLDEN / "make").glob("[a-z]*.py")} - {"expected", "quiet"}
+    files = {path.stem for path in (GOLDEN / "make").glob("[a-z]*.py")} - {"scaffold", "quiet"}
     assert files == WRITERS.keys() >= {*WITH_OTHER_FILES}
     assert all((GOLDEN / "make" / f"requirements-{kind}.txt").exists() for kind in WRITERS.values())
     assert all(first_line(name) for name in WRITERS)

@@ -28,6 +28,7 @@ from engine.queues.work import Work
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
+from ..tools.threads import wait_for
 
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
 OPERATIONS = int(os.environ.get("ENGINE_OPERATIONS", "2000"))
@@ -91,13 +92,6 @@ def in_thread(call, *arguments):
     return thread, found
 
 
-def until(condition):
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.001)
-
-
 @pytest.fixture
 def held():
     """A stepper, a queue of 1024 tokens, and a thread that steps a first work until `goes_on` is set."""
@@ -105,7 +99,7 @@ def held():
     queue = ModelQueue(1024)
     stepper.goes_on = False
     first, found = in_thread(lambda: queue.submit(stepper.work(1)).result())
-    until(lambda: stepper.begun)
+    wait_for(lambda: stepper.begun)
     yield stepper, queue
     stepper.goes_on = True
     first.join(WAIT)
@@ -119,7 +113,7 @@ def waiting(queue, *works, call=lambda ticket: [row.tolist() for row in ticket.r
     """Submit works, one in a thread of its own each, and return these once all of them wait."""
     before = len(queue._asleep)
     threads = [in_thread(call, queue.submit(work, **options)) for work in works]
-    until(lambda: len(queue._asleep) >= before + len(works))
+    wait_for(lambda: len(queue._asleep) >= before + len(works))
     return threads
 
 
@@ -230,7 +224,7 @@ def callers_of(monkeypatch, patience, **constants):
 def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
     stepper, queue = callers_of(monkeypatch, 0.5 * WAIT, LONGEST=WAIT)
     first = in_thread(lambda: [*queue.rows(stepper.work(2))])
-    until(lambda: queue._arrived)
+    wait_for(lambda: queue._arrived)
     time.sleep(0.01)
     assert stepper.batches == []
     second = in_thread(lambda: [*queue.rows(stepper.work(3))])
@@ -368,7 +362,7 @@ def test_a_stop_ends_the_batch_of_a_work_alone(how):
     stop, deadline = Stop(), time.monotonic() + 0.1 if how == "deadline" else 0.0
     ticket = queue.submit(stepper.work(1), stop=stop, deadline=deadline)
     thread = in_thread(ticket.result)
-    until(lambda: stepper.begun)
+    wait_for(lambda: stepper.begun)
     if how == "stop":
         stop.cancelled = True
     elif how == "cancel":
@@ -391,7 +385,7 @@ def test_a_result_may_be_waited_for_by_many_threads(held):
     stepper, queue = held
     ticket = queue.submit(stepper.work(2, [5, 6]))
     threads = [in_thread(lambda: [row.tolist() for row in ticket.result()]) for _ in range(20)]
-    until(lambda: len(ticket._waiting.bells) == 20)
+    wait_for(lambda: len(ticket._waiting.bells) == 20)
     stepper.goes_on = True
     assert results(threads) == [[[0.0, 2.0], [10.0, 2.0]]] * 20
 
@@ -407,7 +401,7 @@ def test_a_thousand_threads(held):
                 wrong.append(i)
 
     threads = [in_thread(call, i) for i in range(1000)]
-    until(lambda: len(queue._asleep) == 1000)
+    wait_for(lambda: len(queue._asleep) == 1000)
     stepper.goes_on = True
     assert results(threads) == [None] * 1000
     assert not wrong
@@ -584,7 +578,7 @@ def test_a_thread_of_the_queue_steps_and_calls_back():
     queue.submit(stepper.work(4)).add_done_callback(called.append)      # which holds the ticket
     stepper.goes_on = True
     assert [ticket.result(WAIT)[0].tolist() for ticket in tickets] == [[0.0, float(i)] for i in (1, 2, 3)]
-    until(lambda: len(called) == 5)
+    wait_for(lambda: len(called) == 5)
     assert {thread.name for thread in stepper.threads} == {"engine-queue"}
     tickets[0].add_done_callback(called.append)
     assert called[-1] is tickets[0]
@@ -622,7 +616,7 @@ def test_what_waits_goes_on_when_the_thread_is_stopped():
     queue.start()
     stepper.goes_on = False
     threads = [in_thread(queue.submit(stepper.work(i, [60])).result) for i in range(20)]
-    until(lambda: stepper.begun)
+    wait_for(lambda: stepper.begun)
     threading.Timer(0.02, lambda: setattr(stepper, "goes_on", True)).start()
     queue.stop()
     assert [rows[0].tolist() for rows in results(threads)] == [[0.0, float(i)] for i in range(20)]
@@ -701,7 +695,7 @@ def test_a_close_without_drain_ends_what_waits():
     queue.start()
     stepper.goes_on = False
     first = queue.submit(stepper.work(1))
-    until(lambda: stepper.begun)
+    wait_for(lambda: stepper.begun)
     waits = queue.submit(stepper.work(2))
     threading.Timer(0.02, lambda: setattr(stepper, "goes_on", True)).start()
     queue.close(drain=False)

@@ -15,7 +15,8 @@ from engine.server.settings import CONNECTIONS
 from engine.server.start import connections_of
 
 from ..tools.encoders import engine_of
-from ..tools.serving import raw, serving, wait_for
+from ..tools.serving import raw, serving
+from ..tools.threads import wait_for
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
 

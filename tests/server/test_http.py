@@ -31,7 +31,8 @@ from engine.server.service import Answer, Service, Times
 from engine.server.settings import MAX_HEADER, MAX_HEADERS, Settings
 from engine.server.start import address_of, bind, listen
 
-from ..tools.serving import Client, raw, serving, wait_for
+from ..tools.serving import Client, raw, serving
+from ..tools.threads import together, wait_for
 
 TEXT = "the cat sat, and nobody else may read it"
 BODIES = {"/v1/embeddings": {"input": TEXT}, "/embed": {"inputs": TEXT}, "/v2/embed": {"texts": [TEXT]}}
@@ -508,11 +509,7 @@ def test_servers_that_start_at_once_on_one_socket(tmp_path):
                 errors.append(str(error))
                 end.wait()
 
-        threads = [Thread(target=start) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([start] * count)
         assert len(bound) == 1
         assert errors == [f"--uds {path}: another server has it; choose another path"] * (count - 1)
         assert list(tmp_path.iterdir()) == []

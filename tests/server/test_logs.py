@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn")
 from engine.server import logs
 from engine.server.logs import JsonLines, Writer
 
-from ..tools.serving import wait_for
+from ..tools.threads import wait_for
 
 LINES = [b"line %d\n" % i for i in range(5000)]
 

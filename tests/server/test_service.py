@@ -27,6 +27,7 @@ from engine.server.settings import Limit
 
 from ..tools import served
 from ..tools.served import Asked, load, requests_of, same
+from ..tools.threads import together, wait_for
 
 pytest.importorskip("tokenizers")
 
@@ -77,26 +78,8 @@ def run_clients(service, asked, count, seed):
             with suppress(CancelledError):
                 found.append((i, future.result(timeout=60).value))
 
-    run_together([lambda one=one, seed=seed: client(one, seed) for one, seed in zip(orders, seeds, strict=True)])
+    together([lambda one=one, seed=seed: client(one, seed) for one, seed in zip(orders, seeds, strict=True)])
     return found
-
-
-def run_together(calls):
-    errors = []
-
-    def run(call):
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 @pytest.fixture
@@ -145,7 +128,7 @@ def test_calls_of_the_library_share_the_batches_of_a_service(engine, monkeypatch
             for thread in threads:
                 thread.start()
             futures = [service.submit("classify", [text]) for text in texts]
-            until(lambda: len(engine.queue._arrived) == 6)
+            wait_for(lambda: len(engine.queue._arrived) == 6)
         for thread in threads:
             thread.join(30)
         assert dict(called) == {text: [one] for text, [one] in zip(texts, alone, strict=True)}
@@ -169,7 +152,7 @@ def test_an_answer_is_not_kept(engine):
                 kept = weakref.ref(next(iter(service._open)))
                 assert (future.exception(timeout=30) is None) == (not options)
                 del future
-                until(lambda kept=kept: kept() is None)
+                wait_for(lambda kept=kept: kept() is None)
             finally:
                 gc.enable()
 
@@ -207,21 +190,13 @@ def test_a_list_delays_a_single_text_by_one_batch(engine, monkeypatch):
         whole = service.submit("classify", ["Anna lives in Berlin"] * 2000, key="a")
         assert gate.entered.wait(30)
         single = service.submit("classify", ["lovely"], key="a")
-        until(lambda: service.statistics().queued_requests == 2)
+        wait_for(lambda: service.statistics().queued_requests == 2)
         gate.open.set()
         single.result(timeout=30)
         own = engine.tokenizer.token_id("lovely")
         assert any(own in ids for batch in gate.batches[:2] for ids in batch)
         assert len(whole.result(timeout=60).value) == 2000
         assert len(gate.batches) > 50
-
-
-def until(condition):
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come")
 
 
 def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
@@ -232,7 +207,7 @@ def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
         taken = []
         for _ in range(40):     # each lets 3 tokens wait, and 50 tokens are half a second
             taken.append(service.submit("classify", ["lovely"]))
-            until(lambda: taken[-1].done() or service.statistics().queued_requests == len(taken))
+            wait_for(lambda: taken[-1].done() or service.statistics().queued_requests == len(taken))
             if taken[-1].done():
                 break
         refused = taken.pop()
@@ -242,7 +217,7 @@ def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
         assert error.retry_after == pytest.approx(0.01)
         # A list is not refused because of its length, and another key has its own turn.
         others = [service.submit("classify", ["lovely"] * 300, key="b"), service.submit("classify", ["a"], key="c")]
-        until(lambda: service.statistics().queued_requests == len(taken) + 2 or others[0].done() or others[1].done())
+        wait_for(lambda: service.statistics().queued_requests == len(taken) + 2 or others[0].done() or others[1].done())
         assert not any(other.done() for other in others)
         gate.open.set()
         for future in (first, *taken, *others):
@@ -256,7 +231,7 @@ def test_a_list_that_others_would_make_too_late_is_refused(engine, monkeypatch):
         first = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)   # 1,500 tokens
         assert gate.entered.wait(30)
         taken = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 300)
-        until(lambda: service.statistics().queued_requests == 2)
+        wait_for(lambda: service.statistics().queued_requests == 2)
         error = service.submit("classify", ["lovely"] * 500, deadline=time.monotonic() + 20).exception(timeout=30)
         assert isinstance(error, Overloaded)
         assert "because of other requests" in str(error)
@@ -270,7 +245,7 @@ def test_a_deadline(engine, monkeypatch):
         assert gate.entered.wait(30)
         assert isinstance(service.submit("classify", ["a"], deadline=time.monotonic() - 1).exception(30), TimedOut)
         soon = service.submit("classify", ["a"], deadline=time.monotonic() + 0.2)
-        until(lambda: service.statistics().waiting_tokens)
+        wait_for(lambda: service.statistics().waiting_tokens)
         time.sleep(0.3)
         gate.open.set()
         assert isinstance(soon.exception(timeout=30), TimedOut)
@@ -284,7 +259,7 @@ def test_a_client_that_has_gone_leaves_the_queue(engine, monkeypatch):
         first = service.submit("classify", ["lovely"])
         assert gate.entered.wait(30)
         gone = [service.submit("classify", ["lovely"] * 50) for _ in range(5)]
-        until(lambda: service.statistics().waiting_tokens >= 5 * 150)
+        wait_for(lambda: service.statistics().waiting_tokens >= 5 * 150)
         assert all(future.cancel() for future in gone)
         numbers = service.statistics()
         assert (numbers.waiting_requests, numbers.waiting_tokens, numbers.cancelled) == (1, 0, 5)
@@ -302,7 +277,7 @@ def test_what_was_accepted_is_answered_at_the_end(engine, monkeypatch):
     assert gate.entered.wait(30)
     closing = threading.Thread(target=service.close)
     closing.start()
-    until(lambda: service._closing)     # a request before that would wait for the gate
+    wait_for(lambda: service._closing)     # a request before that would wait for the gate
     assert isinstance(service.submit("classify", ["a"]).exception(timeout=30), Closing)
     assert closing.is_alive()
     gate.open.set()
@@ -325,7 +300,7 @@ def test_an_end_without_answers(engine, monkeypatch):
 def test_a_forked_process_ends_without_the_threads_of_its_parent(engine, monkeypatch):
     with Service(engine, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
         waits = service.submit("classify", ["lovely"])
-        until(lambda: service.statistics().waiting_requests)
+        wait_for(lambda: service.statistics().waiting_requests)
         with monkeypatch.context() as patch:
             patch.setattr(os, "getpid", lambda: -1)     # as a child of a fork, where nobody answers the request
             service.close()
@@ -362,25 +337,25 @@ def test_words_beyond_the_usual_ones_are_counted(monkeypatch):
         monkeypatch.setattr("engine.methods.encode_sparse._WORD", 2**18)
         with pytest.raises(Limit, match="one request may need 393,216"):
             service.submit("sparse", ["the cat"]).result(timeout=30)
-        until(lambda: service.statistics().waiting_bytes == 0)
+        wait_for(lambda: service.statistics().waiting_bytes == 0)
 
 
 def test_memory_has_a_bound(engine, monkeypatch):
     with Service(engine, max_bytes=2**20, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
         futures = [service.submit("classify", ["lovely"] * 100) for _ in range(20)]
-        until(lambda: sum(future.done() for future in futures) + service.statistics().waiting_requests == 20
+        wait_for(lambda: sum(future.done() for future in futures) + service.statistics().waiting_requests == 20
               and service.statistics().waiting_tokens > 0)
-        until(lambda: any(future.done() for future in futures))
+        wait_for(lambda: any(future.done() for future in futures))
         assert 2**19 < service.statistics().waiting_bytes <= 2**20
         single = service.submit("classify", ["lovely"])     # a short text has room left
-        until(lambda: single.done() or service.statistics().waiting_tokens)
+        wait_for(lambda: single.done() or service.statistics().waiting_tokens)
         gate.open.set()
         assert single.result(timeout=30).value
         kinds = {type(future.exception(timeout=30)) for future in futures}
         assert kinds == {Overloaded, type(None)}
         with pytest.raises(Limit, match=r"needs about [\d,]+ bytes .* one request may need 393,216; send less"):
             service.submit("classify", ["lovely"] * 2000).result(timeout=30)
-        until(lambda: service.statistics().waiting_bytes == 0)
+        wait_for(lambda: service.statistics().waiting_bytes == 0)
 
 
 @pytest.mark.parametrize(("asked", "error", "says"), [
@@ -447,8 +422,8 @@ def test_many_threads_submit_cancel_and_look(engine):
                 service.statistics()
                 assert futures[0].result(timeout=60).value == expected[text]
 
-        run_together([lambda seed=seed: client(seed) for seed in range(8)])
-        until(lambda: service.statistics().waiting_requests == 0)
+        together([lambda seed=seed: client(seed) for seed in range(8)])
+        wait_for(lambda: service.statistics().waiting_requests == 0)
         numbers = service.statistics()
         assert numbers.waiting_bytes == numbers.waiting_tokens == numbers.failed == 0
         assert numbers.answered >= 8 * count

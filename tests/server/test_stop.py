@@ -19,7 +19,8 @@ from engine.cli import serve
 from engine.cli.main import parsers
 
 from ..tools.paths import ROOT
-from ..tools.serving import Client, wait_for
+from ..tools.serving import Client
+from ..tools.threads import wait_for
 from .stopping import Process, once, write_model
 
 

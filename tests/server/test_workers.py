@@ -11,7 +11,7 @@ from engine.server import logs
 from engine.server.json_steps import Rows, write_json
 from engine.server.workers import Workers, run
 
-from ..tools.serving import wait_for
+from ..tools.threads import wait_for
 
 
 @pytest.fixture

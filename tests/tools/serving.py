@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import SimpleNamespace
@@ -95,11 +94,3 @@ def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connec
             server.stop()
             thread.join()
             served.close()
-
-
-def wait_for(true):
-    """Wait until a condition holds; a hang fails the test."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -11,11 +11,9 @@ W x + b + alpha/r * B (A x), and a table gives row_i + alpha/r * A_i B. The scri
 `MISTAKES` changes the vectors by at least 1e-2.
 """
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
 
-from tests.tools.paths import ENCODERS
-
-from .expected import VOCAB
-from .rotary_encoders import SIZES, float64_throughout
+from .scaffold import VOCAB, Golden, float64_throughout, run, sizes, write_config, write_models
 
 LENGTHS = (1, 2, 17, 33)
 JOINED = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -37,37 +32,27 @@ HUB = {"layers.": "encoder.layers.", "self_attn.o_proj": "mixer.out_proj", "post
 
 
 @dataclass(frozen=True)
-class Golden:
-    """One golden model."""
+class Adapted(Golden):
+    """A golden model with adapters."""
 
-    config: dict[str, Any]
-    tasks: tuple[str, ...]
-    rank: int
-    alpha: float
-    dtype: torch.dtype
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """Further keys of config.json."""
+    tasks: tuple[str, ...] = ()
+    rank: int = 0
+    alpha: float = 0.0
 
 
 JINA = {"classification": "", "retrieval.query": "Represent the query for retrieving evidence documents: "}
 MODELS = {
-    "jina_v3_tasks": Golden(
-        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,
-                 "type_vocab_size": 1},
-        ("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"), 4, 1.0,
-        torch.bfloat16,
-        {"auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.X",
-                      "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"},
-         "lora_dropout_p": 0.0, "lora_main_params_trainable": False, "load_trained_adapters": True,
-         "task_instructions": JINA, "matryoshka_dimensions": [8, 16], "emb_pooler": None, "truncate_dim": None,
-         "use_flash_attn": True, "use_reentrant": False}),
-    "jina_v3_two": Golden(
-        SIZES | {"num_hidden_layers": 1, "hidden_size": 36, "num_attention_heads": 2, "intermediate_size": 29,
-                 "type_vocab_size": 2, "layer_norm_eps": 0.01},
-        ("a", "b"), 3, 2.5, torch.float32),
-    "jina_v3_one": Golden(
-        SIZES | {"num_hidden_layers": 3, "hidden_size": 36, "num_attention_heads": 6, "intermediate_size": 47,
-                 "type_vocab_size": 1}, ("only",), 1, 0.5, torch.float16),
+    "jina_v3_tasks": Adapted("JinaEmbeddingsV3Model", sizes(42, 3, 61, 2, type_vocab_size=1), torch.bfloat16, rank=4,
+        alpha=1.0, tasks=("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"),
+        changes={"auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.X",
+        "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"}, "lora_dropout_p": 0.0,
+        "lora_main_params_trainable": False, "load_trained_adapters": True, "task_instructions": JINA,
+        "matryoshka_dimensions": [8, 16], "emb_pooler": None, "truncate_dim": None, "use_flash_attn": True,
+        "use_reentrant": False}),
+    "jina_v3_two": Adapted("JinaEmbeddingsV3Model", sizes(36, 2, 29, 1, type_vocab_size=2, layer_norm_eps=0.01),
+        torch.float32, tasks=("a", "b"), rank=3, alpha=2.5),
+    "jina_v3_one": Adapted("JinaEmbeddingsV3Model", sizes(36, 6, 47, type_vocab_size=1), torch.float16, tasks=("only",),
+        rank=1, alpha=0.5),
 }  # fmt: skip
 
 MISTAKES: dict[str, Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray, int]]] = {
@@ -77,16 +62,8 @@ MISTAKES: dict[str, Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarra
 }  # fmt: skip
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
-        save_model(ENCODERS / name, MODELS[name])
-        save_tasks(ENCODERS / name, MODELS[name])
-
-
-def save_model(folder: Path, golden: Golden) -> None:
+def save_model(folder: Path, golden: Adapted) -> None:
     """Write a model of random numbers in the dialect of its own code, with adapters of every map and table."""
-    folder.mkdir(exist_ok=True)
     torch.manual_seed(0)
     model = JinaEmbeddingsV3Model(JinaEmbeddingsV3Config(**golden.config))
     with torch.no_grad():
@@ -109,18 +86,17 @@ def save_model(folder: Path, golden: Golden) -> None:
     values = {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "position_embedding_type": "rotary",
               "rotary_emb_base": 20000.0, "hidden_act": "gelu", "lora_adaptations": list(golden.tasks),
               "lora_alpha": golden.alpha, "lora_rank": golden.rank, "layer_norm_eps": 1e-5}  # fmt: skip
-    text = json.dumps(values | golden.config | golden.own_config, indent=2) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    write_config(folder, values | golden.config | golden.changes)
 
 
-def save_tasks(folder: Path, golden: Golden) -> None:
+def save_tasks(folder: Path, golden: Adapted) -> None:
     """Write tasks.npz beside a model, from the weights as they are stored."""
     stored = {name.removeprefix("roberta."): tensor.double()
               for name, tensor in load_file(folder / "model.safetensors").items()}  # fmt: skip
     adapters = {name.partition(".parametrizations")[0] for name in stored if "lora_A" in name}
     plain = {name.replace(".parametrizations.weight.original", ".weight"): tensor
              for name, tensor in stored.items() if "lora_" not in name}  # fmt: skip
-    with float64_throughout("JinaEmbeddingsV3Model"):
+    with float64_throughout(JinaEmbeddingsV3Model):
         config = JinaEmbeddingsV3Config(**golden.config)
         model = AutoModel.from_config(config, attn_implementation="eager").double().eval()
         state = {new: tensor for name, tensor in plain.items() for new, tensor in in_transformers(name, tensor)}
@@ -131,17 +107,17 @@ def save_tasks(folder: Path, golden: Golden) -> None:
         arrays = {}
         for i, length in enumerate(LENGTHS):
             ids = arrays[f"ids_{i}"] = rng.integers(4, VOCAB, length).astype(np.uint8)
-            arrays[f"hidden_none_{i}"] = run(model, ids)
+            arrays[f"hidden_none_{i}"] = run(model, ids.astype(int))
             for number, task in enumerate(golden.tasks):
                 with added(model, stored, adapters, golden, number):
-                    hidden = arrays[f"hidden_{task}_{i}"] = run(model, ids)
+                    hidden = arrays[f"hidden_{task}_{i}"] = run(model, ids.astype(int))
                 if length < 17:
                     continue
                 for mistake, change in MISTAKES.items():
                     if mistake == "the next task" and len(golden.tasks) == 1:
                         continue
                     with added(model, stored, adapters, golden, number, change):
-                        moved = np.abs(run(model, ids) - hidden).max()
+                        moved = np.abs(run(model, ids.astype(int)) - hidden).max()
                     print(f"{folder.name}, {task}, {mistake}: changes the result by {moved:.3f}")
                     if not moved >= 1e-2:
                         raise SystemExit("this mistake would not show")
@@ -161,7 +137,7 @@ def in_transformers(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torc
 
 
 @contextmanager
-def added(model: torch.nn.Module, stored: dict[str, torch.Tensor], adapters: set[str], golden: Golden, task: int,
+def added(model: torch.nn.Module, stored: dict[str, torch.Tensor], adapters: set[str], golden: Adapted, task: int,
           change: Any = None) -> Iterator[None]:  # fmt: skip
     """Add the adapter of a task to the results of all maps and tables of a model."""
     hooks = []
@@ -183,10 +159,5 @@ def added(model: torch.nn.Module, stored: dict[str, torch.Tensor], adapters: set
         hook.remove()
 
 
-def run(model: Any, ids: np.ndarray) -> np.ndarray:
-    with torch.inference_mode():
-        return model(torch.from_numpy(ids.astype(int))[None]).last_hidden_state[0].numpy()
-
-
 if __name__ == "__main__":
-    main()
+    write_models(MODELS, save_tasks, save_model)

@@ -3,7 +3,7 @@
     python -m tests.golden.make.clip_and_siglip [NAME ...]
 
 The script writes the folders that `MODELS` lists, or only those named, in tests/golden, each with config.json,
-model.safetensors, expected.npz, of which expected.py says what it holds, and pooled.npz: for text i, ids_{i} [T] with
+model.safetensors, expected.npz, of which scaffold.py says what it holds, and pooled.npz: for text i, ids_{i} [T] with
 the special tokens, and pooled_{i}, the text embedding of transformers.
 
 The computation, for one sequence of T tokens. D, H, d, F as in engine/model/config.py; x @ W^T + b is written W(x):
@@ -19,41 +19,24 @@ The computation, for one sequence of T tokens. D, H, d, F as in engine/model/con
     pooled = text_projection(hidden[first token eos])                       CLIP; nothing is scaled to unit length
     pooled = head(hidden[last])                                             SigLIP, of texts that are filled up
 
-The script computes everything a second time in NumPy, and stops unless the two agree within 1e-10. It also stops unless
-each mistake of `mistakes` changes the stored rows of the sequence of 129 tokens by at least 1e-3.
+Each mistake has to change the vectors by at least 1e-3.
 """
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import transformers
 
-from .expected import VOCAB, Golden, make_expected, sparse, write_models
-from .rotary_encoders import Tensors, float64_throughout, gelu, run
+from .scaffold import VOCAB, Golden, float64_throughout, open_model, save_expected, save_model, sizes, write_models
 
-LENGTHS = (1, 2, 17, 63, 64, 65, 129, 300)
 BOS, EOS, PAD = 3, 119, 1
 FILLED = 300
 
 
-@dataclass(frozen=True)
-class Plain:
-    """What the NumPy computation needs beside the tensors, written out by hand rather than read by transformers."""
-
-    heads: int
-    eps: float
-    activation: str
-    causal: bool
-
-
-SIZES = {"vocab_size": VOCAB, "max_position_embeddings": 300, "pad_token_id": PAD, "bos_token_id": BOS,
-         "eos_token_id": EOS}  # fmt: skip
+sizes_of = partial(sizes, max_position_embeddings=300, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS)
 VISION = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 4,
           "patch_size": 2}  # fmt: skip
 
@@ -70,80 +53,40 @@ CLIP_OWN = {
 }  # fmt: skip
 
 MODELS = {
-    "clip_own": Golden(
-        "CLIPModel",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "num_hidden_layers": 3,
-                 "projection_dim": 21, "eos_token_id": 2},
-        torch.float16, Plain(3, 1e-5, "quick_gelu", True), own_config=CLIP_OWN),
-    "clip_projected": Golden(
-        "CLIPTextModelWithProjection",
-        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "num_hidden_layers": 2,
-                 "projection_dim": 50, "hidden_act": "gelu"},
-        torch.bfloat16, Plain(4, 1e-5, "gelu", True)),
-    "clip_bare": Golden(
-        "CLIPTextModel",
-        SIZES | {"hidden_size": 33, "num_attention_heads": 3, "intermediate_size": 29, "num_hidden_layers": 2,
-                 "layer_norm_eps": 0.01},
-        torch.bfloat16, Plain(3, 0.01, "quick_gelu", True)),
-    "siglip_own": Golden(
-        "SiglipModel",
-        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "num_hidden_layers": 2},
-        torch.float32, Plain(3, 1e-6, "gelu_tanh", False)),
-    "siglip_text": Golden(
-        "SiglipTextModel",
-        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "num_hidden_layers": 3,
-                 "projection_size": 25, "layer_norm_eps": 0.01, "hidden_act": "quick_gelu"},
-        torch.bfloat16, Plain(4, 0.01, "quick_gelu", False)),
-    "siglip2_text": Golden(
-        "Siglip2TextModel",
-        SIZES | {"hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29, "num_hidden_layers": 2,
-                 "projection_size": 40},
-        torch.float16, Plain(2, 1e-6, "gelu_tanh", False)),
+    "clip_own": Golden("CLIPModel", sizes_of(42, 3, 61, projection_dim=21, eos_token_id=2), torch.float16,
+        own_config=CLIP_OWN),
+    "clip_projected": Golden("CLIPTextModelWithProjection", sizes_of(36, 4, 47, 2, projection_dim=50,
+        hidden_act="gelu"), torch.bfloat16),
+    "clip_bare": Golden("CLIPTextModel", sizes_of(33, 3, 29, 2, layer_norm_eps=0.01), torch.bfloat16),
+    "siglip_own": Golden("SiglipModel", sizes_of(42, 3, 61, 2), torch.float32),
+    "siglip_text": Golden("SiglipTextModel", sizes_of(36, 4, 47, projection_size=25, layer_norm_eps=0.01,
+        hidden_act="quick_gelu"), torch.bfloat16),
+    "siglip2_text": Golden("Siglip2TextModel", sizes_of(34, 2, 29, 2, projection_size=40), torch.float16),
 }  # fmt: skip
 
 
-def main() -> None:
-    write_models(MODELS, save_model, save_expected)
-
-
-def save_model(folder: Path, golden: Golden) -> None:
-    """Write a model of random numbers that are large enough for a mistake to show."""
-    kind = getattr(transformers, golden.kind)
+def save(folder: Path, golden: Golden) -> None:
+    """Write a model; one of texts and images has a small part for the latter."""
     config = golden.config
     if golden.kind in ("CLIPModel", "SiglipModel"):
         config = {"text_config": config, "vision_config": VISION, "projection_dim": config.get("projection_dim", 42)}
-    model = kind(kind.config_class(**config))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.2)
-    model.to(golden.dtype).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_model(folder, replace(golden, config=config))
 
 
-def save_expected(folder: Path, golden: Golden) -> None:
-    """Write expected.npz and pooled.npz beside a model, from the weights as they are stored."""
-    kind = getattr(transformers, golden.kind)
-    with float64_throughout(golden.kind):
-        whole, loading = kind.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
-                                              output_loading_info=True)  # fmt: skip
-        if any(loading.values()):
-            raise SystemExit(f"{folder}: transformers does not load the model as a whole: {loading}")
-        tower = getattr(whole.eval(), "text_model", whole)
-        tensors = {name: tensor.numpy() for name, tensor in tower.state_dict().items()}
-        make_expected(folder, partial(run, tower), LENGTHS, step=sparse, least=1e-3,
-                      second=partial(numpy_forward, tensors, golden.plain),
-                      mistakes=((name, partial(numpy_forward, *wrong)) for name, *wrong in
-                                mistakes(tensors, golden.plain)))  # fmt: skip
-        np.savez_compressed(folder / "pooled.npz", **pooled(whole, golden))
+def expect(folder: Path, golden: Golden) -> None:
+    """Write the expected.npz and pooled.npz of a model."""
+    save_expected(folder, golden, kind=golden.type, part=lambda whole: getattr(whole, "text_model", whole), least=1e-3,
+                  lengths=(1, 2, 17, 63, 64, 65, 129, 300))
+    with float64_throughout(golden.type):
+        np.savez_compressed(folder / "pooled.npz", **pooled(open_model(folder, golden.type), golden))
 
 
-def pooled(model: Any, golden: Golden) -> Tensors:
+def pooled(model: Any, golden: Golden) -> dict[str, np.ndarray]:
     """Return texts of some lengths with their special tokens, and the text embeddings of transformers."""
     rng, arrays = np.random.default_rng(1), {}
     for i, length in enumerate((0, 1, 5, 64, 298)):
         ids = np.concatenate([[BOS], rng.integers(4, EOS, length), [EOS]])
-        if not golden.plain.causal:
+        if golden.kind.startswith("Siglip"):
             ids = np.pad(ids, (0, FILLED - len(ids)), constant_values=PAD)
         elif length == 5:
             ids[3] = EOS  # the first one counts
@@ -159,57 +102,5 @@ def pooled(model: Any, golden: Golden) -> Tensors:
     return arrays
 
 
-def numpy_forward(tensors: Tensors, plain: Plain, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
-    """Compute what the docstring above says, in float64: hidden [T, D]."""
-
-    def linear(name: str, x: np.ndarray) -> np.ndarray:
-        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
-
-    def norm(name: str, x: np.ndarray) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + plain.eps)
-        return scaled * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
-
-    acts = {
-        "gelu": gelu, "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)), "silu": lambda x: x / (1 + np.exp(-x)),
-        "gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
-    }  # fmt: skip
-    T = len(ids)
-    x = tensors["embeddings.token_embedding.weight"][ids] + tensors["embeddings.position_embedding.weight"][:T]
-    for i in range(max(int(name.split(".")[2]) for name in tensors if name.startswith("encoder.layers.")) + 1):
-        layer = f"encoder.layers.{i}"
-        a = norm(f"{layer}.layer_norm1", x)
-        q, k, v = (linear(f"{layer}.self_attn.{part}_proj", a).reshape(T, plain.heads, -1).swapaxes(0, 1)
-                   for part in "qkv")  # fmt: skip
-        scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
-        if plain.causal:
-            scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        x = x + linear(f"{layer}.self_attn.out_proj", (weights @ v).swapaxes(0, 1).reshape(T, -1))
-        a = norm(f"{layer}.layer_norm2", x)
-        x = x + linear(f"{layer}.mlp.fc2", acts[plain.activation](linear(f"{layer}.mlp.fc1", a)))
-    return norm("final_layer_norm", x)
-
-
-def mistakes(tensors: Tensors, plain: Plain) -> Iterator[tuple[str, Tensors, Plain]]:
-    """Yield (name, tensors, plain) of each mistake that an implementation could make."""
-    swapped = {name.replace("q_proj", "*").replace("k_proj", "q_proj").replace("*", "k_proj"): array
-               for name, array in tensors.items()}  # fmt: skip
-    yield "queries and keys swapped", swapped, plain
-    norms = {name.replace("norm1", "*").replace("norm2", "norm1").replace("*", "norm2"): array
-             for name, array in tensors.items()}  # fmt: skip
-    yield "the norms of a layer swapped", norms, plain
-    yield "the other mask", tensors, replace(plain, causal=not plain.causal)
-    for other in {"gelu", "quick_gelu", "silu", "gelu_tanh"} - {plain.activation}:
-        if {plain.activation, other} != {"gelu", "gelu_tanh"}:
-            yield f"{other} in place of {plain.activation}", tensors, replace(plain, activation=other)
-    position = "embeddings.position_embedding.weight"
-    yield "positions from 1", tensors | {position: np.roll(tensors[position], -1, axis=0)}, plain
-    yield "another epsilon", tensors, replace(plain, eps=0.1)
-    for part in ("q_proj.bias", "v_proj.bias", "out_proj.bias", "fc1.bias", "fc2.bias", "norm.bias"):
-        yield f"no {part}", {n: a * (not n.endswith(part)) for n, a in tensors.items()}, plain
-
-
 if __name__ == "__main__":
-    main()
+    write_models(MODELS, expect, save)

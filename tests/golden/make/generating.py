@@ -4,10 +4,10 @@
 
 The script writes the folders generating/NAME that `MODELS` lists, or only the ones named, each with the files that
 transformers saves (config.json, generation_config.json, model.safetensors) and with expected.npz. The latter holds, for
-sequence i of `LENGTHS` of decoders.py, ids_{i} [T] of the decoder, logits_{i} [T,V] in float64 arithmetic,
-and for a model with an encoder source_{i} [S], or the features [mel bins, frames] of a model that reads sound; and for
-greedy search the new tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder. For the sequences
-`WEIGHED` of a model with an encoder, cross_{i} [L,H,T,S] holds the weights of the decoder's cross-attention.
+sequence i of `LENGTHS`, ids_{i} [T] of the decoder, logits_{i} [T,V] in float64 arithmetic, and for a model with an
+encoder source_{i} [S], or the features [mel bins, frames] of a model that reads sound; and for greedy search the new
+tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder. For the sequences `WEIGHED` of a model
+with an encoder, cross_{i} [L,H,T,S] holds the weights of the decoder's cross-attention.
 """
 
 import json
@@ -21,8 +21,11 @@ import transformers as hf
 
 from tests.tools.paths import DECODERS
 
-from .decoders import LENGTHS, VOCAB, float64_throughout, randomize
+from .scaffold import float64_throughout
 
+LENGTHS = ((1, 1), (2, 5), (17, 3), (40, 23))
+"""The tokens of a sequence, and those of its source."""
+VOCAB = 61
 PROMPT = 3
 NEW_TOKENS = 12
 EOS = 2
@@ -202,6 +205,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """By folder: the class of the model, the class of its config and the arguments of the latter."""
 
 
+def randomize(model) -> None:
+    """Give every parameter numbers that matter, in steps of 1/64 to keep files small; those of norms lie around 1."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            weight_of_norm = "norm" in name and name.endswith("weight")
+            parameter.normal_(1.0 if weight_of_norm else 0.0, 0.25).mul_(64).round_().div_(64)
+        for name, buffer in model.named_buffers():
+            if name.endswith("final_logits_bias"):
+                buffer.normal_(0.0, 0.5)
+
+
 def inputs_of(model, rng: np.random.Generator, S: int) -> np.ndarray | None:
     """Return ids of a source, random features of a sound, or None for a model without an encoder."""
     config = model.config
@@ -266,7 +280,7 @@ def main(names: list[str]) -> None:
                 start = [model.config.decoder_start_token_id]
                 given = {"input_features" if source.ndim == 2 else "input_ids":
                          torch.from_numpy(source.astype(float) if source.ndim == 2 else source)[None]}  # fmt: skip
-            with torch.inference_mode(), float64_throughout(model):
+            with torch.inference_mode(), float64_throughout(type(model), angles=False):
                 key = "input_ids" if source is None else "decoder_input_ids"
                 logits = model(**given, **{key: torch.from_numpy(ids)[None]}, use_cache=False).logits[0].numpy()
                 arrays[f"greedy_{i}"] = greedy(model, given, start)

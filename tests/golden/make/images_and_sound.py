@@ -25,7 +25,6 @@ transformers computes DINOv2's resized positions in float32; `float64_throughout
 script stops unless each mistake of `mistakes`, made in the weights, changes the vectors by at least 1e-3.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,27 +32,16 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
-from safetensors.torch import save_file
 
-from tests.tools.paths import ENCODERS
-
-from .rotary_encoders import float64_throughout
+from .scaffold import Golden, float64_throughout, open_model, write_models
 
 
 @dataclass(frozen=True)
-class Golden:
+class Seen(Golden):
     """One golden model."""
 
-    kind: str
-    """The class of transformers, such as ViTModel."""
-    config: dict[str, Any]
-    """Arguments of the class's config."""
-    dtype: torch.dtype
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: tuple[tuple[int, ...], ...] = ()
     """Heights and widths of images, or numbers of frames."""
-    new_names: bool = False
-    """Whether the tensors have the names of transformers 5 rather than those of the checkpoints on the hub."""
 
 
 WHISPER = {"decoder_layers": 1, "decoder_attention_heads": 1, "decoder_ffn_dim": 4, "vocab_size": 20,
@@ -61,81 +49,54 @@ WHISPER = {"decoder_layers": 1, "decoder_attention_heads": 1, "decoder_ffn_dim":
            "decoder_start_token_id": 1}  # fmt: skip
 
 MODELS = {
-    "vit_own": Golden(
+    "vit_own": Seen(
         "ViTForImageClassification",
         {"hidden_size": 42, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 61, "image_size": 12,
-         "patch_size": 4}, torch.float32, ((12, 12),) * 3),
-    "vit_new": Golden(
+         "patch_size": 4}, torch.float32, sizes=((12, 12),) * 3),
+    "vit_new": Seen(
         "ViTModel",
         {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 47, "image_size": 27,
          "patch_size": 3, "layer_norm_eps": 0.01, "num_channels": 1, "hidden_act": "gelu_new"},
-        torch.bfloat16, ((27, 27),) * 2, new_names=True),
-    "vit_unbiased": Golden(
+        torch.bfloat16, sizes=((27, 27),) * 2, new_names=True),
+    "vit_unbiased": Seen(
         "ViTModel",
         {"hidden_size": 33, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 29, "image_size": 5,
-         "patch_size": 5, "qkv_bias": False}, torch.float16, ((5, 5),) * 2),
-    "dinov2_own": Golden(
+         "patch_size": 5, "qkv_bias": False}, torch.float16, sizes=((5, 5),) * 2),
+    "dinov2_own": Seen(
         "Dinov2Model",
         {"hidden_size": 42, "num_hidden_layers": 2, "num_attention_heads": 3, "mlp_ratio": 2, "image_size": 20,
-         "patch_size": 4}, torch.float32, ((20, 20), (12, 12), (31, 9), (4, 4), (21, 22), (40, 40))),
-    "dinov2_giant": Golden(
+         "patch_size": 4}, torch.float32, sizes=((20, 20), (12, 12), (31, 9), (4, 4), (21, 22), (40, 40))),
+    "dinov2_giant": Seen(
         "Dinov2Model",
         {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 4, "mlp_ratio": 3, "image_size": 18,
          "patch_size": 3, "use_swiglu_ffn": True, "layer_norm_eps": 0.01}, torch.float16,
-        ((18, 18), (12, 9), (15, 22), (33, 33))),
-    "dinov2_registers": Golden(
+        sizes=((18, 18), (12, 9), (15, 22), (33, 33))),
+    "dinov2_registers": Seen(
         "Dinov2WithRegistersModel",
         {"hidden_size": 34, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 2, "image_size": 20,
          "patch_size": 4, "num_register_tokens": 3, "qkv_bias": False}, torch.bfloat16,
-        ((20, 20), (12, 12), (8, 31), (44, 36), (4, 4))),
-    "whisper_own": Golden(
+        sizes=((20, 20), (12, 12), (8, 31), (44, 36), (4, 4))),
+    "whisper_own": Seen(
         "WhisperForConditionalGeneration",
         WHISPER | {"d_model": 42, "encoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 61,
-                   "num_mel_bins": 7, "max_source_positions": 65}, torch.float16, ((130,), (128,), (34,), (2,))),
-    "whisper_model": Golden(
+                   "num_mel_bins": 7, "max_source_positions": 65}, torch.float16, sizes=((130,), (128,), (34,), (2,))),
+    "whisper_model": Seen(
         "WhisperModel",
         WHISPER | {"d_model": 36, "encoder_layers": 3, "encoder_attention_heads": 4, "encoder_ffn_dim": 47,
-                   "num_mel_bins": 11, "max_source_positions": 20}, torch.float32, ((40,), (38,), (4,))),
-    "whisper_relu": Golden(
+                   "num_mel_bins": 11, "max_source_positions": 20}, torch.float32, sizes=((40,), (38,), (4,))),
+    "whisper_relu": Seen(
         "WhisperForAudioClassification",
         WHISPER | {"d_model": 34, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 29,
                    "num_mel_bins": 3, "max_source_positions": 33, "activation_function": "relu"},
-        torch.bfloat16, ((66,), (2,))),
+        torch.bfloat16, sizes=((66,), (2,))),
 }  # fmt: skip
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
-        save_model(ENCODERS / name, MODELS[name])
-        save_inputs(ENCODERS / name, MODELS[name])
-
-
-def save_model(folder: Path, golden: Golden) -> None:
-    """Write a model of random numbers that are large enough for a mistake to show."""
-    kind = getattr(transformers, golden.kind)
-    model = kind(kind.config_class(**golden.config))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            one = ("norm" in name and name.endswith("weight")) or "layer_scale" in name
-            parameter.normal_(1.0 if one else 0.0, 0.2)
-    model.to(golden.dtype).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    if golden.new_names:
-        save_file(model.state_dict(), folder / "model.safetensors", {"format": "pt"})
-
-
-def save_inputs(folder: Path, golden: Golden) -> None:
+def save_inputs(folder: Path, golden: Seen) -> None:
     """Write inputs.npz beside a model, from the weights as they are stored."""
-    kind = getattr(transformers, golden.kind)
     rng, arrays = np.random.default_rng(0), {}
-    with float64_throughout(golden.kind):
-        whole, loading = kind.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
-                                              output_loading_info=True)  # fmt: skip
-        if any(loading.values()):
-            raise SystemExit(f"{folder}: transformers does not load the model as a whole: {loading}")
-        whole = whole.eval()
+    with float64_throughout(golden.type):
+        whole = open_model(folder, golden.type)
         channels = golden.config.get("num_mel_bins", golden.config.get("num_channels", 3))
         for i, size in enumerate(golden.sizes):
             given = rng.standard_normal((channels, *size)).astype(np.float32)
@@ -193,4 +154,4 @@ def mistakes(whole: Any, given: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 if __name__ == "__main__":
-    main()
+    write_models(MODELS, save_inputs)

@@ -16,8 +16,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 from tests.tools.paths import DECODERS
 
-from .decoders import float64_throughout, randomize
+from .generating import randomize
 from .reranker import PAIRS, make_tokenizer
+from .scaffold import float64_throughout
 
 SIZES = {"hidden_size": 16, "intermediate_size": 22, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 1024, "tie_word_embeddings": True, "bos_token_id": 1}
@@ -89,7 +90,7 @@ def main() -> None:
         model, logits = model.double().eval(), []
         for pair in PAIRS:
             tokens = [token for piece in pieces(*pair) for token in tokenizer.encode(piece, add_special_tokens=False)]
-            with torch.inference_mode(), float64_throughout(model):
+            with torch.inference_mode(), float64_throughout(type(model), angles=False):
                 found = model(torch.tensor([tokens])).logits[0, -1]
             logits.append(found[[own[0] for own in ids]].tolist())
         expected = {"template": template, "pairs": PAIRS, "logits": logits}

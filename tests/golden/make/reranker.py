@@ -24,7 +24,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from tests.tools.paths import DECODERS
 
-from .decoders import float64_throughout, randomize
+from .generating import randomize
+from .scaffold import float64_throughout
 
 FOLDER = DECODERS / "reranker"
 START = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
@@ -85,7 +86,7 @@ def scores(model: torch.nn.Module, tokenizer: hf.PreTrainedTokenizerFast, instru
     for pair in PAIRS:
         body = tokenizer(BODY.format(instruction, *pair), truncation="longest_first", return_attention_mask=False,
                          max_length=longest - len(start) - len(end))["input_ids"]
-        with torch.inference_mode(), float64_throughout(model):
+        with torch.inference_mode(), float64_throughout(type(model), angles=False):
             logits = model(torch.tensor([start + body + end])).logits[0, -1]
         found.append(logits[answers].tolist())
     return found

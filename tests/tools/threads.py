@@ -1,0 +1,23 @@
+"""What tests of several threads share: calls that run together, and a wait for what another thread does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run calls in a thread each, and return their results; an error in one of them is raised when all have ended."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+def wait_for(true: Callable[[], Any]) -> None:
+    """Wait until a condition holds; a hang fails the test."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.001)
