@@ -17,20 +17,20 @@ from ..base.stop import Stop
 class OwnStop(Stop):
     """The stop of one work: that of its call, an earlier deadline, or the end of its ticket."""
 
-    __slots__ = ("_outer",)
+    __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
         super().__init__(min(filter(None, (outer.deadline, deadline)), default=0.0))
-        self._outer = outer
+        self.outer = outer
 
     @property
     def has_come(self) -> bool:
         """Whether the time has come, or the call or the ticket was cancelled."""
-        return self._outer.has_come or self.cancelled or 0 < self.deadline < time.monotonic()
+        return self.outer.has_come or self.cancelled or 0 < self.deadline < time.monotonic()
 
     def check(self) -> None:
         """Raise as the stop of the call does, and then as `Stop.check`."""
-        self._outer.check()
+        self.outer.check()
         if self.cancelled or self.deadline:
             super().check()
 
