@@ -28,6 +28,7 @@ class Requests(Generic[Rows]):
 
     def open(self, owner: object = None) -> int:
         """Begin a request and return its number, as `engine.backends.interfaces.Decoder` describes."""
+        self._settle_if_free()      # so that the memory of what has ended is free for it
         return self._forest.open(owner)
 
     def release(self, hypotheses: Iterable[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,11 +107,9 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
         while waiting or handles:
             while waiting:
                 task, ended = waiting.popleft()
-                try:
-                    work = next(task) if ended is None else _resumed(task, ended)
-                except StopIteration:
-                    continue
-                handles[queue.submit(work, owner=owner, stop=stop)] = task
+                # No variable holds a work, which may hold much memory, while the next one is computed.
+                with suppress(StopIteration):
+                    handles[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
             if handles:
                 queue.wait([handle.entry for handle in handles], None)
             for handle in [handle for handle in handles if handle.done]:
@@ -123,8 +121,10 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
             task.close()
 
 
-def _resumed(task: Task, handle: Handle) -> DecoderWork:
-    """Return the next work of a task. handle: of the last one."""
+def _next_work(task: Task, handle: Handle | None) -> DecoderWork:
+    """Return the next work of a task. handle: of the last one, if there was one."""
+    if handle is None:
+        return next(task)
     try:
         results = handle.result()
     except EngineError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,10 @@ from .top_k import Exp
 class KeptSource:
     """A source that several requests read, one after the other.
 
-    The decoder keeps its keys and values as long as this object lives.
+    The decoder keeps its keys and values to the end of its `with` block, or as long as this object lives.
     """
 
-    __slots__ = ("__weakref__", "era", "request", "vectors")
+    __slots__ = ("__weakref__", "close", "era", "request", "vectors")
 
     def __init__(self, vectors: Callable[[Stop], NDArray[np.float32]]):
         """vectors: returns the vectors of the encoder [S, D]; its argument says when to stop."""
@@ -33,6 +34,13 @@ class KeptSource:
         self.request = -1
         """The number of the decoder's request that has the keys and values; -1 before the first step."""
         self.era: object = None     # `SourceStepper` says what it is
+        self.close: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> KeptSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 Source = Batch | KeptSource | None
@@ -87,10 +95,9 @@ class SourceStepper:
         """Begin a request and return its number. A `KeptSource` has one request at a time."""
         if isinstance(source, KeptSource):
             if source.era is not self._era:
-                if source.request >= 0:
-                    self._decoder.close(source.request)
+                source.close()
                 source.request = self._decoder.open(source)
-                source.era = self._era
+                source.close, source.era = partial(self._decoder.close, source.request), self._era
                 self._waiting[source.request] = source
             self._kept.add(source.request)
             return source.request

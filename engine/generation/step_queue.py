@@ -143,6 +143,8 @@ class StepQueue(WorkQueue):
 
     def _leave(self, entry: DecoderEntry) -> None:
         work = entry.work
+        if work is None:        # it has left before
+            return
         if work in self._active:
             group = self._groups[self._key(work)]
             group.leave(work)
@@ -156,6 +158,7 @@ class StepQueue(WorkQueue):
             self._paces[entry.pace] -= 1
             if not self._paces[entry.pace]:
                 del self._paces[entry.pace]
+        entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
         self._stepper.reset()

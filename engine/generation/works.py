@@ -138,7 +138,9 @@ class DecoderEntry(Entry):
                  pace: Hashable):
         """session: the session that the work belongs to, if there is one; pace: that of the session, for the queue."""
         super().__init__(number, priority, owner, stop)
-        self.work, self.session, self.pace = work, session, pace
+        self.work: Any = work
+        """The work; None after its end."""
+        self.session, self.pace = session, pace
         self.results: Any = None
         self.alone = False
         """Whether its rows have steps of their own, because a step with them and others raised an error."""

@@ -115,9 +115,6 @@ class WorkQueue(ABC):
         until: when to stop, beside the stops of the works. Raises `EngineError` in code that a step of the same thread
         called or that interrupted it, and would wait for itself.
         """
-        for entry in entries:
-            if entry.process != os.getpid():
-                self._adopt(entry)
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
         try:
@@ -125,6 +122,8 @@ class WorkQueue(ABC):
                 until.check()
                 for entry in entries:
                     entry.stop.check()
+                    if entry.process != os.getpid():
+                        self._adopt(entry)
                 self._check_thread()
                 steps = not self.has_thread
                 if steps:
@@ -259,8 +258,11 @@ class WorkQueue(ABC):
         self._open.pop(entry.number, None)
 
     def _without_own_frames(self, error: BaseException) -> BaseException:
-        """Return an error without the frames of this queue, which hold the works of other callers."""
-        trace = error.__traceback__
+        """Return an error without the frames of this queue, which hold the works of other callers.
+
+        An `EngineError` says by itself what is wrong, and keeps no frames at all, which could hold much memory.
+        """
+        trace = None if isinstance(error, EngineError) else error.__traceback__
         while trace is not None and trace.tb_frame.f_locals.get("self") is self:
             trace = trace.tb_next
         return error.with_traceback(trace)

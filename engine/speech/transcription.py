@@ -163,8 +163,8 @@ class Transcription:
     def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, order: Order) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = order.config, order.language, 0.0
-        with located(f"recording {number}"):
-            window = self._source(partial(log_mel, samples, self._channels, self._portable))
+        with located(f"recording {number}"), self._source(
+                partial(log_mel, samples, self._channels, self._portable)) as window:
             if self._tokens.no_speech is not None or (order.language is None and self._languages):
                 [logits] = yield self._first_logits(window)
                 no_speech = self._no_speech(logits)
@@ -179,7 +179,6 @@ class Transcription:
                     timed = self._timed(config).changed(num_return_sequences=1)
                     [again] = yield self._work(window, 0, spoken, order, timed, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
-            del window      # and its keys and values
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
@@ -212,19 +211,18 @@ class Transcription:
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
             while recording.left > 0:
-                window = self._source(recording.window)
-                [logits] = yield self._first_logits(window)
-                recording.language = recording.language or self._language_of(logits)[0]
-                [result] = yield self._work(window, number, recording.language, order, config, timestamps=True)
-                silent = is_silent(self._no_speech(logits), result, config.length_penalty)
-                before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
-                cuts = recording.take(result, silent, first_time, decode)
-                if order.by_word and cuts:
-                    tokens = self._tokens.prompt(recording.language, order.task, times=False)
-                    times = yield TokenTimes(window, tokens, cuts, config, positions)
-                    spaced = recording.language not in UNSPACED
-                    recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
-                del window      # and its keys and values
+                with self._source(recording.window) as window:
+                    [logits] = yield self._first_logits(window)
+                    recording.language = recording.language or self._language_of(logits)[0]
+                    [result] = yield self._work(window, number, recording.language, order, config, timestamps=True)
+                    silent = is_silent(self._no_speech(logits), result, config.length_penalty)
+                    before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
+                    cuts = recording.take(result, silent, first_time, decode)
+                    if order.by_word and cuts:
+                        tokens = self._tokens.prompt(recording.language, order.task, times=False)
+                        times = yield TokenTimes(window, tokens, cuts, config, positions)
+                        spaced = recording.language not in UNSPACED
+                        recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
                 number += 1
                 heard(seconds(min(recording.seek, recording.frames) - before))
 
