@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..backends.steps import Row
 
 if TYPE_CHECKING:
-    from .works import Work
+    from .works import DecoderWork
 
 ROOM = 32
 """Ids by which the array of a sequence grows at least."""
@@ -26,7 +26,7 @@ ROOM = 32
 class Sequence:
     """One text of a request that is in a session."""
 
-    work: Work
+    work: DecoderWork
     ids: NDArray[np.int64]
     """[at least length]: all ids so far; any value after the length."""
     length: int

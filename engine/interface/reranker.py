@@ -273,8 +273,8 @@ class Reranker(Loaded):
         number of prompts that are done.
         """
         by_query = [*_places(queries).values()]     # the places of the prompts of each query
-        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in by_query],
-                            self.answers, budget=self._model.budget, stop=stop, advance=advance,
+        logits = last_logits(self._model.queue, [[prompts[i] for i in members] for members in by_query],
+                            self.answers, stop=stop, advance=advance,
                             place=lambda query, i: f"pair {by_query[query][i]}")
         scores = np.empty(len(prompts), np.float32)
         for members, rows in zip(by_query, logits, strict=True):        # rows: [prompts of a query, answers]

@@ -40,7 +40,6 @@ from engine.files.reading import FormatError, parse_json
 from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
-from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.hub_guard import guard
@@ -66,6 +65,7 @@ from ..tools.ctranslate2_files import ctranslate2
 from ..tools.encoders import engine_of
 from ..tools.gguf_files import gguf
 from ..tools.paths import ROOT
+from ..tools.step_queues import generate
 from ..tools.tiny_models import random_model, safetensors, write_json
 from ..tools.tiny_text import tiny_text
 from ..tools.torch_files import archive, integer, mapping, name, program, storage, tensor
