@@ -29,7 +29,7 @@ def test_each_pattern_of_the_table_is_needed():
     ("files/npz.py", ["files/test_npz.py"]),
     ("backends/__init__.py", ["backends/test_backends.py"]),
     ("backends/cython_cpu/kernels/softmax.pxi", ["backends/kernels/test_softmax.py"]),
-    ("backends/numba_cpu/kernels/parts.py", ["backends/numba_cpu/test_parts.py", "backends/kernels/test_parts.py"]),
+    ("backends/numba_cpu/kernels/tile.py", ["backends/numba_cpu/test_tile.py"]),
     ("backends/cython_cpu/kernels/ranges.pxi", ["backends/kernels/test_cached_attention.py"]),
     ("loading/static.py", OTHERS["loading/modules.py loading/router.py loading/static.py"].split()),
     ("families/phi.py", ["families"]),
