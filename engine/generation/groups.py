@@ -25,9 +25,9 @@ from .logit_changes import Change, Processor, Removal
 from .processors import followers_of, processors_of
 from .results import Generated, Request, forced_first, score_of
 from .sampling import Filters
-from .sequences import ROOM, Sequence, Texts
+from .texts import Texts
 from .top_k import Exp
-from .works import DecoderWork, Group, Outcome
+from .works import ROOM, DecoderWork, Group, Outcome, Sequence
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from ..base.arguments import positive_int
 from ..base.errors import InputError, shown
-from .sequences import Sequence
-from .works import DecoderWork
+from .works import DecoderWork, Sequence
 
 FEWEST = 16
 """The fewest tokens of a part, so that a prompt always goes on. A part of 8 takes two thirds of the time of 16."""

@@ -19,9 +19,8 @@ from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
-from .sequences import Sequence
 from .top_k import log_sum_exp
-from .works import DecoderWork, Group, Outcome
+from .works import DecoderWork, Group, Outcome, Sequence
 
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
 """Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""

@@ -25,8 +25,7 @@ from ..queues.work_queue import WorkQueue, gets_signals, is_fault
 from .encoder_decoder import SourceStepper
 from .handles import Handle
 from .schedule import Budget, Pace, Schedule
-from .sequences import Sequence
-from .works import DecoderEntry, DecoderWork, Group, Outcome
+from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
 
 
 @dataclass(frozen=True)
@@ -211,8 +210,9 @@ class StepQueue(WorkQueue):
                 self._groups[key] = work.group(self._stepper.vocab_size)
             self._groups[key].enter(work)
             self._reading += work.begin()
-            if not work.entry.skipped:
+            if not work.entry.entered:
                 self.tokens_in += work.tokens_in
+            work.entry.entered = True
 
     def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key

@@ -1,4 +1,9 @@
-"""What the queue of a decoder asks of a work: its sequences, and the group of rows that reads their scores."""
+"""What the queue of a decoder asks of a work: its sequences, and the group of rows that reads their scores.
+
+A sequence is all ids of one text so far, how many of them the model has read, and the hypothesis of those. A step reads
+the next n unread ids of some sequences, and asks for scores after none, the last or the last m of them. A part of a
+prompt, the next token, and a continuation to score are the same thing.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,18 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from ..queues.entry import Entry
 from .encoder_decoder import SourceStepper
 from .results import Token, logits_error
-from .sequences import Sequence
 
+ROOM = 32
+"""Ids by which the array of a sequence grows at least."""
 _SAMPLE = 2**32
 """A part of an entry is one number, id + 2^32 sample: the garbage collector would have to look at pairs."""
 
@@ -132,7 +141,7 @@ class DecoderWork(ABC):
 class DecoderEntry(Entry):
     """A work of a decoder on its way through the queue. Its parts are the new tokens."""
 
-    __slots__ = ("alone", "pace", "results", "session", "skipped", "work")
+    __slots__ = ("alone", "entered", "pace", "results", "session", "skipped", "work")
 
     def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: Stop, session: object,
                  pace: Hashable):
@@ -144,6 +153,7 @@ class DecoderEntry(Entry):
         self.results: Any = None
         self.alone = False
         """Whether its rows have steps of their own, because a step with them and others raised an error."""
+        self.entered = False        # whether it has entered before
         self.skipped = 0
         """How many tokens will come once more, and are not given again, after a work began anew."""
         work.entry = self
@@ -167,6 +177,44 @@ class DecoderEntry(Entry):
         if self.bells:
             self.ring()
         return True
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One text of a request that is in the queue."""
+
+    work: DecoderWork
+    ids: NDArray[np.int64]
+    """[at least length]: all ids so far; any value after the length."""
+    length: int
+    first_scored: int
+    """The place of the first id after which scores are wanted; `length` if there is none."""
+    best: int | None = None
+    """How many of the best logits are wanted, as in `Row`; None for all."""
+    read: int = 0
+    """How many ids the model has read."""
+    hypothesis: int | None = None
+    """The number by which the decoder knows the ids that it has read; None if it has read none."""
+
+    @property
+    def unread(self) -> int:
+        """Return how many ids the model has not read."""
+        return self.length - self.read
+
+    def row(self, n: int) -> Row:
+        """Return the row of a step that reads the next n ids."""
+        read, first = self.read, self.first_scored
+        end = read + n
+        wanted = 0 if first >= end else end - (first if first > read else read)     # from `first` on; faster than max
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.best)
+
+    def append(self, token: int) -> None:
+        """Add an id, after which scores are wanted."""
+        length = self.length
+        if length == len(self.ids):
+            self.ids = np.concatenate([self.ids, np.empty(max(length, ROOM), np.int64)])
+        self.ids[length] = token
+        self.first_scored, self.length = length, length + 1
 
 
 @dataclass

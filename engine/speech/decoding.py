@@ -10,8 +10,7 @@ import numpy as np
 from ..base.stop import Stop
 from ..generation.encoder_decoder import KeptSource, SourceStepper
 from ..generation.scoring import LastLogits
-from ..generation.sequences import Sequence
-from ..generation.works import DecoderWork, Group
+from ..generation.works import DecoderWork, Group, Sequence
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut

@@ -10,7 +10,7 @@ import pytest
 from engine.base.errors import InputError
 from engine.base.stop import NEVER
 from engine.generation.schedule import FEWEST, FRESH, SCORED_CHUNK, Budget, Pace, Schedule
-from engine.generation.sequences import Sequence
+from engine.generation.works import Sequence
 from engine.queues.entry import Entry
 
 STEP, IDLE = Pace().step_seconds, Pace().idle_seconds
