@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.advice import TOKENIZER
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop, beside
@@ -20,7 +21,6 @@ from ..model.text_config import TextConfig
 from .cuts import reported
 from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
 from .incremental import IncrementalText
-from .other_names import METHODS
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
@@ -438,7 +438,7 @@ class Tokenizer:
 
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that the tokenizers of other libraries have."""
-            advice = f"; {METHODS[name]}" if name in METHODS else "" if name.startswith("_") else (
+            advice = f"; {TOKENIZER[name]}" if name in TOKENIZER else "" if name.startswith("_") else (
                 "; it has encode, decode, token, token_id, special_tokens and limit")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 

@@ -25,5 +25,5 @@ def test_each_is_found(text, line, word):
 def test_words_with_a_meaning_in_the_field_are_left_alone():
     text = "unsound; half to even; the upper half of a register; rotate halves; tape; wire-tap; single"
     assert list(find(text, "docs/guide.md")) == []
-    assert list(find("sounds is now called audio", "engine/speech/other_names.py")) == []
+    assert list(find("sounds is now called audio", "engine/base/advice.py")) == []
     assert all(word.instead for word in WORDS)

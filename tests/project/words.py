@@ -29,7 +29,7 @@ class Word:
 
 WORDS = (
     Word(r"[Tt]aps?|tapped|TappingPlan", "observed heads, hidden states"),
-    Word(r"[Ss]ounds?", "audio, recording", ("engine/speech/other_names.py",)),
+    Word(r"[Ss]ounds?", "audio, recording", ("engine/base/advice.py", "docs/coming-from.md")),
     Word(r"(?:encoder|decoder|text|image|native) hal(?:f|ves)", "part, or the encoder or decoder itself"),
     Word(r"HALVES|half_heads", "PAIR_STEPS; bfloat16"),
     Word(r"Cython(?:Plan|Decoder)", "CpuPlan, CpuDecoder"),
