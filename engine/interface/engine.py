@@ -95,6 +95,7 @@ class Engine(VectorMethods, SimilarityMethods):
             it. "bfloat16x3" leaves them as they are and is faster than float32, on CPUs with AMX alone. None means
             "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
             "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's, or 0.999.
+        least_cosine: the bound of precision="auto"; None for 0.999.
         bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.
