@@ -14,10 +14,9 @@ from engine.base.advice import ATTRIBUTES, CALLS, COMMANDS, LACKED, MODULE, OPTI
 from engine.base.other_names import OtherName
 from engine.cli.main import parsers
 
-from ..tools.paths import ROOT
+from ..tools.documents import ROOT, with_tables
 
 DOCUMENT = ROOT / "docs" / "coming-from.md"
-MADE, END = "<!-- {}: made by python -m tests.base.advice -->", "<!-- end -->"
 TABLES: Mapping[str, Mapping[str, str]] = {"methods": ATTRIBUTES, "module": MODULE, "tokenizer": TOKENIZER}
 """The names that are no arguments, by the scopes of `LIBRARIES`; every other scope is a function of `CALLS`."""
 
@@ -172,12 +171,7 @@ def tables() -> dict[str, str]:
 
 def document() -> str:
     """Return docs/coming-from.md with its tables made anew."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, made in tables().items():
-        before, start, rest = text.partition(MADE.format(name))
-        assert start, f"the page has no place for the table {name}"
-        text = f"{before}{start}\n\n{made}\n\n{END}{rest.partition(END)[2]}"
-    return text
+    return with_tables(DOCUMENT, "tests.base.advice", tables())
 
 
 if __name__ == "__main__":

@@ -22,10 +22,9 @@ from engine import Engine, GenerationConfig, Generator, Reranker, Transcriber
 from engine.cli.main import parsers
 from engine.methods.table import METHODS
 
-from ..tools.paths import ROOT
+from ..tools.documents import ROOT, with_tables
 
 DOCUMENT = ROOT / "docs" / "options.md"
-MADE, END = "<!-- {}: made by python -m tests.methods.options -->", "<!-- end -->"
 CLASSES = (Engine, Generator, Reranker, Transcriber)
 EXPLAINED = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n    .*)*)", re.MULTILINE)
 """An entry of a docstring: names, and what they do."""
@@ -76,7 +75,7 @@ def literal(value: object) -> str:
     return f"`{value!r}`".replace("'", '"') if len(repr(value)) < 100 else "a text"
 
 
-def table(head: str, rows: Iterable[Row]) -> str:
+def table(rows: Iterable[Row]) -> str:
     """Return a table of options; places with the same default and text share a row."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
@@ -84,23 +83,12 @@ def table(head: str, rows: Iterable[Row]) -> str:
         found.setdefault((row.name, row.default, row.text), []).append(row.place)
     lines = [f"| `{name}` | {default} | {', '.join(f'`{place}`' for place in places)} | {escaped(text)} |"
              for (name, default, text), places in sorted(found.items(), key=lambda item: item[0][0])]
-    return "\n".join([f"| option | default | {head} | what it does |", "|---|---|---|---|", *lines])
+    return "\n".join(["| option | default | of | what it does |", "|---|---|---|---|", *lines])
 
 
 def escaped(text: str) -> str:
     """Return the text of a docstring as Markdown in a table."""
     return re.sub(r"(?<![`\w])(\w+_\w+)(?![`\w])", r"`\1`", text).replace("|", "\\|").replace("[MASK]", "`[MASK]`")
-
-
-def loading() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the functions that load a model."""
-    yield from ((cls.__name__, cls.load) for cls in CLASSES)
-
-
-def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the methods of models with an encoder, and those of a reranker."""
-    yield from ((name, getattr(Engine, name)) for name in METHODS)
-    yield from ((f"Reranker.{name}", getattr(Reranker, name)) for name in ("predict", "rank"))
 
 
 def settings() -> str:
@@ -131,13 +119,11 @@ def shape(action: argparse.Action) -> str:
 
 def document() -> str:
     """Return docs/options.md with its tables made anew."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, made in (("loading", table("of", options(loading()))), ("methods", table("of", options(methods()))),
-                       ("settings", settings()), ("serving", serving())):
-        before, start, rest = text.partition(MADE.format(name))
-        assert start, f"the page has no place for the table {name}"
-        text = f"{before}{start}\n\n{made}\n\n{END}{rest.partition(END)[2]}"
-    return text
+    return with_tables(DOCUMENT, "tests.methods.options", {
+        "loading": table(options([(cls.__name__, cls.load) for cls in CLASSES])),
+        "methods": table(options([*((name, getattr(Engine, name)) for name in METHODS),
+                                  ("Reranker.predict", Reranker.predict), ("Reranker.rank", Reranker.rank)])),
+        "settings": settings(), "serving": serving()})
 
 
 if __name__ == "__main__":

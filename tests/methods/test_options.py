@@ -41,6 +41,6 @@ def test_what_one_docstring_says_of_another():
 
     rows = [*options.options([("first", first), ("X.second", second)])]
     assert [row.text for row in rows] == ["the number, of two lines.", "the other | one."] * 2
-    assert options.table("of", rows).splitlines()[2:] == [
+    assert options.table(rows).splitlines()[2:] == [
         "| `a` | `1` | `first`, `X.second` | the number, of two lines. |",
         '| `b` | `"x"` | `first` | the other \\| one. |', '| `b` | `"y"` | `X.second` | the other \\| one. |']
