@@ -1,4 +1,4 @@
-"""Hold what other programs and libraries call the options and commands of the command line, and what each becomes.
+"""Find what becomes of the options and commands of other programs, by the table of `engine.base.advice`.
 
 A name whose meaning is the same is taken, as other names of arguments are in Python; any other is explained.
 """
@@ -49,9 +49,14 @@ def names_for(found: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{', '.join(typed)} for {ours}" for ours, typed in found.items())
 
 
+def _options(command: argparse.ArgumentParser) -> list[str]:
+    """Return the options that a command has."""
+    return [option for action in command._actions for option in action.option_strings]
+
+
 def is_ours(command: argparse.ArgumentParser, option: str) -> bool:
     """Return whether a command has an option: a long one may be cut short, a short one have its value behind it."""
-    known = {name for action in command._actions for name in action.option_strings}
+    known = _options(command)
     if option.startswith("--"):
         return any(name.startswith(option) for name in known)
     return option[:2] in known
@@ -62,8 +67,7 @@ def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequ
 
     An option of another library may look like one of ours with its value behind it: -osrt of whisper.cpp is not -o srt.
     """
-    known = {option for action in command._actions for option in action.option_strings}
-    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})} - known
+    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})}.difference(_options(command))
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     typed = [argument.partition("=")[0] for argument in before if is_option(argument)]
     return [option for option in dict.fromkeys(typed) if option in of_others or not is_ours(command, option)]
@@ -80,7 +84,7 @@ def row_of(command: argparse.ArgumentParser, name: str, typed: str) -> OtherName
     `ours` of the row is an option of the command, `MODEL` or `FILE`. An option of ours, also one cut short, is never
     another's; but the names in `OPTIONS` are.
     """
-    own = {option for action in command._actions for option in action.option_strings}
+    own = _options(command)
     spelled = f"--{typed.lstrip('-').replace('_', '-')}" if len(typed) > 2 else typed
     if typed in own:
         return None
@@ -106,7 +110,7 @@ def _has(command: argparse.ArgumentParser, ours: str | None) -> bool:
         return bool(places)
     if ours == FILE:
         return places[1:] in (["file"], ["audio"])
-    return ours is None or any(ours in action.option_strings for action in command._actions)
+    return ours is None or ours in _options(command)
 
 
 def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[str]]:
@@ -143,7 +147,7 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     if (row is None or row.advice == AT_CALL) and argument in _in_python(name):
         return f". In Python, {PYTHON[name].__name__} has {argument} for it"
     if row is None:
-        return nearest(typed, [option for action in command._actions for option in action.option_strings])
+        return nearest(typed, _options(command))
     if row.ours is None:
         return f". In Python: {row.advice}"
     return f". In Python, {function} has {listed([row.ours])} for it"
