@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .advice import CALLS, CHAT, POSITIONAL
 from .errors import CallError, InputError, UnsupportedError, listed, nearest, shown
-from .other_names import CALLS, CHAT, POSITIONAL
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -50,7 +50,10 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
 
 
 def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
-    """Return the score of each query and the document in the same place: float32 [n]; arguments as for `maxsim`."""
+    """Return the score of each query and the document in the same place: float32 [n].
+
+    queries, documents: lists of arrays [T_i,D], or arrays [n,T,D]. mean: divide by the number of vectors of the query.
+    """
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     if len(a) != len(b):

@@ -61,7 +61,9 @@ def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None
              limit: np.float32 | None, function: Any = None) -> list[dict[str, Any]]:
     """Return the documents by their logits, float32 [n, 1]: the last of three steps of `rank`.
 
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: see `pair_scores`; others: `ranked`.
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. texts: of the documents, to return them; None to
+    leave them out. limit: of `limit_of_rank`; None to return the best top_k. function: what makes scores of logits, by
+    its name or as an object of torch.nn; None for the model's.
     """
     probabilities = runner.probabilities(logits) if runner.calibration and function is None else None
     return ranked(logits[:, 0], pair_scores(runner, logits, function), texts, top_k, limit, probabilities)

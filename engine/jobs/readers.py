@@ -288,7 +288,7 @@ class Csv(_Strings):
         self._most, self._size = most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`. It reads the whole file once."""
+        """Divide a file by reading the whole of it once; raises `InputError` for a missing column."""
         starts: list[int] = []
         begun, count = False, 0
         for position, row, fault in self._rows(file, Range(0, file.size)):
@@ -370,7 +370,7 @@ class Parquet:
         """The file and row group that were read last, the first row that was not read, and the batches from there."""
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`. It reads the footer of the file alone."""
+        """Divide a file by its footer alone; raises `InputError` for a missing column, or one that holds no strings."""
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
             kind = parquet.schema_arrow.field(columns.text).type
@@ -484,7 +484,7 @@ class BatchRequests(_Strings):
         return self._lines.ranges(file, columns)
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`. The column "request" holds the `BatchRequest` of each row."""
+        """Read a range; the column "request" holds the `BatchRequest` of each row."""
         rows = Rows(columns={"request": []})
         for position, line in lines(file, part):
             if line is not None and not line.strip():

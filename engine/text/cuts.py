@@ -74,8 +74,9 @@ def reported() -> Cuts | None:
 def truncating(truncation: Any = None) -> Iterator[Cuts]:
     """Let the tokenizers that this thread calls in the block report what they cut, and warn at its end.
 
-    truncation: as in `Cuts`, the argument of the caller, which is checked. A block inside another one with None belongs
-    to the outer one, so that a call that makes many calls warns once.
+    truncation: the argument of the caller, which is checked: True to cut without a word, False for an error, None for a
+    warning. A block inside another one with None belongs to the outer one, so that a call that makes many calls warns
+    once.
     """
     outer = _CUTS.get()
     if truncation is None and outer is not None:

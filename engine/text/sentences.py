@@ -52,7 +52,10 @@ def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
 
 
 def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
-    """Return an object that may hold sentences, or raise an `InputError`; it is not read. name: as above."""
+    """Return an object that may hold sentences, or raise an `InputError`; it is not read.
+
+    name: the caller's own argument, for messages.
+    """
     kind, expected = type(sentences).__name__, f"{name} must be a string or a list of strings"
     if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
@@ -78,7 +81,7 @@ def check_order(items: Any, expected: str) -> None:
 def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: bool = True) -> Sentence:
     """Return a string or a pair of strings as plain ones; raises `InputError` for anything else.
 
-    i: its number. name: as in `check_sentences`. pairs: whether it may be a pair.
+    i: its number. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
     """
     what = f"{_one_of(name)} {i}"
     if isinstance(sentence, str):

@@ -29,7 +29,8 @@ class CrossEncoder(Model):
                  activation_fn: Any = None, keep_in_fp32_modules: list[str] | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options.
 
-        num_labels: must be the number of labels of the model. activation_fn: as in `predict`.
+        num_labels: must be the number of labels of the model. activation_fn: what makes scores of logits, by its name
+        or as an object of torch.nn; None for the model's.
         """
         if keep_in_fp32_modules:
             raise UnsupportedError("keep_in_fp32_modules: heads are always computed in float32; leave it out")

@@ -174,7 +174,7 @@ class Model:
     def preprocess(self, inputs: Any, prompt: str | None = None, **options: Any) -> dict[str, Any]:
         """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids.
 
-        The option task chooses the tokenizer of a model with routes, as in `encode`.
+        The option task, such as "query", chooses the tokenizer of a model with routes.
         """
         task = options.pop("task", None)
         refuse_options("preprocess", options)

@@ -46,7 +46,8 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     """Return the components of a tokenizer.
 
     ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. added: the
-    tokens that are found in a text before it is split. tokens, single, pair: as in `Components`.
+    tokens that are found in a text before it is split. tokens: the special tokens by their roles, where the settings
+    name none. single, pair: the templates of a text and of a pair of texts.
     """
     scores = _scores(pieces)
     listed = [*sorted(ids, key=ids.__getitem__), *(text for text in scores if text not in ids)]
