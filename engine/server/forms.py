@@ -270,8 +270,9 @@ def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
     engine = model.engine_of(role_of(form) if model.routes else None)
     most = engine.with_text(truncate_dim=None).get_embedding_dimension()
     if not 1 <= dimensions <= most:
-        raise Refusal("wrong", f"dimensions must be from 1 to {most:,}, the width of this model's vectors, not "
-                      f"{shown(dimensions)}", "dimensions")
+        name = next(name for name in ("dimensions", "output_dimension") if name in form.__struct_fields__)
+        raise Refusal("wrong", f"{name} must be from 1 to {most:,}, the width of this model's vectors, not "
+                      f"{shown(dimensions)}", name)
     return {"truncate_dim": dimensions}
 
 

@@ -18,20 +18,19 @@ from engine.backends.numba_cuda import CudaBackend
 from engine.base.stop import Stop
 from engine.families import jina_bert
 from engine.families.heads import read_heads
-from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, best_answers
 from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.methods.workload import head_logits
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
 from engine.text.tokenizer import Places, Tokenizer, Tokens
-from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
 from ..tools import head_texts as texts
+from ..tools.changed_folders import change
 from ..tools.encoders import convert_encoder
 from ..tools.head_models import expected_of, folder_of, names_of, write_folder
 from ..tools.paths import ENCODERS
-from ..tools.tiny_models import random_model, safetensors, write_json
+from ..tools.tiny_models import random_model, write_json
 
 pytest.importorskip("tokenizers")
 
@@ -40,16 +39,10 @@ def load(name, **options):
     return Engine.load(folder_of(name), threads=1, **options)
 
 
-def changed(folder, name, config=None, tensors=None, without=(), **settings):
+def changed(folder, name, config=None, tensors=None, without=(), rename=str, **settings):
     """Write the folder of a golden model with other values in config.json, and other tensors."""
-    write_folder(folder, name, **settings)
-    path = folder / "config.json"
-    values = json.loads(path.read_text(encoding="utf-8")) | (config or {})
-    write_json(path, {key: value for key, value in values.items() if value is not None})
-    arrays = {key: widened(array) for key, array in read_safetensors(folder / "model.safetensors").items()}
-    arrays = {key: array for key, array in arrays.items() if key not in without} | (tensors or {})
-    (folder / "model.safetensors").write_bytes(safetensors(arrays))
-    return folder
+    return change(write_folder(folder, name, **settings), tensors, keep=lambda key: key not in without, rename=rename,
+                  **(config or {}))
 
 
 # What a model has
@@ -510,20 +503,14 @@ def test_the_word_of_a_typed_mask_is_the_token(tmp_path, name, mask):
 
 def test_answers_of_qwen3_as_transformers_saves_them(tmp_path):
     """Its class for answers calls the model transformer."""
-    path = folder_of("qwen3_tag")
-    arrays = {name: widened(array) for name, array in read_safetensors(path / "model.safetensors").items()
-              if not name.startswith("score.")}
-    values = json.loads((path / "config.json").read_text()) | {"architectures": ["Qwen3ForQuestionAnswering"]}
     rng = np.random.default_rng(1)
-    arrays["qa_outputs.weight"] = rng.standard_normal((2, values["hidden_size"]), np.float32)
-    arrays["qa_outputs.bias"] = rng.standard_normal(2, np.float32)
+    answers = {"qa_outputs.weight": rng.standard_normal((2, 24), np.float32),
+               "qa_outputs.bias": rng.standard_normal(2, np.float32)}
     found = []
     for prefix in ("model.", "transformer."):
-        shutil.copytree(path, tmp_path / prefix)
-        write_json(tmp_path / prefix / "config.json", values)
-        (tmp_path / prefix / "model.safetensors").write_bytes(safetensors(
-            {name.replace("model.", prefix, 1): array for name, array in arrays.items()}))
-        loaded = Engine.load(tmp_path / prefix, backend="reference", threads=1)
+        folder = changed(tmp_path / prefix, "qwen3_tag", {"architectures": ["Qwen3ForQuestionAnswering"]}, answers,
+                         ("score.weight", "score.bias"), lambda name, prefix=prefix: name.replace("model.", prefix, 1))
+        loaded = Engine.load(folder, backend="reference", threads=1)
         found.append(loaded.answer("who?", "Anna lives in Berlin."))
     assert found[0] == found[1]
 

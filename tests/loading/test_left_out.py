@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 from engine import Engine, Generator, UnsupportedError, WeightsError, load_model
-from engine.files.safetensors import read_safetensors
 from engine.loading.load import open_source
-from engine.weights.bfloat16 import widened
 
+from ..tools.changed_folders import changed
 from ..tools.golden_gguf import gguf_of
 from ..tools.head_models import folder_of
 from ..tools.paths import DECODERS, ENCODERS
-from ..tools.tiny_models import safetensors, write_json
+from ..tools.tiny_models import write_json
 
 pytest.importorskip("tokenizers")
 
 OPTIONS = {"backend": "reference", "threads": 1}
-
-
-def changed(folder, source, tensors=None, rename=lambda name: name, **values):
-    """Copy a folder, with further tensors, other names, and other values in config.json; None removes one."""
-    shutil.copytree(source, folder)
-    config = json.loads((folder / "config.json").read_text()) | values
-    write_json(folder / "config.json", {key: value for key, value in config.items() if value is not None})
-    arrays = {rename(name): widened(array) for name, array in read_safetensors(folder / "model.safetensors").items()}
-    (folder / "model.safetensors").write_bytes(safetensors(arrays | (tensors or {})))
-    return folder
 
 
 def zeros(*names):
@@ -79,7 +67,7 @@ def test_tensors_of_an_unknown_head_are_left_out(tmp_path, caplog):
     """In a file of a model with a head, the names of the encoder have a prefix."""
     prefix = "roberta."
     path = changed(tmp_path / "model", ENCODERS / "roberta", zeros("my_head.weight", "norm_mean"),
-                   lambda name: name if name.startswith(prefix) else prefix + name)
+                   rename=lambda name: name if name.startswith(prefix) else prefix + name)
     found = Engine.load(path, **OPTIONS).forward([[3, 4, 5]])
     [record] = caplog.records
     assert record.getMessage() == (f"{path}: the weights have tensors of a head that the engine does not know, and "

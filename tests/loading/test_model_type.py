@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
@@ -11,6 +10,7 @@ from engine import Engine, InputError
 from engine.files.folder import ModelFolder
 from engine.loading.model_type import with_model_type
 
+from ..tools.changed_folders import changed
 from ..tools.paths import ENCODERS
 
 OPTIONS = {"backend": "reference", "threads": 1}
@@ -18,11 +18,7 @@ OPTIONS = {"backend": "reference", "threads": 1}
 
 def without(folder, name, *keys):
     """Copy a golden folder without the keys that name its family, and without further keys."""
-    shutil.copytree(ENCODERS / name, folder)
-    values = json.loads((folder / "config.json").read_text())
-    kept = {key: value for key, value in values.items() if key not in ("model_type", "architectures", *keys)}
-    (folder / "config.json").write_text(json.dumps(kept))
-    return folder
+    return changed(folder, ENCODERS / name, **dict.fromkeys(("model_type", "architectures", *keys)))
 
 
 def test_the_first_bert_is_no_big_bird(tmp_path):

@@ -17,7 +17,7 @@ def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def wait_for(true: Callable[[], Any]) -> None:
     """Wait until a condition holds; a hang fails the test."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.001)

@@ -13,11 +13,14 @@ The computation, for one sequence of T tokens; D, H, d, F as in engine/model/con
     for each layer:
         q, k, v = query_proj(x), key_proj(x), value_proj(x)         as H heads of d
         K, Q = key_proj(R), query_proj(R)                           or pos_key_proj(R), pos_query_proj(R); as heads
-        b(t, s) = bucket(t - s) + span, cut to 0 .. 2 * span - 1    far ones share a row
+        b(t, s) = bucket(t - s) + span, cut to 0 .. 2 * span - 1    of the row of a distance
         score(t, s) = (q_t . k_s + q_t . K[b(t, s)] + k_s . Q[b(t, s)]) / sqrt(n d)
                                                                     n terms; the second is c2p, the third p2c
         x = LayerNorm(x + dense(softmax(score) v))
         x = LayerNorm(x + dense(gelu(dense(x))))
+
+    bucket(n) = n                           without buckets, or where |n| is at most h, the half of their number
+    bucket(n) = sign(n) * (h + ceil((h - 1) * log(|n| / h) / log((limit - 1) / h)))                     else
 """
 
 from pathlib import Path

@@ -22,7 +22,9 @@ an absent b adds nothing:
     hidden = x, or norm(x) in a pre-norm model
 
     bias[h, j] = -slope[h] * |j|            ALiBi: slopes 1/2, 1/4 ... with H = 8; see `slopes`
-    bias[h, j] = table[bucket of j, h]      T5 and MPNet: one table for all layers; umT5: one for each
+    bias[h, j] = table[bucket(j), h]        T5 and MPNet: one table for all layers; umT5: one for each
+    bucket(j) = |j|, or where |j| is at least e: min(h - 1, e + floor((h - e) * log(|j| / e) / log(farthest / e))),
+                and h more where j > 0      h is half the number of buckets, and e half of h; logarithms in float32
 
 Each mistake has to change the vectors by at least 3e-4, which is 10 times what the tests allow. JinaBERT is not in
 transformers: `jina` computes what its own code does. The script stops unless GTE of transformers gives the same within
