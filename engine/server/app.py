@@ -34,7 +34,7 @@ from .json_steps import write_json
 from .keys import Keys
 from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
-from .protocol import ABORT
+from .protocol import ABORT, WATCH
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
 from .service import LONG_BYTES, Answer, Service, Times
 from .settings import Settings, check_seconds
@@ -373,10 +373,8 @@ class Exchange:
         waiter = self._served.answers.wait(future)
         gone = late = False
 
-        async def watch() -> None:
+        def leave() -> None:
             nonlocal gone
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
             gone = True
             waiter.cancel()
 
@@ -385,9 +383,9 @@ class Exchange:
             late = True
             waiter.cancel()
 
-        loop = asyncio.get_running_loop()
-        watcher = loop.create_task(watch())
-        timer = loop.call_later(max(0.0, deadline - time.monotonic()), end)
+        watch = self._scope["extensions"][WATCH]
+        watch(leave)
+        timer = asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), end)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -400,7 +398,7 @@ class Exchange:
             raise
         finally:
             timer.cancel()
-            watcher.cancel()
+            watch(None)
             future.cancel()
 
     def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
@@ -432,7 +430,7 @@ class Exchange:
             except asyncio.CancelledError:
                 if not alarm.rang:
                     raise
-                self._scope.get("extensions", {}).get(ABORT, lambda: None)()        # ends the connection
+                self._scope["extensions"][ABORT]()      # ends the connection
                 raise Gone from None
 
 
