@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..backends.batch import Batch
+from ..backends.batch import Batch, lengths_of
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.config import ModelConfig
 
@@ -60,7 +60,7 @@ class InputShape:
         weights: [T,T] of each sequence, one after the other, in a flat array; T counts real tokens. An array has the
         shape [B,T,T], and a list holds arrays [T_i,T_i]; both have zeros for padding.
         """
-        sizes = np.diff(self.cu_seqlens).astype(np.int64)
+        sizes = lengths_of(self.cu_seqlens).astype(np.int64)
         ends = np.cumsum(sizes * sizes)
         blocks = [weights[end - n * n : end].reshape(n, n)
                   for n, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
@@ -277,7 +277,7 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     if not isinstance(attention_mask, (list, tuple)):
         raise InputError(f"attention_mask must be {expected}, not {type(attention_mask).__name__}")
     rows = [_as_array(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
-    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
+    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != lengths_of(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
     # Empty rows are left out, because an empty list is a float array to NumPy.
@@ -304,7 +304,7 @@ def _check_same(name: str, array: InputShape, form: InputShape) -> None:
 
 
 def _lengths(form: InputShape) -> str:
-    lengths = np.diff(form.starts)
+    lengths = lengths_of(form.starts)
     return f"{len(lengths)} sequences of {', '.join(map(str, lengths[:8]))}{' ...' if len(lengths) > 8 else ''}"
 
 
@@ -348,7 +348,7 @@ def _real_bounds(form: InputShape) -> tuple[np.ndarray, np.ndarray]:
 def _refuse_holes(form: InputShape) -> None:
     """Raise `InputError` for padding between real tokens: windows and distances would have to count it."""
     first, last = _real_bounds(form)
-    holes = last - first != np.diff(form.cu_seqlens)
+    holes = last - first != lengths_of(form.cu_seqlens)
     if holes.any():
         raise InputError(f"sequence {int(holes.argmax())} has padding between real tokens, which would change the "
                          "distances in this model's attention; pad at the ends only, or pass a list of sequences")
@@ -356,7 +356,7 @@ def _refuse_holes(form: InputShape) -> None:
 
 def _refuse_sparse(most: int, form: InputShape) -> None:
     """Raise `UnsupportedError` for a sequence with more real tokens than sparse attention reads all of."""
-    lengths = np.diff(form.cu_seqlens)
+    lengths = lengths_of(form.cu_seqlens)
     if (longer := np.flatnonzero(lengths > most)).size:
         b = int(longer[0])
         raise UnsupportedError(f"sequence {b} has {lengths[b]} tokens, and from {most + 1} tokens on this model "
@@ -373,7 +373,7 @@ def _before(flags: np.ndarray) -> np.ndarray:
 
 def _spread(values: np.ndarray, form: InputShape) -> np.ndarray:
     """Repeat the value of each sequence [B] for all its tokens."""
-    return np.repeat(values, np.diff(form.starts))
+    return np.repeat(values, lengths_of(form.starts))
 
 
 def _check_below(limit: int, what: str, numbers: np.ndarray, form: InputShape) -> None:

@@ -25,7 +25,6 @@ from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
 from .workers import Call, Result, Steps, Workers, run
 
-
 Soon: TypeAlias = Callable[[Callable[[], object]], object]
 """Lets the thread that asks call a function soon; any thread may call it, and it must be quick."""
 
