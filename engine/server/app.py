@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ from ..interface.reranker import Reranker
 from . import cohere, logs, openai, tei
 from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
-from .json_steps import write_json
+from .json_steps import json_of, write_json
 from .keys import Keys
 from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
@@ -38,7 +38,6 @@ from .protocol import ABORT, WATCH
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
 from .service import LONG_BYTES, Answer, Service, Times
 from .settings import Settings, check_seconds
-from .workers import Steps, run
 
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 Scope = MutableMapping[str, Any]
@@ -285,31 +284,31 @@ class Exchange:
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
-        written = partial(_written, work, answer, Asked(request=self._id, model=served.settings.names[0]))
-        parts = await self._worked(written, deadline, long=answer.bytes > LONG_BYTES, here=bool(work.task))
+        asked = Asked(request=self._id, model=served.settings.names[0])
+        if work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
+            parts = [json_of(work.body(answer, asked))]
+        else:
+            parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
+                                       long=answer.bytes > LONG_BYTES)
         self._tokens = sum(answer.tokens)
         seconds = time.monotonic() - self._begun
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
 
-    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool, here: bool) -> Any:
-        """Return what a call, or the steps that it returns, make: by the workers, or at once if it is short.
-
-        here: whether the event loop itself runs a call that is not long, as it takes about a millisecond.
-        """
-        if long or not here:
-            return await self._until(self._served.service.workers.submit(
-                call, key=self._owner, long=long, deadline=deadline), deadline)
-        result: Any = call()
-        return run(result) if isinstance(result, Generator) else result
+    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
+        """Return what a call, or the steps that it returns, make by the workers."""
+        return await self._until(self._served.service.workers.submit(
+            call, key=self._owner, long=long, deadline=deadline), deadline)
 
     async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, dict[str, Any]]:
         """Return the work for the body of the request, whose values the room counts, and its options."""
         data = await self._body(room)
         text, values = memory_of(data)
         room.hold(len(data) + text + values)
-        long = len(data) > _SHORT_BODY or values - text > _SHORT_VALUES
-        wanted = await self._worked(partial(self._read, data), deadline, long=long, here=True)
+        if len(data) <= _SHORT_BODY and values - text <= _SHORT_VALUES:
+            wanted = self._read(data)
+        else:
+            wanted = await self._worked(partial(self._read, data), deadline, long=True)
         room.hold(values)
         return wanted
 
@@ -469,13 +468,6 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
             yield joined[start : start + size]
         if not parts:
             return
-
-
-def _written(work: Wanted, answer: Answer, asked: Asked) -> Steps:
-    """Return the parts of the body of an answer, in steps."""
-    value = work.body(answer, asked)
-    yield
-    return (yield from write_json(value))
 
 
 class Alarm:
