@@ -164,6 +164,11 @@ class Service:
         return self._queue.tokens / rate if rate else 0.0
 
     @property
+    def _waiting(self) -> int:
+        """The tokens that wait for a batch, and those of the present one."""
+        return self._queue.in_flight + self._queue.tokens
+
+    @property
     def tasks(self) -> frozenset[str]:
         """The tasks that the model serves, of these.
 
@@ -222,7 +227,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._queue.before(key, first=1))
+                    self._admission.check_wait(self._waiting, lambda: self._queue.before(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -317,9 +322,10 @@ class Service:
     def _check(self, request: Pending, work: Work) -> None:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
-        self._admission.check_wait(queue.before(key, work.costs[work.order[0]]))
-        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=queue.in_flight + queue.tokens,
-                                  size=size, left=request.deadline - time.monotonic())
+        waiting = self._waiting
+        self._admission.check_wait(waiting, lambda: queue.before(key, work.costs[work.order[0]]))
+        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
+                                  left=request.deadline - time.monotonic())
 
     def _computed(self, request: Pending, ticket: Ticket) -> None:
         """Let the workers, or the thread that asked, finish a request of which all sequences were computed."""

@@ -180,8 +180,7 @@ def _step(call: Call) -> bool:
                 result = call.function()
                 if isinstance(result, Generator):
                     call.steps = result
-                    return True
-            else:
+            if call.steps is not None:
                 try:
                     next(call.steps)
                     return True
