@@ -239,6 +239,7 @@ class Exchange:
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
         self._owner, self._tokens = "", 0       # for the log, once they are known
+        self._alarm, self._task = Alarm(), asyncio.current_task()
 
     async def run(self, room: Room) -> None:
         """Read the request, compute and answer; write a line into the log. room: counts its memory."""
@@ -260,6 +261,7 @@ class Exchange:
             status = 499
             self._served.metrics.refuse("gone")
         finally:
+            self._alarm.end()
             failed = failure if status == 500 else None
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
@@ -356,22 +358,24 @@ class Exchange:
         if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
         size, parts, more = 0, [], True
-        with Alarm(self._served.settings.body_seconds) as alarm:
-            try:
-                while more:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise Gone
-                    parts.append(message.get("body", b""))
-                    size, more = size + len(parts[-1]), message.get("more_body", False)
-                    if size > limit:
-                        raise too_large
-                    room.hold(size)
-            except asyncio.CancelledError:
-                if alarm.rang:
-                    raise Refusal("slow", "the body was not whole within "
-                                  f"{self._served.settings.body_seconds:g} s") from None
-                raise
+        self._alarm.set(time.monotonic() + self._served.settings.body_seconds, self._cancel_task)
+        try:
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                parts.append(message.get("body", b""))
+                size, more = size + len(parts[-1]), message.get("more_body", False)
+                if size > limit:
+                    raise too_large
+                room.hold(size)
+        except asyncio.CancelledError:
+            if self._alarm.rang:
+                raise Refusal("slow", "the body was not whole within "
+                              f"{self._served.settings.body_seconds:g} s") from None
+            raise
+        finally:
+            self._alarm.unset()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_type(self) -> None:
@@ -393,33 +397,28 @@ class Exchange:
         if future.done():       # refused at once
             return future.result()
         waiter = self._served.answers.wait(future)
-        gone = late = False
+        gone = False
 
         def leave() -> None:
             nonlocal gone
             gone = True
             waiter.cancel()
 
-        def end() -> None:
-            nonlocal late
-            late = True
-            waiter.cancel()
-
         watch = self._scope["extensions"][WATCH]
         watch(leave)
-        timer = asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), end)
+        self._alarm.set(deadline, waiter.cancel)
         try:
             return await waiter
         except asyncio.CancelledError:
             if gone:
                 raise Gone from None
-            if late:
+            if self._alarm.rang:
                 raise TimedOut from None
             if self._served.closing:        # the second SIGINT, which cancels all that still runs
                 raise Closing from None
             raise
         finally:
-            timer.cancel()
+            self._alarm.unset()
             watch(None)
             future.cancel()
 
@@ -445,15 +444,21 @@ class Exchange:
 
         A short part waits, too, where the client has not read the answer to the request before.
         """
-        with Alarm(self._served.settings.idle_seconds) as alarm:
-            try:
-                for part in parts:
-                    await self._send(part)
-            except asyncio.CancelledError:
-                if not alarm.rang:
-                    raise
-                self._scope["extensions"][ABORT]()      # ends the connection
-                raise Gone from None
+        self._alarm.set(time.monotonic() + self._served.settings.idle_seconds, self._cancel_task)
+        try:
+            for part in parts:
+                await self._send(part)
+        except asyncio.CancelledError:
+            if not self._alarm.rang:
+                raise
+            self._scope["extensions"][ABORT]()      # ends the connection
+            raise Gone from None
+        finally:
+            self._alarm.unset()
+
+    def _cancel_task(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
 
 
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
@@ -471,24 +476,50 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
 
 
 class Alarm:
-    """Cancels what a block waits for after some time. `asyncio.timeout` needs Python 3.11."""
+    """Calls a function at a time, as one after the other for the parts of a request.
 
-    __slots__ = ("_seconds", "_timer", "rang")
+    Its one timer stays when the time is unset or becomes later, and is then set anew when it ends: each timer of the
+    event loop takes as long as a small part of a short request.
+    """
 
-    def __init__(self, seconds: float):
-        self._seconds, self.rang = seconds, False
+    __slots__ = ("_call", "_due", "_timer", "rang")
 
-    def __enter__(self) -> Alarm:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ring, asyncio.current_task())
-        return self
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._due, self._call = math.inf, _nothing
+        self.rang = False
+        """Whether the last time has come."""
 
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+    def set(self, due: float, call: Callable[[], object]) -> None:
+        """Call a function at a `time.monotonic()`, which is that of the event loop, in place of the last one."""
+        self._due, self._call, self.rang = due, call, False
+        if self._timer is None or due < self._timer.when():
+            self._start()
 
-    def _ring(self, task: asyncio.Task[Any] | None) -> None:
-        self.rang = True
-        assert task is not None     # a block of a coroutine has one
-        task.cancel()
+    def unset(self) -> None:
+        """Call nothing any more."""
+        self._due, self._call = math.inf, _nothing
+
+    def end(self) -> None:
+        """End the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _start(self) -> None:
+        self.end()
+        self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if time.monotonic() < self._due < math.inf:     # it was set to a later time
+            self._start()
+        elif self._due < math.inf:
+            self.rang = True
+            self._call()
+
+
+def _nothing() -> None:
+    pass
 
 
 class Page:
