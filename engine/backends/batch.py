@@ -46,6 +46,11 @@ class Batch:
         return int(self.cu_seqlens[-1])
 
 
+def lengths_of(cu_seqlens: np.ndarray) -> np.ndarray:
+    """Return the number of tokens of each sequence, [B], as `np.diff` does in ten times the bytecode."""
+    return cu_seqlens[1:] - cu_seqlens[:-1]
+
+
 def apart(batch: Batch) -> list[Batch]:
     """Return each sequence of a batch as a batch of its own, of views; the batch must have ids, and no `keys`."""
     assert batch.input_ids is not None

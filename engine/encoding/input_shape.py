@@ -47,7 +47,7 @@ class InputShape:
         weights: [T,T] of each sequence, one after the other, in a flat array; T counts real tokens. An array has the
         shape [B,T,T], and a list holds arrays [T_i,T_i]; both have zeros for padding.
         """
-        sizes = np.diff(self.cu_seqlens).astype(np.int64)
+        sizes = lengths_of(self.cu_seqlens).astype(np.int64)
         ends = np.cumsum(sizes * sizes)
         blocks = [weights[end - n * n : end].reshape(n, n)
                   for n, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
@@ -69,7 +69,7 @@ class InputShape:
 
     def for_tokens(self, values: np.ndarray) -> np.ndarray:
         """Repeat the value of each sequence [B] for all its tokens."""
-        return np.repeat(values, np.diff(self.starts))
+        return np.repeat(values, lengths_of(self.starts))
 
     def real_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the index of each sequence's first real token and the index after its last one: int64 [B] each.

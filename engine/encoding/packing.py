@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.batch import Batch
+from ..backends.batch import Batch, lengths_of
 from ..base.errors import InputError, UnsupportedError
 from ..model.config import ModelConfig
 from .input_shape import InputShape, counts_before
@@ -74,7 +74,7 @@ def _positions(config: ModelConfig, form: InputShape, ids: np.ndarray | None, po
 def _refuse_holes(form: InputShape) -> None:
     """Raise `InputError` for padding between real tokens: windows and distances would have to count it."""
     first, last = form.real_bounds()
-    holes = last - first != np.diff(form.cu_seqlens)
+    holes = last - first != lengths_of(form.cu_seqlens)
     if holes.any():
         raise InputError(f"sequence {int(holes.argmax())} has padding between real tokens, which would change the "
                          "distances in this model's attention; pad at the ends only, or pass a list of sequences")
@@ -82,7 +82,7 @@ def _refuse_holes(form: InputShape) -> None:
 
 def _refuse_sparse(most: int, form: InputShape) -> None:
     """Raise `UnsupportedError` for a sequence with more real tokens than sparse attention reads all of."""
-    lengths = np.diff(form.cu_seqlens)
+    lengths = lengths_of(form.cu_seqlens)
     if (longer := np.flatnonzero(lengths > most)).size:
         b = int(longer[0])
         raise UnsupportedError(f"sequence {b} has {lengths[b]} tokens, and from {most + 1} tokens on this model "

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..backends.batch import lengths_of
+
 
 def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int | np.ndarray = 0) -> np.ndarray:
     """Pool token vectors into one vector for each sequence: float32 [B, len(modes)*D].
@@ -22,10 +24,11 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
 
     Neighbours of one length and one skip are reduced in one call, which matters for thousands of short texts.
     """
-    lengths, width = np.diff(cu_seqlens), tokens.shape[1]
+    lengths, width = lengths_of(cu_seqlens), tokens.shape[1]
     skips = np.full(len(lengths), skip)
     out = np.zeros((len(lengths), len(modes), width), np.float32)
-    borders = [0, *(np.flatnonzero(np.diff(lengths) | np.diff(skips)) + 1).tolist(), len(lengths)]      # of neighbours
+    differ = (lengths[1:] != lengths[:-1]) | (skips[1:] != skips[:-1])      # from the neighbour before
+    borders = [0, *(np.flatnonzero(differ) + 1).tolist(), len(lengths)]
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
         for first, last in pairwise(borders):
             if first < last and lengths[first]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..backends.batch import lengths_of
 from ..base.arguments import as_array
 from ..base.errors import InputError, shown
 from ..model.config import ModelConfig
@@ -182,7 +183,7 @@ def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
     if not isinstance(attention_mask, (list, tuple)):
         raise InputError(f"attention_mask must be {expected}, not {type(attention_mask).__name__}")
     rows = [_unmasked(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
-    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
+    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != lengths_of(form.starts).tolist():
         shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
         raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
     # Empty rows are left out, because an empty list is a float array to NumPy.
@@ -209,5 +210,5 @@ def _check_same(name: str, array: InputShape, form: InputShape) -> None:
 
 
 def _lengths(form: InputShape) -> str:
-    lengths = np.diff(form.starts)
+    lengths = lengths_of(form.starts)
     return f"{len(lengths)} sequences of {', '.join(map(str, lengths[:8]))}{' ...' if len(lengths) > 8 else ''}"

@@ -152,5 +152,5 @@ class Method(Generic[AnyOptions]):
 
     def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
         """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
-        refuse_unknown(self.name, given, [one.name for one in fields(self.options)])
+        refuse_unknown(self.name, given, [*self.options.__dataclass_fields__])
         return self.options(**given)

@@ -95,7 +95,8 @@ def tokenized(method: Method[Any], model: Any, inputs: Any, given: Mapping[str, 
     items, check, whole = method.listed(inputs, checked_options)
     checked: list[Any] = []
     for first in range(0, len(items), CHECKED):
-        yield Cost().of(len(items), len(items))      # an input has at least one token
+        if len(items) > CHECKED:
+            yield Cost().of(len(items), len(items))     # an input has at least one token
         checked += [check(i, one) for i, one in enumerate(items[first : first + CHECKED], first)]
     workload = method.prepare(model, whole(checked), checked_options)
     return (yield from _tokens_of(workload, truncation, stop))

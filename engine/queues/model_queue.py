@@ -182,6 +182,8 @@ class ModelQueue(WorkQueue):
 
     def _changes(self) -> list[tuple[Waiting, int]]:
         """Return the works that the next step lets into the order, and those that it takes out."""
+        if not self._arrived and not self._left:
+            return []
         come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
         left = {one.entry if isinstance(one, Holder) else one for one in [*self._left]}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]

@@ -34,18 +34,20 @@ class Memory:
 
     def hold(self, room: Room, size: int) -> None:
         """Count `size` bytes for a room in place of what it has; raises as `Room.hold` does."""
-        if size > room.size:
+        most = self.most
+        if size > room.size and size > self.most * SMALL:
             if size > self.most_of_one:
                 raise Limit(f"this request needs about {size:,} bytes for what it sends and what it asks for, and one "
                             f"request may need {self.most_of_one:,}; send less in one request")
-            most = self.most if size <= self.most * SMALL else int(self.most * (1 - LEFT))
+            most = int(self.most * (1 - LEFT))
         with self._lock:
             if room.closed:
                 return
-            if size > room.size:
-                if room.key and self._of_keys[room.key] - room.size + size > self.most * OF_KEY:
+            more = size - room.size
+            if more > 0:
+                if room.key and self._of_keys.get(room.key, 0) + more > self.most * OF_KEY:
                     most = min(most, int(self.most * (1 - LEFT_BY_KEY)))
-                if self.used - room.size + size > most:
+                if self.used + more > most:
                     raise Overloaded(f"the requests that wait need {self.used:,} of {self.most:,} bytes", 1.0)
             self._count(room, size)
 
@@ -56,11 +58,12 @@ class Memory:
             room.closed = True
 
     def _count(self, room: Room, size: int) -> None:
-        self.used += size - room.size
-        self._of_keys[room.key] += size - room.size
-        if not self._of_keys[room.key]:
-            del self._of_keys[room.key]
-        room.size = size
+        more, room.size = size - room.size, size
+        self.used += more
+        if room.key:        # without keys nobody asks whose bytes they are
+            self._of_keys[room.key] += more
+            if not self._of_keys[room.key]:
+                del self._of_keys[room.key]
 
 
 class Room:
@@ -103,9 +106,15 @@ class Admission:
         """Tokens in a second, of full batches."""
         return self._queue.rate
 
-    def check_wait(self, before: int) -> None:
-        """Raise `Overloaded` if too many tokens come before the first answer of a request."""
-        wait = before / self.rate if self.rate else 0.0
+    def check_wait(self, waiting: int, before: Callable[[], int]) -> None:
+        """Raise `Overloaded` if too many tokens come before the first answer of a request.
+
+        waiting: all tokens that wait or are computed. before: returns those of them that come before, and takes longer.
+        """
+        rate = self.rate
+        if not rate or waiting <= self.max_wait * rate:
+            return
+        wait = before() / rate
         if wait > self.max_wait:
             raise Overloaded(f"the first answer would come after {wait:.1f} s, and a request may wait "
                              f"{self.max_wait:g} s", wait - self.max_wait)

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,15 +30,14 @@ from ..interface.reranker import Reranker
 from . import cohere, logs, openai, tei
 from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
-from .json_steps import write_json
+from .json_steps import json_of, write_json
 from .keys import Keys
 from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
-from .protocol import ABORT
+from .protocol import ABORT, WATCH
 from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
 from .service import LONG_BYTES, Answer, Service, Times
 from .settings import Settings, check_seconds
-from .workers import Steps, run
 
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 Scope = MutableMapping[str, Any]
@@ -65,39 +64,45 @@ class Gone(Exception):
 
 
 class Answers:
-    """Brings results of other threads to the event loop, which is woken once for all results that are there."""
+    """Brings calls and results of other threads to the event loop, which is woken once for all that are there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
         self._woken = False
 
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
         """Return a future of the event loop that gets the result of a future of another thread."""
         waiter = self._loop.create_future()
-        future.add_done_callback(lambda future: self._add(waiter, future))
+        future.add_done_callback(lambda future: self.soon(partial(_pass_on, future, waiter)))
         return waiter
 
-    def _add(self, waiter: asyncio.Future[Any], future: Future[Any]) -> None:
-        """Take a result, in any thread."""
-        self._done.append((waiter, future))
+    def soon(self, call: Callable[[], object]) -> None:
+        """Let the event loop call a function, which must not raise; any thread may say so."""
+        self._calls.append(call)
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):     # the loop has ended, and nobody waits
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._woken = False     # first: what comes from now on wakes the loop again
-        while self._done:
-            waiter, future = self._done.popleft()
-            if waiter.done():
-                continue
-            if future.cancelled():
-                waiter.cancel()
-            elif (error := future.exception()) is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(future.result())
+        while self._calls:
+            self._woken = True      # what comes meanwhile wakes nobody
+            while self._calls:
+                self._calls.popleft()()
+            self._woken = False     # and look once more: from now on it does
+
+
+def _pass_on(future: Future[Any], waiter: asyncio.Future[Any]) -> None:
+    """Give the result of a future that is done to one of the event loop."""
+    if waiter.done():
+        return
+    if future.cancelled():
+        waiter.cancel()
+    elif (error := future.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(future.result())
 
 
 class Rest:
@@ -180,9 +185,26 @@ class Served:
         return f"this model serves {', '.join(sorted(self.service.tasks))}"
 
 
-def make_app(served: Served) -> Starlette:
-    """Return the application of a service."""
-    paths = [Path(route.path, Endpoint(served, route), methods=["POST"]) for route in ROUTES]
+class App:
+    """The ASGI application of a service.
+
+    A request to a route goes straight to its `Endpoint`, which makes an answer of every error; Starlette has the pages,
+    and the errors of paths and methods. Its layers around a request took a tenth of the event loop's time.
+    """
+
+    def __init__(self, served: Served):
+        self._endpoints = {route.path: Endpoint(served, route) for route in ROUTES}
+        self._others = _make_pages(served, self._endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        endpoint = self._endpoints.get(scope["path"]) if scope["method"] == "POST" else None
+        await (endpoint or self._others)(scope, receive, send)
+
+
+def _make_pages(served: Served, endpoints: Mapping[str, Endpoint]) -> Starlette:
+    """Return the application of the pages, which knows the paths of all endpoints."""
+    paths = [Path(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     for path, answer in (("/health", _health), ("/ping", _health), ("/", _health), ("/metrics", _metrics),
                          ("/info", _info), ("/v1/models", _models), ("/models", _models),
                          ("/v1/models/{name:path}", _model)):
@@ -217,6 +239,7 @@ class Exchange:
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
         self._owner, self._tokens = "", 0       # for the log, once they are known
+        self._alarm, self._task = Alarm(), asyncio.current_task()
 
     async def run(self, room: Room) -> None:
         """Read the request, compute and answer; write a line into the log. room: counts its memory."""
@@ -238,6 +261,7 @@ class Exchange:
             status = 499
             self._served.metrics.refuse("gone")
         finally:
+            self._alarm.end()
             failed = failure if status == 500 else None
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
@@ -258,35 +282,35 @@ class Exchange:
         served.metrics.begin(work.task, work.single)
         if work.task:
             answer = await self._until(service.submit(work.task, work.inputs, options, key=owner, deadline=deadline,
-                                                      room=room), deadline)
+                                                      room=room, soon=served.answers.soon), deadline)
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
-        written = partial(_written, work, answer, Asked(request=self._id, model=served.settings.names[0]))
-        parts = await self._worked(written, deadline, long=answer.bytes > LONG_BYTES, here=bool(work.task))
+        asked = Asked(request=self._id, model=served.settings.names[0])
+        if work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
+            parts = [json_of(work.body(answer, asked))]
+        else:
+            parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
+                                       long=answer.bytes > LONG_BYTES)
         self._tokens = sum(answer.tokens)
         seconds = time.monotonic() - self._begun
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
 
-    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool, here: bool) -> Any:
-        """Return what a call, or the steps that it returns, make: by the workers, or at once if it is short.
-
-        here: whether the event loop itself runs a call that is not long, as it takes about a millisecond.
-        """
-        if long or not here:
-            return await self._until(self._served.service.workers.submit(
-                call, key=self._owner, long=long, deadline=deadline), deadline)
-        result: Any = call()
-        return run(result) if isinstance(result, Generator) else result
+    async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
+        """Return what a call, or the steps that it returns, make by the workers."""
+        return await self._until(self._served.service.workers.submit(
+            call, key=self._owner, long=long, deadline=deadline), deadline)
 
     async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, dict[str, Any]]:
         """Return the work for the body of the request, whose values the room counts, and its options."""
         data = await self._body(room)
         text, values = memory_of(data)
         room.hold(len(data) + text + values)
-        long = len(data) > _SHORT_BODY or values - text > _SHORT_VALUES
-        wanted = await self._worked(partial(self._read, data), deadline, long=long, here=True)
+        if len(data) <= _SHORT_BODY and values - text <= _SHORT_VALUES:
+            wanted = self._read(data)
+        else:
+            wanted = await self._worked(partial(self._read, data), deadline, long=True)
         room.hold(values)
         return wanted
 
@@ -334,22 +358,24 @@ class Exchange:
         if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
         size, parts, more = 0, [], True
-        with Alarm(self._served.settings.body_seconds) as alarm:
-            try:
-                while more:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise Gone
-                    parts.append(message.get("body", b""))
-                    size, more = size + len(parts[-1]), message.get("more_body", False)
-                    if size > limit:
-                        raise too_large
-                    room.hold(size)
-            except asyncio.CancelledError:
-                if alarm.rang:
-                    raise Refusal("slow", "the body was not whole within "
-                                  f"{self._served.settings.body_seconds:g} s") from None
-                raise
+        self._alarm.set(time.monotonic() + self._served.settings.body_seconds, self._cancel_task)
+        try:
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                parts.append(message.get("body", b""))
+                size, more = size + len(parts[-1]), message.get("more_body", False)
+                if size > limit:
+                    raise too_large
+                room.hold(size)
+        except asyncio.CancelledError:
+            if self._alarm.rang:
+                raise Refusal("slow", "the body was not whole within "
+                              f"{self._served.settings.body_seconds:g} s") from None
+            raise
+        finally:
+            self._alarm.unset()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_type(self) -> None:
@@ -371,36 +397,29 @@ class Exchange:
         if future.done():       # refused at once
             return future.result()
         waiter = self._served.answers.wait(future)
-        gone = late = False
+        gone = False
 
-        async def watch() -> None:
+        def leave() -> None:
             nonlocal gone
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
             gone = True
             waiter.cancel()
 
-        def end() -> None:
-            nonlocal late
-            late = True
-            waiter.cancel()
-
-        loop = asyncio.get_running_loop()
-        watcher = loop.create_task(watch())
-        timer = loop.call_later(max(0.0, deadline - time.monotonic()), end)
+        watch = self._scope["extensions"][WATCH]
+        watch(leave)
+        self._alarm.set(deadline, waiter.cancel)
         try:
             return await waiter
         except asyncio.CancelledError:
             if gone:
                 raise Gone from None
-            if late:
+            if self._alarm.rang:
                 raise TimedOut from None
             if self._served.closing:        # the second SIGINT, which cancels all that still runs
                 raise Closing from None
             raise
         finally:
-            timer.cancel()
-            watcher.cancel()
+            self._alarm.unset()
+            watch(None)
             future.cancel()
 
     def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
@@ -425,15 +444,21 @@ class Exchange:
 
         A short part waits, too, where the client has not read the answer to the request before.
         """
-        with Alarm(self._served.settings.idle_seconds) as alarm:
-            try:
-                for part in parts:
-                    await self._send(part)
-            except asyncio.CancelledError:
-                if not alarm.rang:
-                    raise
-                self._scope.get("extensions", {}).get(ABORT, lambda: None)()        # ends the connection
-                raise Gone from None
+        self._alarm.set(time.monotonic() + self._served.settings.idle_seconds, self._cancel_task)
+        try:
+            for part in parts:
+                await self._send(part)
+        except asyncio.CancelledError:
+            if not self._alarm.rang:
+                raise
+            self._scope["extensions"][ABORT]()      # ends the connection
+            raise Gone from None
+        finally:
+            self._alarm.unset()
+
+    def _cancel_task(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
 
 
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
@@ -450,32 +475,51 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
             return
 
 
-def _written(work: Wanted, answer: Answer, asked: Asked) -> Steps:
-    """Return the parts of the body of an answer, in steps."""
-    value = work.body(answer, asked)
-    yield
-    return (yield from write_json(value))
-
-
 class Alarm:
-    """Cancels what a block waits for after some time. `asyncio.timeout` needs Python 3.11."""
+    """Calls a function at a time, as one after the other for the parts of a request.
 
-    __slots__ = ("_seconds", "_timer", "rang")
+    Its one timer stays when the time is unset or becomes later, and is then set anew when it ends: each timer of the
+    event loop takes as long as a small part of a short request.
+    """
 
-    def __init__(self, seconds: float):
-        self._seconds, self.rang = seconds, False
+    __slots__ = ("_call", "_due", "_timer", "rang")
 
-    def __enter__(self) -> Alarm:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ring, asyncio.current_task())
-        return self
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._due, self._call = math.inf, _nothing
+        self.rang = False
+        """Whether the last time has come."""
 
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+    def set(self, due: float, call: Callable[[], object]) -> None:
+        """Call a function at a `time.monotonic()`, which is that of the event loop, in place of the last one."""
+        self._due, self._call, self.rang = due, call, False
+        if self._timer is None or due < self._timer.when():
+            self._start()
 
-    def _ring(self, task: asyncio.Task[Any] | None) -> None:
-        self.rang = True
-        assert task is not None     # a block of a coroutine has one
-        task.cancel()
+    def unset(self) -> None:
+        """Call nothing any more."""
+        self._due, self._call = math.inf, _nothing
+
+    def end(self) -> None:
+        """End the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _start(self) -> None:
+        self.end()
+        self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if time.monotonic() < self._due < math.inf:     # it was set to a later time
+            self._start()
+        elif self._due < math.inf:
+            self.rang = True
+            self._call()
+
+
+def _nothing() -> None:
+    pass
 
 
 class Page:

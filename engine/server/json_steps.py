@@ -50,5 +50,16 @@ def write_json(value: Any) -> Steps:
     return parts
 
 
+def json_of(value: Any) -> bytes:
+    """Return the JSON of a short value for `write_json` at once."""
+    return _json(_with_lists(value))
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, Rows):
+        return list(value.items)
+    return {name: _with_lists(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
 def _json(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

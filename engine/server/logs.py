@@ -28,7 +28,7 @@ _OUT, _ERROR = 1, 2
 """The descriptors of standard output and standard error."""
 _AT_ONCE = 2**16
 """The most bytes of lines that one system call writes; a pipe has room for as many."""
-GATHER = 0.01
+GATHER = 0.1
 """Seconds in which the thread of the log gathers lines: to wake it for each of them takes a tenth of a busy server."""
 _END_SECONDS = 2.0
 """How long the end of a server waits for a log that nobody reads."""

@@ -26,19 +26,25 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int] | None = None, total: float = 0.0):
         """bounds: the largest value of each bucket but the last, which has no bound. counts, total: what is known."""
-        self._bounds, self._counts, self._sum = bounds, [*(counts or [0] * (len(bounds) + 1))], total
+        self.bounds, self.counts, self.total = bounds, [*(counts or [0] * (len(bounds) + 1))], total
 
     def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         """Return the histogram as Prometheus has it: each bucket with all smaller ones."""
         total, buckets = 0, []
-        for bound, count in zip([*map(repr, self._bounds), "+Inf"], self._counts, strict=True):
+        for bound, count in zip([*map(repr, self.bounds), "+Inf"], self.counts, strict=True):
             total += count
             buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
+
+
+def sum_of(histograms: Sequence[Histogram]) -> Histogram:
+    """Return the values of several histograms with the same buckets."""
+    counts = [sum(some) for some in zip(*(one.counts for one in histograms), strict=True)]
+    return Histogram(histograms[0].bounds, counts, sum(one.total for one in histograms))
 
 
 class Metrics:
@@ -49,8 +55,7 @@ class Metrics:
         self._service, self._info = service, info
         self._requests: Counter[tuple[str, str]] = Counter()
         self._tasks: Counter[str] = Counter()
-        self._times = {f"te_{kind}{part}_duration": Histogram(_SECONDS)
-                       for kind in ("request", "embed", "predict") for part in _PARTS}
+        self._times = {kind: [Histogram(_SECONDS) for _ in _PARTS] for kind in ("embed", "predict")}
         self._lengths = Histogram([2.0**i for i in range(18)])
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -68,9 +73,9 @@ class Metrics:
             return
         kind = _kind(task)
         self._tasks[f"te_{kind}_success"] += 1
-        for part, value in zip(_PARTS, (seconds, times.tokenize, times.queue, times.compute), strict=True):
-            self._times[f"te_request{part}_duration"].add(value)
-            self._times[f"te_{kind}{part}_duration"].add(value)
+        parts = seconds, times.tokenize, times.queue, times.compute
+        for histogram, value in zip(self._times[kind], parts, strict=True):
+            histogram.add(value)
         for length in tokens:
             self._lengths.add(length)
 
@@ -96,8 +101,10 @@ class Metrics:
         for name in ("te_embed_count", "te_embed_success", "te_predict_count", "te_predict_success"):
             yield _number(name, "Requests for vectors (embed), or for labels, tags and ranks (predict)",
                           self._tasks[name])
-        for name, histogram in self._times.items():
-            yield histogram.family(name, "Seconds of a request, or of a part of it")
+        times = {"request": [sum_of(both) for both in zip(*self._times.values(), strict=True)], **self._times}
+        for kind, histograms in times.items():
+            for part, histogram in zip(_PARTS, histograms, strict=True):
+                yield histogram.family(f"te_{kind}{part}_duration", "Seconds of a request, or of a part of it")
         yield self._lengths.family("te_request_input_length", "Tokens of an input")
         numbers = self._service.statistics()
         for name, text, counts, total in (

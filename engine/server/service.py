@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
 from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
@@ -24,6 +24,9 @@ from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
 from .workers import Call, Result, Steps, Workers, run
+
+Soon: TypeAlias = Callable[[Callable[[], object]], object]
+"""Lets the thread that asks call a function soon; any thread may call it, and it must be quick."""
 
 
 @dataclass(eq=False)
@@ -45,8 +48,10 @@ class Pending:
     """The bytes that its inputs take."""
     owns_room: bool
     """Whether the room is closed with the answer, because nobody else will."""
+    soon: Soon | None
+    """See `Service.submit`."""
     part: Call | None = None
-    """What a worker does for it now, or did last."""
+    """What is done for it now beside the model, or was done last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
     ticket: Rows | None = None
@@ -159,6 +164,11 @@ class Service:
         return self._queue.tokens / rate if rate else 0.0
 
     @property
+    def _waiting(self) -> int:
+        """The tokens that wait for a batch, and those of the present one."""
+        return self._queue.in_flight + self._queue.tokens
+
+    @property
     def tasks(self) -> frozenset[str]:
         """The tasks that the model serves, of these.
 
@@ -174,7 +184,7 @@ class Service:
         return frozenset(self._tasks)
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
-               deadline: float | None = None, room: Room | None = None) -> Result:
+               deadline: float | None = None, room: Room | None = None, soon: Soon | None = None) -> Result:
         """Return at once a future of the `Answer` to a request. `Future.cancel` drops the request.
 
         task: one of `tasks`.
@@ -192,6 +202,9 @@ class Service:
         deadline: the `time.monotonic()` after which nobody waits for the answer; None for no limit.
         room: what counts the memory of the request, which has that of the inputs already; its owner closes it once the
             answer is sent. None for one that is closed with the answer.
+        soon: runs a function in the thread that asks. A tiny request that is alone is then tokenized by this call, and
+            its answer is made in that thread, each in about 0.1 ms, as a hand-over takes about as long. Of several
+            requests the workers do this in a row, from a warm cache. None for the workers alone.
 
         The future may have these errors: `InputError` for a wrong request, of which `TextTooLong` has the tokens and
         the limit of a text that may not be cut, `UnsupportedError` for a task or an option that the model lacks,
@@ -206,7 +219,7 @@ class Service:
         future = Result()
         until = math.inf if deadline is None else deadline
         request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
-                          base=0 if room is None else room.size, owns_room=room is None)
+                          base=0 if room is None else room.size, owns_room=room is None, soon=soon)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -214,7 +227,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._queue.before(key, first=1))
+                    self._admission.check_wait(self._waiting, lambda: self._queue.before(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -224,13 +237,21 @@ class Service:
             future.set_exception(error)
             return future
         future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
-        is_long = _is_long(task, inputs, request.base)
-        self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
+        here = _now if self._is_alone(request) and 0 < request.base <= TINY_BASE else None
+        is_long = here is None and _is_long(task, inputs, request.base)
+        self._worked(request, lambda: self._tokenize(request), self._admit, is_long, here)
         return future
 
-    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
-                ) -> None:
-        """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
+    def _is_alone(self, request: Pending) -> bool:
+        """Return whether the thread that asks may do parts of a request, because no other request is open."""
+        return request.soon is not None and len(self._open) == 1
+
+    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool,
+                here: Soon | None) -> None:
+        """Let the workers do a part of a request, and then go on with its result; an error settles the request.
+
+        here: what runs the part in place of the workers.
+        """
 
         def done(result: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -238,7 +259,11 @@ class Service:
             elif not request.settled:
                 then(request, result)
 
-        request.part = self.workers.call(call, done, key=request.key, long=long, deadline=request.deadline)
+        part = request.part = Call(call, done, request.key, request.deadline)
+        if here is None:
+            self.workers.add(part, long)
+        else:
+            here(part.run)
 
     def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
                    ) -> Generator[int, None, Tokenized]:
@@ -297,12 +322,13 @@ class Service:
     def _check(self, request: Pending, work: Work) -> None:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
-        self._admission.check_wait(queue.before(key, work.costs[work.order[0]]))
-        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=queue.in_flight + queue.tokens,
-                                  size=size, left=request.deadline - time.monotonic())
+        waiting = self._waiting
+        self._admission.check_wait(waiting, lambda: queue.before(key, work.costs[work.order[0]]))
+        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
+                                  left=request.deadline - time.monotonic())
 
     def _computed(self, request: Pending, ticket: Rows) -> None:
-        """Let the workers finish a request of which all sequences were computed."""
+        """Let the workers, or the thread that asked, finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)
             return
@@ -312,7 +338,8 @@ class Service:
         def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
-        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
+        here = request.soon if self._is_alone(request) and tokenized.bytes <= TINY_BYTES else None
+        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES, here)
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
@@ -404,8 +431,14 @@ LONG = 64
 """A request of more inputs is tokenized and finished by a thread for long requests."""
 LONG_CHARACTERS = 2**14
 """So is a request whose inputs have more characters, or take more bytes."""
-LONG_BYTES = 2**18
-"""So is an answer that takes more bytes."""
+LONG_BYTES = 2**19
+"""So is an answer that takes more bytes: 50 vectors of 384 numbers take a millisecond."""
+TINY_BASE, TINY_BYTES = 2**11, 2**15
+"""The bytes of the inputs of a tiny request, and those of the answer to one, as they are counted."""
+
+
+def _now(call: Callable[[], object]) -> None:
+    call()
 
 
 def _is_long(task: str, inputs: Any, size: int) -> bool:

@@ -21,7 +21,7 @@ import uvicorn
 from ..base.errors import InputError
 from ..files.claims import claim
 from . import logs
-from .app import Served, make_app
+from .app import App, Served
 from .connections import Connections
 from .protocol import Protocol
 from .settings import CONNECTIONS, Settings
@@ -182,7 +182,7 @@ class Server(uvicorn.Server):
         settings = served.settings
         protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings, "room": Connections(connections)})
         super().__init__(uvicorn.Config(
-            make_app(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
+            App(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=taken,
             timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1))
         self._served, self._begin = served, begin

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from ..base.errors import TimedOut
@@ -52,7 +53,9 @@ class Call:
     then: Callable[[Any, BaseException | None], object]
     """Gets the result and the error, one of which is None, unless the call was cancelled."""
     key: str
+    """Whose call it is."""
     deadline: float
+    """The `time.monotonic()` at which the error is `TimedOut`, between two steps."""
     used: float = 0.0
     """The time of its key when it came, plus the seconds that it has used."""
     steps: Steps | None = None
@@ -61,6 +64,11 @@ class Call:
     def cancel(self) -> None:
         """End the call at its next step."""
         self.cancelled = True
+
+    def run(self) -> None:
+        """Run the call to its end in this thread, in place of the workers."""
+        while _step(self):
+            pass
 
 
 @dataclass(eq=False)
@@ -84,32 +92,36 @@ class _Lane:
         self._of_key = of_key
         self._start = 0.0       # `used` of the last key that was taken, which a new key begins with
         self._numbers = count()
-        self._ends, self._several = False, threads > 1
-        self._changed = threading.Condition()
+        self._ends = False
+        self._lock = threading.Lock()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        """True for each call that waits, unless a thread is about to take one; False ends a thread."""
+        self._held = 0      # how many rang in vain, because all calls that wait are of keys with enough threads
         self._threads = [threading.Thread(target=self._work, name=f"engine-{name}-{i}", daemon=True)
                          for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def add(self, call: Call) -> None:
-        with self._changed:
+        with self._lock:
             key = self._keys.get(call.key)
             if key is None:
                 key = self._keys[call.key] = _Key(self._start)
             call.used = key.start
             self._push(key, call)
-            self._changed.notify()
 
     def end(self) -> None:
         """End the threads after the calls that wait, and wait for their ends."""
-        with self._changed:
+        with self._lock:
             self._ends = True
-            self._changed.notify_all()
+            self._end_threads()
         for thread in self._threads:
             thread.join()
 
     def _work(self) -> None:
-        while (call := self._next()) is not None:
+        while self._bell.get():
+            if (call := self._next()) is None:
+                continue
             begun = time.perf_counter()
             while (goes_on := _step(call)) and time.perf_counter() - begun < TURN:
                 pass        # a short call takes no second turn
@@ -117,23 +129,21 @@ class _Lane:
             del call        # which would keep a result until the next call
 
     def _next(self) -> Call | None:
-        """Wait for a call, and return the one that is next; None when the lane has ended and none waits."""
-        with self._changed:
-            while True:
-                ready = [key for key in self._keys.values() if key.waiting and key.runs < self._of_key]
-                if ready:
-                    key = min(ready, key=lambda key: key.used)
-                    key.runs += 1
-                    call = heapq.heappop(key.waiting)[2]
-                    self._start, key.start = key.used, call.used
-                    return call
-                if self._ends and not self._keys:
-                    return None
-                self._changed.wait()
+        """Return the call that is next; None if the keys of all that wait have enough threads."""
+        with self._lock:
+            ready = [key for key in self._keys.values() if key.waiting and key.runs < self._of_key]
+            if not ready:
+                self._held += 1
+                return None
+            key = min(ready, key=lambda key: key.used)
+            key.runs += 1
+            call = heapq.heappop(key.waiting)[2]
+            self._start, key.start = key.used, call.used
+            return call
 
     def _ran(self, call: Call, seconds: float, goes_on: bool) -> None:
         """Count the time of a step, and let the call wait for its next one."""
-        with self._changed:
+        with self._lock:
             key = self._keys[call.key]
             key.runs -= 1
             key.used += seconds
@@ -142,11 +152,21 @@ class _Lane:
                 self._push(key, call)
             elif not key.waiting and not key.runs:
                 del self._keys[call.key]
-            if self._several or self._ends:     # otherwise this thread is the one that would be woken
-                self._changed.notify_all()
+            if self._held:      # one of them may run now
+                self._held -= 1
+                self._bell.put(True)
+            if self._ends:
+                self._end_threads()
 
     def _push(self, key: _Key, call: Call) -> None:
         heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
+        self._bell.put(True)
+
+    def _end_threads(self) -> None:
+        """End the threads if no call waits or runs; the caller holds the lock."""
+        if not self._keys:
+            for _ in self._threads:
+                self._bell.put(False)
 
 
 def _step(call: Call) -> bool:
@@ -160,8 +180,7 @@ def _step(call: Call) -> bool:
                 result = call.function()
                 if isinstance(result, Generator):
                     call.steps = result
-                    return True
-            else:
+            if call.steps is not None:
                 try:
                     next(call.steps)
                     return True
@@ -194,24 +213,19 @@ class Workers:
         """short, long: the threads of each lane. A key leaves one of the long lane's to others: a step may be long."""
         self._lanes = _Lane("short", short, of_key=short), _Lane("long", long, of_key=max(1, long - 1))
 
-    def call(self, function: Callable[[], Any], then: Callable[[Any, BaseException | None], object], *, key: str,
-             long: bool = False, deadline: float = math.inf) -> Call:
-        """Let a thread call a function, and `then` with its result, or that of the steps it returns, and its error.
-
-        key: whose call it is. deadline: the `time.monotonic()` at which the error is `TimedOut`, between two steps.
-        """
-        call = Call(function, then, key, deadline)
+    def add(self, call: Call, long: bool = False) -> None:
+        """Let a thread run a call."""
         self._lanes[long].add(call)
-        return call
 
     def submit(self, function: Callable[[], Any], *, key: str, long: bool = False, deadline: float = math.inf
                ) -> Result:
-        """Let a thread call a function; return at once a future of its result. The arguments are as in `call`.
+        """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step.
+        A call whose future is cancelled ends at its next step. key, deadline: as in `Call`.
         """
         future = Result()
-        call = self.call(function, partial(_settle, future), key=key, long=long, deadline=deadline)
+        call = Call(function, partial(_settle, future), key, deadline)
+        self.add(call, long)
         future.add_done_callback(lambda future: call.cancel() if future.cancelled() else None)
         return future
 

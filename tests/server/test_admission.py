@@ -16,9 +16,10 @@ def measured(rate=1000, max_wait=2.0):
 
 def test_a_request_may_wait_as_long_as_is_said():
     admission = measured()
-    admission.check_wait(2000)
+    admission.check_wait(2000, lambda: 2500)        # which nobody asks for
+    admission.check_wait(9000, lambda: 2000)
     with pytest.raises(Overloaded, match=r"first answer would come after 2\.5 s.* wait 2 s; try again in 1 s") as error:
-        admission.check_wait(2500)
+        admission.check_wait(9000, lambda: 2500)
     assert error.value.retry_after == pytest.approx(0.5)
 
 

@@ -4,11 +4,12 @@ import threading
 import time
 from concurrent.futures import CancelledError
 
+import numpy as np
 import pytest
 
 from engine.base.errors import TimedOut
 from engine.server import logs
-from engine.server.json_steps import Rows, write_json
+from engine.server.json_steps import Rows, json_of, write_json
 from engine.server.workers import Workers, run
 
 from ..tools.threads import wait_for
@@ -118,3 +119,9 @@ def test_what_a_call_or_a_callback_raises_ends_no_thread(workers, monkeypatch, e
 def test_an_answer_is_written_in_steps(monkeypatch, value, text):
     monkeypatch.setattr("engine.server.json_steps.STEP", 0.0)
     assert b"".join(run(write_json(value))) == text
+
+
+@pytest.mark.parametrize("make", [lambda: Rows([]), lambda: Rows(iter([1, [2]])), lambda: 1.5,
+                                  lambda: {"a": {"b": Rows("xy"), "c": 1}, "d": [{}], "e": np.float32([[1, 0.1]])}])
+def test_a_short_answer_has_the_bytes_of_one_in_steps(make):
+    assert json_of(make()) == b"".join(run(write_json(make())))

@@ -12,7 +12,7 @@ from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
 from ...programs.observe import Observed, attention_offsets, with_observed
-from ..batch import Batch
+from ..batch import Batch, lengths_of
 from ..interfaces import refuse_decoder
 from ..lock import new_turn
 from .lowering import lower
@@ -66,7 +66,7 @@ class CpuPlan:
             arrays += observed.arrays(batch.cu_seqlens, self._width)
         if batch.tokens == 0:
             return arrays
-        longest = int(np.diff(batch.cu_seqlens).max())
+        longest = int(lengths_of(batch.cu_seqlens).max())
         if longest > self._run.max_tokens:
             raise InputError(f"a sequence of {longest} tokens exceeds max_batch_tokens={self._run.max_tokens}, which "
                              "bounds the workspace; load the model with a larger max_batch_tokens")

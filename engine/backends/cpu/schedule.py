@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..batch import lengths_of
+
 MIN_BUNDLE = 48
 """Minimum number of tokens for each thread when it runs bundles.
 
@@ -39,7 +41,7 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     bundle: the approximate number of tokens in a bundle, which the kernels state. A bundle has enough rows to use a
     weight often while it is in cache, and few enough to stay in cache themselves.
     """
-    lengths = np.diff(cu_seqlens)
+    lengths = lengths_of(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()        # in descending order, without empty sequences
     bundles = _deal(sizes, threads, bundle)     # the largest one first
