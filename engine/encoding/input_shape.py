@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..backends.batch import lengths_of
+
 
 @dataclass(frozen=True, eq=False)
 class InputShape:

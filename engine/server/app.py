@@ -486,7 +486,8 @@ class Alarm:
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
-        self._due, self._call = math.inf, _nothing
+        self._due = math.inf
+        self._call: Callable[[], object] = _nothing
         self.rang = False
         """Whether the last time has come."""
 
