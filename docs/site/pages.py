@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 FOLDERS = ("docs", "engine", "examples", "tests")
 """The folders whose Markdown files are pages, besides those of the root."""
+ARCHIVE = "measurements-"
+"""What the names of the archives of measurements begin with, which are no pages."""
 
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -29,9 +31,12 @@ def version(root: Path = ROOT) -> str:
 
 
 def documents(root: Path = ROOT) -> list[str]:
-    """Return the documents, as paths relative to the root of the repository."""
+    """Return the documents, as paths relative to the root of the repository, without the archive of measurements.
+
+    A link to the archive leads to a page that shows it as a file.
+    """
     found = [*root.glob("*.md"), *(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))]
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    return sorted(path.relative_to(root).as_posix() for path in found if not path.name.startswith(ARCHIVE))
 
 
 def place(path: str) -> str:

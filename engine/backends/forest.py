@@ -6,12 +6,9 @@ Every decoder keeps such a `Forest`, with whatever it stores for a hypothesis as
 from __future__ import annotations
 
 import itertools
-import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -65,10 +62,6 @@ class _Request:
     """An open request."""
 
     owner: _Owner | None
-    tokens: int
-    """The most tokens that its hypotheses may have together; 0 if nobody counts them."""
-    thread: int = field(default_factory=threading.get_ident)
-    """The thread that opened it."""
     hypotheses: set[int] = field(default_factory=set)
     """The hypotheses that may become parents."""
 
@@ -81,20 +74,14 @@ class Forest(Generic[Rows]):
     decoder's turn, and `settle` does what was written down.
     """
 
-    def __init__(self, vocab_size: int, longest: int | None, most_tokens: int | None = None):
-        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis.
-
-        most_tokens: the most tokens of all open requests together; None for any number.
-        """
-        self._vocab_size, self._longest, self._most_tokens = vocab_size, longest, most_tokens
+    def __init__(self, vocab_size: int, longest: int | None):
+        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis."""
+        self._vocab_size, self._longest = vocab_size, longest
         self._nodes: dict[int, Node[Rows]] = {}
         self._requests: dict[int, _Request] = {}
         self._numbers, self._next_node = itertools.count(), 0
         self._ended: deque[int | _Owner] = deque()
         self._dropped: deque[int] = deque()
-        self._line: list[tuple[weakref.ref[Any], int]] = []
-        """Who waits for room, and in which process: the threads of a parent do not exist in a forked child."""
-        _FORESTS.add(self)
 
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
@@ -109,11 +96,6 @@ class Forest(Generic[Rows]):
         """Return the numbers of the open requests."""
         return list(self._requests)
 
-    @property
-    def tokens(self) -> int:
-        """Return the most tokens that the open requests may have together."""
-        return sum(request.tokens for request in list(self._requests.values()))
-
     def nodes(self) -> Iterator[Node[Rows]]:
         """Yield each hypothesis that has rows, once."""
         seen: set[int] = set()
@@ -123,55 +105,17 @@ class Forest(Generic[Rows]):
                     seen.add(id(member))
                     yield member
 
-    def open(self, owner: object = None, tokens: int = 0) -> int | None:
-        """Begin a request and return its number; None while there is no room for its tokens.
+    def open(self, owner: object = None) -> int:
+        """Begin a request and return its number.
 
-        owner: the request ends when this object dies; None for a request that only `end` ends. tokens: the most tokens
-        of its hypotheses together. While others stand in line, there is room for the first of them alone. Raises
-        `InputError` for more tokens than there will ever be room for.
+        owner: the request ends when this object dies; None for a request that only `end` ends.
         """
-        number, most = next(self._numbers), self._most_tokens
-        if most is not None and tokens > most:
-            raise InputError(f"this request needs room for up to {tokens:,} tokens, and cache_tokens={most:,}; give it "
-                             "fewer new tokens, beams or samples, or load the model with a larger cache_tokens")
-        reference = None
+        number, reference = next(self._numbers), None
         if owner is not None:
             reference = _Owner(owner, self._ended.append)
             reference.request = number
-        first = next((one for one in self.line if one is not None), None)
-        if first is not None and first is not owner:
-            return None
-        # It is counted before we look at the sum, so that two threads cannot both get the last room.
-        self._requests[number] = _Request(reference, tokens)
-        if most is not None and self.tokens > most:
-            del self._requests[number]
-            return None
+        self._requests[number] = _Request(reference)
         return number
-
-    @property
-    def line(self) -> list[Any]:
-        """Return the owners that stand in line for room, the first one first; None for one that has died."""
-        return [one() for one, process in list(self._line) if process == os.getpid()]
-
-    def stand_in_line(self, owner: object) -> None:
-        """Let an owner wait for its turn to `open`, until `leave_line` or its death."""
-        self._line.append((weakref.ref(owner), os.getpid()))
-
-    def leave_line(self, owner: object) -> None:
-        """Let an owner wait no longer."""
-        for one in list(self._line):
-            if one[0]() is None or one[0]() is owner:
-                with suppress(ValueError):      # another thread has removed it
-                    self._line.remove(one)
-
-    def forget_threads(self) -> None:
-        """Let the requests of threads that a forked child lacks take no room: nothing there would ever end them.
-
-        They stay open, because a stream may have been handed over to the thread that forked.
-        """
-        for request in list(self._requests.values()):
-            if request.thread != threading.get_ident():
-                request.tokens = 0
 
     def end(self, request: int) -> None:
         """Say that a request is over; a request that is over already is left alone."""
@@ -250,14 +194,3 @@ class Forest(Generic[Rows]):
         if node is not None:
             self._requests[node.request].hypotheses.discard(hypothesis)
             freed.append(node.rows)
-
-
-_FORESTS: weakref.WeakSet[Forest[Any]] = weakref.WeakSet()
-
-
-def _forget_threads() -> None:
-    for forest in _FORESTS:
-        forest.forget_threads()
-
-
-os.register_at_fork(after_in_child=_forget_threads)

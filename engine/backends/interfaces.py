@@ -81,16 +81,14 @@ class Decoder(Protocol):
     def portable(self) -> bool:
         """Whether its scores have portable bits, so that those of samples and beams have to have them, too."""
 
-    def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
+    def open(self, owner: object = None) -> int:
         """Begin a request and return its number.
 
         owner: the request ends when this object dies; None for a request that only `close` ends.
-        tokens: the most tokens of its hypotheses together. stop: wait until there is room for them; without it, the
-        result is None while there is none. Raises `InputError` for more tokens than there can ever be room for.
         """
 
     def statistics(self) -> CacheStatistics:
-        """Count what is open and what the cache holds."""
+        """Count what the cache holds."""
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -11,9 +10,6 @@ from .forest import Forest, Rows
 from .lock import new_turn
 
 Result = TypeVar("Result")
-
-LOOK = 0.005
-"""Seconds after which a call that waits for room looks again."""
 
 
 class Requests(Generic[Rows]):
@@ -30,24 +26,10 @@ class Requests(Generic[Rows]):
         self._turn = new_turn()
         self._torn = False
 
-    def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
+    def open(self, owner: object = None) -> int:
         """Begin a request and return its number, as `engine.backends.interfaces.Decoder` describes."""
-        number = self._forest.open(owner, tokens)
-        if number is not None:
-            return number
-        self._settle_if_free()
-        number = self._forest.open(owner, tokens)
-        if number is not None or stop is None:
-            return number
-        try:
-            self._forest.stand_in_line(owner)
-            while (number := self._forest.open(owner, tokens)) is None:
-                stop.check()
-                time.sleep(LOOK)
-                self._settle_if_free()
-        finally:
-            self._forest.leave_line(owner)
-        return number
+        self._settle_if_free()      # so that the memory of what has ended is free for it
+        return self._forest.open(owner)
 
     def release(self, hypotheses: Iterable[int]) -> None:
         """Note that these hypotheses become no parents; the next turn frees their keys and values."""

@@ -92,10 +92,6 @@ class Scores:
 class CacheStatistics:
     """What a decoder holds at the moment."""
 
-    open_requests: int
-    """Requests that are computed, or are about to be."""
-    waiting_calls: int
-    """Calls that wait for another call's pass to end, or for room in the cache."""
     cache_tokens: int
     """Tokens whose keys and values are in the cache."""
     cache_bytes: int

@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .advice import CALLS, CHAT, POSITIONAL
 from .errors import CallError, InputError, UnsupportedError, listed, nearest, shown
-from .other_names import CALLS, CHAT, POSITIONAL
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +53,17 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
         raise InputError(f"{name} must be True or False, not {shown(value)}")
     return bool(value)
+
+
+def as_array(value: Any, expected: str, dtype: type[np.generic] | None = None) -> np.ndarray:
+    """Return an argument as an array; raises `InputError` for what NumPy cannot read as one.
+
+    expected: the start of the message, such as "ids must be an array [T]". dtype: None for that of the value.
+    """
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{expected}, not {shown(value, 60)}") from error
 
 
 def is_one_of(value: Any, names: Iterable[str | None]) -> bool:

@@ -1,16 +1,17 @@
-"""Names that other libraries have for arguments and methods of the engine, and its own names of earlier versions.
+"""What becomes of a name that another library, or an earlier version of the engine, has for an argument or an option.
 
-The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
-sentence-transformers, FlagEmbedding, torch, and the API of OpenAI. An argument whose meaning is the same is accepted
-under the other name. For every other argument one line says which of ours does it, or that there is nothing like it.
-Each package has a module other_names.py with the tables of its functions, and `arguments.py` reads them.
+An argument whose meaning is the same is accepted under the other name. For every other argument one line says which of
+ours does it, or that there is nothing like it. `advice.py` is the table of all names, which `arguments.py`
+reads for calls, and `engine.cli` for the command line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class OtherName:
 
 
 def same(ours: str, *values: tuple[Any, Any]) -> OtherName:
-    """Return the row of an argument that has another name here, with the values that have other names."""
+    """Return the row of an argument that has another name here. values: pairs (theirs, ours) that mean the same."""
     return OtherName(ours, values)
 
 
@@ -44,31 +45,6 @@ def nothing(advice: str, *neutral: Any) -> OtherName:
     return instead(f"there is nothing like it; {advice}", *neutral)
 
 
-LACKS = "there is nothing like it; leave it out"
-CHAT = "chat(messages) of a Generator answers them, and apply_chat_template(messages) returns the prompt"
-"""What to do with the messages of a chat."""
-NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
-               r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
-               r"<|im_start|>assistant\n', which are read as special tokens")
-"""What to do with the messages of a chat where the model has no template."""
-BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
-AS_ARGUMENTS = "give the settings as arguments of the call"
-PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
-FOLDER = "the settings are in the model's folder; change them there"
-LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
-         "an error that a text is too long")
-"""What to do in place of a limit on the tokens of a text in a call."""
-CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
-
-POSITIONAL: dict[str, str] = {}
-"""What to do about too few or too many arguments of a function, by its name. The packages of the functions fill it."""
-
-CALLS: dict[str, Mapping[str, OtherName]] = {}
-"""The rows of each function, by the name of the function. The packages of the functions register them."""
-
-
-def register(tables: Mapping[str, Mapping[str, OtherName]]) -> None:
-    """Add the rows of functions to `CALLS`; raises `ValueError` for a function that has other rows already."""
-    for function, rows in tables.items():
-        if CALLS.setdefault(function, rows) != rows:
-            raise ValueError(f"the function {function} has other rows already")
+def each(table: Mapping[str, Row]) -> dict[str, Row]:
+    """Return a row for each name of a table whose keys are one name, or several with spaces between them."""
+    return {name: row for names, row in table.items() for name in names.split()}

@@ -181,6 +181,11 @@ def plain_documents(documents: Any, plain: Plain) -> Any:
     return None if documents is None else _objects(documents, "documents", "objects with title and text", plain)
 
 
+def printable(text: str) -> str:
+    """Return a text of a model or a template without characters that would change what a terminal does."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
 def _objects(values: Any, name: str, expected: str, plain: Plain) -> list[Any]:
     if callable(values) or (isinstance(values, (list, tuple)) and any(map(callable, values))):
         raise InputError(f"{name} has a function of Python, which is no JSON; describe it: {name} must be a list of "

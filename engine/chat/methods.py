@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812, because an argument is called date
 from typing import TYPE_CHECKING, Any
 
+from ..base.advice import CHAT
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, located
 from ..base.lazy import lazy
-from ..base.other_names import CHAT, NO_TEMPLATE
 from ..base.stop import Stop
 from .messages import conversations_of
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
     from ..model.text_config import TextConfig
     from .template import Options, Prompts
+
+_NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
+               r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
+               r"<|im_start|>assistant\n', which are read as special tokens")
+"""What to do with the messages of a chat where the model has no template."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class ChatMethods:
     def _instead_of_messages(self) -> str:
         """What to do with messages in place of a text."""
         chat = None if self.text is None else self.text.chat
-        return CHAT if chat is not None and chat.templates else NO_TEMPLATE
+        return CHAT if chat is not None and chat.templates else _NO_TEMPLATE
 
     def _options(self, **given: Any) -> Options:
         from .template import Options  # here, because `import engine` shall stay light

@@ -29,6 +29,7 @@ from ..base.errors import EngineError, InputError, UnsupportedError
 from ..base.install import install_command
 from ..base.stop import Stop
 from . import render
+from .messages import printable
 from .system_calls import filter_of_this_machine
 
 SCRIPT = Path(render.__file__)
@@ -125,18 +126,13 @@ def _result(kind: int, text: str) -> str:
     if kind == render.TEXT:
         return text
     if kind == render.REFUSED:
-        raise InputError(f"the chat template refuses these messages: {_printable(text)}")
+        raise InputError(f"the chat template refuses these messages: {printable(text)}")
     if kind == render.LONG:
         raise InputError(f"the chat template makes a text of {text} characters; at most {render.MAX_ANSWER:,} are "
                          "allowed")
     if kind == render.MEMORY:
         raise InputError(f"the chat template needs too much memory; it may have {render.MEMORY_BYTES >> 20} MB")
-    raise TemplateFailedError(f"the chat template fails with these messages: {_printable(text)}")
-
-
-def _printable(text: str) -> str:
-    """Return a message of a template without characters that would change what a terminal does."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+    raise TemplateFailedError(f"the chat template fails with these messages: {printable(text)}")
 
 
 class _Process:
@@ -177,7 +173,7 @@ class _Process:
             kind, self.refusal = self._answer(time.monotonic() + WALL_SECONDS, Stop())
             """Why the process has no filter of system calls; "" if it has one."""
             if kind == render.FAILED:
-                raise EngineError(f"the process that renders chat templates does not start: {_printable(self.refusal)}")
+                raise EngineError(f"the process that renders chat templates does not start: {printable(self.refusal)}")
         except _EndedError:
             raise EngineError("the process that renders chat templates does not start; it was run as: "
                               f"{' '.join(command[:4])}; sys.executable must be a Python") from None

@@ -12,6 +12,7 @@ from ..base.errors import EngineError, InputError, shown
 from ..files.reading import FormatError, parse_list, read_bytes
 from ..files.writing import replacing
 from ..model.config_checks import is_unicode
+from .messages import printable
 
 MAX_FILE = 16_000_000
 """The most bytes of a file with a conversation."""
@@ -181,9 +182,7 @@ class Talk:
 
     def _write(self, text: str) -> None:
         """Write a part of an answer; a person gets no character that would change what the terminal does."""
-        if self._interactive:
-            text = "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
-        self._out.write(text)
+        self._out.write(printable(text) if self._interactive else text)
         self._out.flush()
 
     def _say(self, text: str) -> None:

@@ -72,8 +72,9 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
                 one_text: bool = True) -> tuple[list[str], list[str]]:
     """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
 
-    kept, other: see `read_lines`. one_text: whether a text may stand in the place of the file, which is then the only
-    input. Raises `InputError`.
+    kept: the ends of names among `NOT_LINES` that the command reads. other: what to do with a file whose name has
+    another of these ends. one_text: whether a text may stand in the place of the file, which is then the only input.
+    Raises `InputError`.
     """
     texts = given_texts(args, one_text)
     if texts is None:
@@ -91,7 +92,10 @@ def read_inputs(args: argparse.Namespace, option: str, *, kept: Sequence[str] = 
 
 
 def given_texts(args: argparse.Namespace, one_text: bool = True) -> list[str] | None:
-    """Return the texts that a command line has itself; None where they are in a file. one_text: see `read_inputs`."""
+    """Return the texts that a command line has itself; None where they are in a file.
+
+    one_text: whether a text may stand in the place of the file.
+    """
     if args.texts is None and one_text and args.file is not None and is_text(args.file):
         return [args.file]
     texts: list[str] | None = args.texts

@@ -34,13 +34,13 @@ def fetch(args: argparse.Namespace) -> None:
     if not args.packed:
         print(fetched.path)
         return
-    out = args.output or str(_beside(fetched.path, name, args.precision, args.bits, args.long_context))
+    out = args.output or str(_packed_path(fetched.path, name, args.precision, args.bits, args.long_context))
     write(open_source(fetched.path), out, kind=args.kind, task=args.task, precision=args.precision, packed=True,
           bits=args.bits, long_context=args.long_context)
     print(out)
 
 
-def _beside(path: Path, name: hub.HubName, precision: str | None, bits: str, long_context: bool) -> Path:
+def _packed_path(path: Path, name: hub.HubName, precision: str | None, bits: str, long_context: bool) -> Path:
     """Return where a packed file goes: into the folder of the commit, with which the cache removes it."""
     from ..backends.cython_cpu import isa
 

@@ -1,4 +1,4 @@
-"""Hold what other programs and libraries call the options and commands of the command line, and what each becomes.
+"""Find what becomes of the options and commands of other programs, by the table of `engine.base.advice`.
 
 A name whose meaning is the same is taken, as other names of arguments are in Python; any other is explained.
 """
@@ -12,133 +12,20 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
+from ..base.advice import AT_CALL, CALLS, COMMANDS, FILE, LOAD, MODEL, OPTIONS
 from ..base.errors import listed, nearest
-from ..base.other_names import CALLS, OtherName, instead, same
+from ..base.other_names import OtherName, same
 from ..interface.engine import Engine
 from ..interface.generator import Generator
-from ..interface.other_names import LOAD
 from ..interface.reranker import Reranker
 from ..interface.transcriber import Transcriber
 from ..model.generation_config import GenerationConfig
-
-MODEL, FILE = "MODEL", "FILE"
-"""The places of the model, and of the file or the recordings behind it, which have no option here."""
-_TALK = "engine chat MODEL is a talk, with the template of the model"
-
-
-def _all(names: str, row: OtherName) -> dict[str, OtherName]:
-    """Return one row for several names, with spaces between them."""
-    return dict.fromkeys(names.split(), row)
-
-
-_PRECISION = same("--precision", ("default", None), ("auto", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8"))
-_OF_LLAMA_CPP = {"-c": LOAD["n_ctx"], "--ctx-size": LOAD["n_ctx"], "-ngl": LOAD["n_gpu_layers"]}
-_OF_A_SEARCH = {"-n": same("--max-new-tokens"), "-s": same("--seed"), "--temp": same("--temperature")}
-_WORDS = {"--texts": same("--text"), "--sentences": same("--text")}
-
-OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
-    "": {**_all("-m -hf --model --hf-repo", same(MODEL)), "-t": same("--threads"), **_all("-i --input", same(FILE)),
-         "-o": instead("the report goes to standard output; write > FILE at the end")},
-    "convert": {**_all("--outtype --quantization --quantize -q", _PRECISION), "--outfile": same("--output"),
-                **_all("-i --input", same(MODEL)),
-                "--output-dir": instead("-o takes the file to write, ending in .npz")},
-    "encode": {**_WORDS, "--documents": same("--text"), "--normalize-embeddings": same("--normalize"),
-               "-p": instead("--text TEXT gives the text itself, and --prompt what stands in front of each text")},
-    "embed": {"-i": same("--input"), "--normalize-embeddings": same("--normalize"),
-              **_all("--dimensions --output-dimension", same("--truncate-dim"))},
-    "classify": {**_WORDS, "-k": same("--top-k"), "--return-all-scores": same("--top-k", (True, "0"), (False, "1"))},
-    "tag": _WORDS,
-    "answer": {"-q": same("--question"), "-c": same("--context"), "--contexts": same("--context"),
-               "-k": same("--top-k")},
-    "rank": {"-q": same("--query"), **_all("-d --documents --docs --passages --texts", same("--document")),
-             "-k": same("--top-k")},
-    "generate": {**_all("-cnv --conversation -sys --system-prompt --chat-template", instead(_TALK)), **_OF_LLAMA_CPP,
-                 **_OF_A_SEARCH, **_all("-p --prompts --text --texts", same("--prompt")), **_all(
-                     "-f --file", instead("the file is the second argument, without an option, and each line of it is "
-                                          "a prompt"))},
-    "chat": {**_all("-sys --system-prompt", same("--system")), **_OF_LLAMA_CPP, **_OF_A_SEARCH, "-p": same("--prompt"),
-             "--chat-template": instead("--template takes a file with the template"),
-             "--chat-template-file": same("--template"),
-             **_all("-cnv --conversation", instead("engine chat is a conversation; leave it out", True))},
-    "translate": {**_WORDS, **_OF_A_SEARCH, **_all("-f --file", same(FILE)),
-                  **_all("--src-lang --source-lang --from", same("--source-language")),
-                  **_all("--tgt-lang --target-lang --to", same("--target-language"))},
-    "transcribe": {"-f": same(FILE), "-l": same("--language", ("auto", None)), "--word-timestamps": same("--words"),
-                   "--output-dir": instead("--output takes the path of a file"),
-                   "--output-format": instead("--json, --srt and --vtt are the formats"),
-                   **{f"-o{form}": instead(f"--{name} writes it to standard output, and -o FILE to a file")
-                      for form, name in (("srt", "srt"), ("vtt", "vtt"), ("j", "json"))},
-                   "-otxt": instead("the text goes to standard output; -o FILE writes a file")},
-    "serve": {
-        "--model-id": same(MODEL), "--hostname": same("--host"), "-p": same("--port"), "--uds-path": same("--uds"),
-        **_all("--served-name --alias", same("--served-model-name")), "--payload-limit": same("--max-body-bytes"),
-        "--engine": instead("--backend says what computes"),
-        "--api-key": instead("a key in a command line is seen by all users of the machine; write it into a file, and "
-                             "give --api-key-file, or set the variable ENGINE_API_KEY"),
-         "--no-mmap": same("--memory", (True, "copy"), (False, "map")),
-        "--disable-http2": instead("there is only HTTP/1.1", True),
-        **_all("--max-num-batched-tokens --batch-size -b -ub --ubatch-size", instead(
-            "--max-batch-tokens bounds what is computed at a time, in tokens")),
-        **_all("--max-concurrent-requests --max-num-seqs --max-queue -np --parallel", instead(
-            "requests are admitted by their tokens; --max-wait bounds how long the first answer waits")),
-        **_all("--max-client-batch-size --max-batch-requests", instead(
-            "a list of any length is served; --max-body-bytes bounds a request")),
-        **_all("--auto-truncate --default-prompt --default-prompt-name", instead(
-            "a request says it, in the fields truncate and prompt_name")),
-        **_all("--cors-allow-origin --allowed-origins --permissive-cors", instead(
-            "pages of other origins are refused; let a proxy allow them")),
-        **_all("--ssl-keyfile --ssl-certfile --ssl-key-file --ssl-cert-file", instead(
-            "let a proxy such as nginx or Caddy do TLS")),
-        "--prometheus-port": instead("GET /metrics has them"),
-        **_all("--metrics --enable-metrics", instead("GET /metrics always has them", True)),
-        "--json-output": instead("the log is always lines of JSON on standard error", True),
-        **_all("--log-format --log-level", instead("the log is lines of JSON on standard error")),
-        **_all("--tokenization-workers --workers --num-workers", instead(
-            "--threads bounds the threads, and one process serves all clients")),
-        **_all("--embedding --embeddings --rerank --reranking --runner", instead(
-            "the files of the model say what it is for, or --kind does")),
-        **_all("--pooling --pooling-method", instead("the files of the model say how its tokens are pooled")),
-        **_all("--max-model-len --ctx-size -c", instead("the files of the model say how long a text may be")),
-    },
-}
-"""What becomes of the options of other programs, by our command; "" is for all. `ours` is an option of the command, or
-`MODEL` or `FILE`; a name that ends with s gives an option that may come several times all texts behind it. These names
-are no arguments of `CALLS`, or are other options than arguments. Each becomes ours only where the command has it."""
-
 
 PYTHON: Mapping[str, Callable[..., Any]] = {
     "encode": Engine.encode, "classify": Engine.classify, "tag": Engine.tag, "answer": Engine.answer,
     "rank": Reranker.rank, "generate": Generator.generate, "chat": Generator.chat, "translate": Generator.translate,
     "transcribe": Transcriber.transcribe}
 """The method that a command calls, which has arguments that the command lacks."""
-_AT_CALL = LOAD["batch_size"].advice
-
-COMMANDS: Mapping[str, OtherName] = {
-    **_all("talk conversation conversational", same("chat")),
-    **_all("complete completion text-generation", same("generate")),
-    **_all("run cli", instead("engine generate MODEL --prompt TEXT and engine chat MODEL do it")),
-    **_all("download pull get", same("fetch")),
-    **_all("env environment", same("doctor")),
-    **_all("quantize export save", instead("engine convert MODEL out.npz does it")),
-    **_all("vectorize", same("encode")),
-    **_all("embeddings embedding sentence-similarity feature-extraction", instead(
-        "engine encode MODEL FILE -o vectors.npy does it")),
-    **_all("rerank reranking", same("rank")),
-    **_all("ner token-classification", same("tag")),
-    **_all("text-classification sentiment-analysis", same("classify")),
-    **_all("predict", instead("engine classify MODEL FILE does it")),
-    **_all("qa question-answering", same("answer")),
-    **_all("translation text2text-generation", same("translate")),
-    **_all("summarize summarization", instead("engine translate MODEL FILE does it")),
-    **_all("asr whisper automatic-speech-recognition", same("transcribe")),
-    **_all("speech", instead("engine transcribe MODEL RECORDING does it")),
-    **_all("benchmark speed", same("bench")),
-    **_all("version", same("--version")),
-    **_all("help", same("--help")),
-    **_all("server v2 text-embeddings-router", same("serve")),
-    **_all("start api", instead("engine serve MODEL does it")),
-}
-"""What becomes of the commands of other command lines."""
 
 
 def advice_on_command(typed: str, commands: Iterable[str]) -> str:
@@ -162,9 +49,14 @@ def names_for(found: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{', '.join(typed)} for {ours}" for ours, typed in found.items())
 
 
+def _options(command: argparse.ArgumentParser) -> list[str]:
+    """Return the options that a command has."""
+    return [option for action in command._actions for option in action.option_strings]
+
+
 def is_ours(command: argparse.ArgumentParser, option: str) -> bool:
     """Return whether a command has an option: a long one may be cut short, a short one have its value behind it."""
-    known = {name for action in command._actions for name in action.option_strings}
+    known = _options(command)
     if option.startswith("--"):
         return any(name.startswith(option) for name in known)
     return option[:2] in known
@@ -175,8 +67,7 @@ def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequ
 
     An option of another library may look like one of ours with its value behind it: -osrt of whisper.cpp is not -o srt.
     """
-    known = {option for action in command._actions for option in action.option_strings}
-    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})} - known
+    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})}.difference(_options(command))
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     typed = [argument.partition("=")[0] for argument in before if is_option(argument)]
     return [option for option in dict.fromkeys(typed) if option in of_others or not is_ours(command, option)]
@@ -193,7 +84,7 @@ def row_of(command: argparse.ArgumentParser, name: str, typed: str) -> OtherName
     `ours` of the row is an option of the command, `MODEL` or `FILE`. An option of ours, also one cut short, is never
     another's; but the names in `OPTIONS` are.
     """
-    own = {option for action in command._actions for option in action.option_strings}
+    own = _options(command)
     spelled = f"--{typed.lstrip('-').replace('_', '-')}" if len(typed) > 2 else typed
     if typed in own:
         return None
@@ -219,7 +110,7 @@ def _has(command: argparse.ArgumentParser, ours: str | None) -> bool:
         return bool(places)
     if ours == FILE:
         return places[1:] in (["file"], ["audio"])
-    return ours is None or any(ours in action.option_strings for action in command._actions)
+    return ours is None or ours in _options(command)
 
 
 def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[str]]:
@@ -253,10 +144,10 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
         return f"; write {typed[:2]} {typed[2:]}"
     argument = typed.lstrip("-").replace("-", "_")
     row, function = _row(name, argument)
-    if (row is None or row.advice == _AT_CALL) and argument in _in_python(name):
+    if (row is None or row.advice == AT_CALL) and argument in _in_python(name):
         return f". In Python, {PYTHON[name].__name__} has {argument} for it"
     if row is None:
-        return nearest(typed, [option for action in command._actions for option in action.option_strings])
+        return nearest(typed, _options(command))
     if row.ours is None:
         return f". In Python: {row.advice}"
     return f". In Python, {function} has {listed([row.ours])} for it"

@@ -9,12 +9,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from ..base.advice import COMMANDS, FILE, MODEL
 from ..base.errors import InputError
 from .aliases import Aliases, as_path, as_typed, take_aliases
 from .other_options import (
-    COMMANDS,
-    FILE,
-    MODEL,
     advice_on_command,
     advice_on_options,
     names_for,

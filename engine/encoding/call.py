@@ -33,7 +33,10 @@ class Call:
 
     @contextmanager
     def showing(self, total: int, show: bool | None, name: str = "Sentences") -> Iterator[Call]:
-        """Yield this call with a progress bar over `total` texts; show, name: as in `progress`."""
+        """Yield this call with a progress bar over `total` texts.
+
+        show: None shows one when the log level is INFO or DEBUG and standard error is a terminal. name: its title.
+        """
         with progress(total, show, name) as advance:
             yield replace(self, advance=advance)
 

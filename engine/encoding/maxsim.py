@@ -8,14 +8,16 @@ The products of all tokens are never there: a kernel keeps the largest of each v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..backends.ops_interface import Ops
-from ..base.arguments import warn_caller
+from ..base.arguments import as_array, warn_caller
 from ..base.errors import InputError, shown
+from ..base.ranges import ranges
 
 EMPTY_DOCUMENT = np.float32(-1e9)
 """The score of a document without vectors, as in sentence-transformers: less than that of any other."""
@@ -34,20 +36,24 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     scores = np.zeros((len(a), len(b)), np.float32)
     # The vectors of a group of queries have room for their maxima with 1024 documents, or with all if there are fewer.
     most_vectors = max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))
-    for first, last in _groups([len(query) for query in a], most_vectors):
-        ends = np.cumsum([0, *(len(query) for query in a[first:last])])
-        columns = ops.columns(np.concatenate(a[first:last]), bias=None)     # packed once for all documents
+    for group in ranges(map(len, a), most_vectors):
+        of_group = a[group.start : group.stop]
+        ends = np.cumsum([0, *map(len, of_group)])
+        columns = ops.columns(np.concatenate(of_group), bias=None)      # packed once for all documents
         most = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))        # documents at a time
         for start in range(0, len(b), most):
             maxima = ops.column_maxima(b[start : start + most], columns)        # [documents, vectors of the queries]
-            for i in range(first, last):
-                scores[i, start : start + most] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
+            for i, (begin, end) in zip(group, pairwise(ends.tolist()), strict=True):
+                scores[i, start : start + most] = _sums(maxima[:, begin:end])
     scores[:, _empty(b)] = EMPTY_DOCUMENT
     return scores / _counts(a)[:, None] if mean else scores
 
 
 def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
-    """Return the score of each query and the document in the same place: float32 [n]; arguments as for `maxsim`."""
+    """Return the score of each query and the document in the same place: float32 [n].
+
+    queries, documents: lists of arrays [T_i,D], or arrays [n,T,D]. mean: divide by the number of vectors of the query.
+    """
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     if len(a) != len(b):
@@ -85,10 +91,7 @@ def are_of_tokens(given: Any) -> bool:
 
 def _floats(what: str, given: Any) -> np.ndarray:
     """Return float32 [T,D]; raises `InputError` that begins with `what`, which says what was expected."""
-    try:
-        array = np.asarray(given, np.float32)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what}, not {shown(given, 60)}") from error
+    array = as_array(given, what, np.float32)
     if array.ndim != 2 or not array.shape[1]:
         raise InputError(f"{what}; one has the shape {list(array.shape)}")
     return array
@@ -100,18 +103,6 @@ def check_widths(queries: Sequence[np.ndarray], documents: Sequence[np.ndarray])
     if len(widths) > 1:
         raise InputError(f"vectors of {' and of '.join(map(str, sorted(widths)))} dimensions cannot be compared; "
                          "compare vectors of one model")
-
-
-def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of successive sizes whose sum is at most `most`, of one size at least."""
-    first = total = 0
-    for i, size in enumerate(sizes):
-        if i > first and total + size > most:
-            yield first, i
-            first, total = i, 0
-        total += size
-    if first < len(sizes):
-        yield first, len(sizes)
 
 
 def _sums(maxima: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from ..base.errors import InputError, shown
 from ..model.config import ModelConfig
 from ..programs.observe import AttentionHead, Observed
-from .packing import InputShape
+from .input_shape import InputShape
 
 Form: TypeAlias = "np.ndarray | list[np.ndarray]"
 """An array for an input of arrays, with zeros at padding, or a list with one array for each sequence."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.ops_interface import Ops
+from ..base.arguments import as_array
 from ..base.errors import InputError, shown
 from ..model.precision import canonical_name
 from ..weights.modules import normalize
@@ -143,10 +144,7 @@ def _rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return both collections of vectors as float32 [n, D]."""
     rows = []
     for vectors in (a, b):
-        try:
-            array = np.atleast_2d(np.asarray(vectors, np.float32))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"vectors must be numbers [n,D] or [D], not {shown(vectors, 60)}") from error
+        array = np.atleast_2d(as_array(vectors, "vectors must be numbers [n,D] or [D]", np.float32))
         if array.ndim != 2:
             raise InputError(f"vectors must have the shape [n,D] or [D], not {list(array.shape)}")
         rows.append(array)

@@ -31,7 +31,8 @@ from ..weights.modules import (
     widths_after,
 )
 from .call import PLAIN, Call
-from .packing import InputShape, pack
+from .input_shape import InputShape
+from .packing import pack
 from .pooling import pool
 
 
@@ -112,8 +113,9 @@ class TextEncoder:
                  ) -> np.ndarray:
         """Return the vectors of sentences, float32 [n, D'], of what pooling gave: the third step.
 
-        truncate_dim, normalize_embeddings: as in `Engine.encode`. Vectors that the model scales to length 1 are scaled
-        again only if they are truncated after it, because a second division changes last bits.
+        truncate_dim: how many of the first dimensions to keep; None for all. normalize_embeddings: whether to scale
+        vectors to length 1. Vectors that the model scales to length 1 are scaled again only if they are truncated after
+        it, because a second division changes last bits.
         """
         vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
         vectors = normalize(vectors) if self._text.normalize else vectors

@@ -1,180 +1,40 @@
 """Convert the config and the tensor names of Hugging Face models to the engine's own, family by family.
 
-A family is a row of `FAMILIES`: a function that describes the encoder, one that describes the decoder with the encoder
-that it reads, or both (`parts.py` has their types). To add a family, write its module and enter its model_type below.
+A family is a module here, which nothing lists: every module is imported, and its tables become part of the tables below
+of the same name. `FAMILIES` has a row by model_type: a function that describes the encoder, one that describes the
+decoder with the encoder that it reads, or both (`parts.py` has their types).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from . import (
-    albert,
-    bart,
-    bert,
-    big_bird,
-    bloom,
-    clip,
-    codegen,
-    cohere2,
-    deberta,
-    deberta_v2,
-    decoder_encoders,
-    distilbert,
-    dpr,
-    electra,
-    embedding_gemma,
-    esm,
-    eurobert,
-    falcon,
-    gemma,
-    glm,
-    gpt2,
-    gpt_bigcode,
-    gpt_neo,
-    gpt_neox,
-    granite,
-    gte,
-    jina_bert,
-    jina_embeddings_v3,
-    llama,
-    modernbert,
-    mpnet,
-    mpt,
-    neobert,
-    nomic_bert,
-    olmo,
-    olmo2,
-    opt,
-    phi,
-    phi3,
-    roberta,
-    siglip,
-    smollm3,
-    stablelm,
-    starcoder2,
-    t5,
-    umt5,
-    vit,
-    whisper,
-)
 from .fields import class_name, refuse_remote_code
-from .parts import Family, plain
+from .gguf import Architecture
+from .parts import Family
 
-FAMILIES: dict[str, Family] = {
-    "albert": plain(albert),
-    "bart": Family(bart.read_encoder, bart.read_generator, bart.read_headed_decoder, translates=True),
-    "bert": plain(bert),
-    "big_bird": plain(big_bird),
-    "blenderbot": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "bloom": Family(read_generator=bloom.read_generator),
-    "camembert": plain(roberta),
-    "clip": Family(clip.read_encoder),
-    "clip_text_model": Family(clip.read_encoder),
-    "codegen": Family(read_generator=codegen.read_generator),
-    "cohere2": Family(read_generator=cohere2.read_generator),
-    "deberta": plain(deberta),
-    "deberta-v2": plain(deberta_v2),
-    "dinov2": Family(vit.read_encoder),
-    "dinov2_with_registers": Family(vit.read_encoder),
-    "distilbert": plain(distilbert),
-    "dpr": Family(dpr.read_encoder),
-    "electra": plain(electra),
-    "ernie4_5": Family(read_generator=llama.read_generator),
-    "esm": plain(esm),
-    "eurobert": plain(eurobert),
-    "exaone4": Family(read_generator=olmo2.read_generator),
-    "falcon": Family(read_generator=falcon.read_generator),
-    "gemma": Family(read_generator=gemma.read_generator),
-    "gemma2": Family(read_generator=gemma.read_generator),
-    "gemma3": Family(read_generator=gemma.read_generator),
-    "gemma3_text": Family(embedding_gemma.read_encoder, gemma.read_generator, usual=embedding_gemma.usual),
-    "glm": Family(read_generator=glm.read_generator),
-    "gpt2": Family(read_generator=gpt2.read_generator),
-    "gpt_bigcode": Family(read_generator=gpt_bigcode.read_generator),
-    "gpt_neo": Family(read_generator=gpt_neo.read_generator),
-    "gpt_neox": Family(read_generator=gpt_neox.read_generator),
-    "gptj": Family(read_generator=codegen.read_generator),
-    "granite": Family(read_generator=granite.read_generator),
-    "granitemoehybrid": Family(read_generator=granite.read_generator),
-    "gte": plain(gte),
-    "helium": Family(read_generator=llama.read_generator),
-    "internlm3": Family(read_generator=llama.read_generator),
-    "jina_embeddings_v3": Family(jina_embeddings_v3.read_encoder),
-    "llama": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
-    "m2m_100": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "marian": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "mbart": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "ministral": Family(read_generator=llama.read_generator),
-    "mistral": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
-    "modernbert": plain(modernbert),
-    "mpnet": plain(mpnet),
-    "mpt": Family(read_generator=mpt.read_generator),
-    "mt5": Family(t5.read_encoder, t5.read_generator),
-    "neobert": plain(neobert),
-    "new": plain(gte),
-    "nomic_bert": plain(nomic_bert),
-    "olmo": Family(read_generator=olmo.read_generator),
-    "olmo2": Family(read_generator=olmo2.read_generator),
-    "olmo3": Family(read_generator=olmo2.read_generator),
-    "opt": Family(read_generator=opt.read_generator),
-    "pegasus": Family(bart.read_encoder, bart.read_generator, translates=True),
-    "phi": Family(read_generator=phi.read_generator),
-    "phi3": Family(read_generator=phi3.read_generator),
-    "qwen2": Family(decoder_encoders.read_encoder, llama.read_generator, usual="generate"),
-    "qwen3": Family(decoder_encoders.read_encoder, llama.read_generator),
-    "roberta": plain(roberta),
-    "seed_oss": Family(read_generator=llama.read_generator),
-    "siglip": Family(siglip.read_encoder),
-    "siglip2": Family(siglip.read_encoder),
-    "siglip2_text_model": Family(siglip.read_encoder),
-    "siglip_text_model": Family(siglip.read_encoder),
-    "smollm3": Family(read_generator=smollm3.read_generator),
-    "stablelm": Family(read_generator=stablelm.read_generator),
-    "starcoder2": Family(read_generator=starcoder2.read_generator),
-    "t5": Family(t5.read_encoder, t5.read_generator),
-    "umt5": Family(umt5.read_encoder, umt5.read_generator),
-    "vit": Family(vit.read_encoder),
-    "whisper": Family(whisper.read_encoder, whisper.read_generator, generates="transcribe"),
-    "xlm-roberta": plain(roberta),
-}
+_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+
+
+def _joined(table: str) -> dict[Any, Any]:
+    """Return the rows of the tables of this name in all modules, in the order of their keys."""
+    rows = [row for module in _MODULES for row in getattr(module, table, {}).items()]
+    return dict(sorted(rows, key=lambda row: row[0]))
+
+
+FAMILIES: dict[str, Family] = _joined("FAMILIES")
 """The family of each model_type of config.json."""
-
-BY_POSITIONS: dict[tuple[str, str], tuple[str, Family]] = {
-    ("bert", "alibi"): ("jina_bert", plain(jina_bert)),
-    ("xlm-roberta", "rotary"): ("jina_embeddings_v3", Family(jina_embeddings_v3.read_encoder)),
-}
-"""The name and the row of a family that shares its model_type, by model_type and position_embedding_type."""
-
-_EMBEDDING_GEMMA_2 = "EmbeddingGemma 2 adds a gated input to each layer; the first EmbeddingGemma is supported"
-REFUSED = {"embedding_gemma2": _EMBEDDING_GEMMA_2, "embedding_gemma2_text": _EMBEDDING_GEMMA_2}
+BY_POSITIONS: dict[tuple[str, str], Family] = _joined("BY_POSITIONS")
+"""The families that share their model_type with another one, by model_type and position_embedding_type."""
+ARCHITECTURES: dict[str, Architecture] = _joined("ARCHITECTURES")
+"""The supported values of general.architecture in GGUF files."""
+REFUSED: dict[str, str] = _joined("REFUSED")
 """Why a model_type is refused that users may take for one of the supported families."""
-
-REFUSED_CLASSES = ("ChronosBoltModelForForecasting", "Chronos2Model")
-"""Classes that forecast series of numbers, and whose config.json has the model_type of a supported family."""
-
-REMOTE_CODE = {
-    "eurobert": ("EuroBertModel",),
-    "falcon": ("FalconModel", "RWModel"),
-    "gte": ("GteModel",),
-    "internlm3": ("InternLM3Model",),
-    "jina_bert": ("JinaBertModel",),
-    "jina_embeddings_v3": ("XLMRobertaLoRA", "XLMRobertaModel"),
-    "neobert": ("NeoBERT",),
-    "new": ("NewModel",),
-    "nomic_bert": ("NomicBertModel",),
-    "qwen2": ("Qwen2Model",),
-    "xlm-roberta": ("XLMRobertaModel",),
-}
-"""The classes of remote code that compute the same as the family here, under their names in auto_map.
-
-The keys are values of model_type and names in `BY_POSITIONS`. Folders of these families were published with
-their code, before transformers had it.
-"""
-
-_STATED_BY_CODE = ("qwen2",)
-"""Names whose code decides whether a token sees later tokens, unless config.json states it."""
+REFUSED_CLASSES: dict[str, str] = _joined("REFUSED_CLASSES")
+"""What the models of a class do whose config.json has the model_type of a supported family, and that are refused."""
 
 
 def get_family(values: dict[str, Any]) -> Family:
@@ -186,15 +46,12 @@ def get_family(values: dict[str, Any]) -> Family:
         reason = f" ({REFUSED[model_type]})" if model_type in REFUSED else ""
         raise UnsupportedError(f"model_type {shown(model_type)} is not supported{reason}; supported are "
                                f"{', '.join(FAMILIES)}")
-    if class_name(values) in REFUSED_CLASSES:
-        raise UnsupportedError(f"architectures names {class_name(values)}, which forecasts series of numbers and is "
-                               f"no plain {shown(model_type)} model; the engine does not run this kind of model")
-    name, family = model_type, FAMILIES[model_type]
-    positions = values.get("position_embedding_type")
+    if (name := class_name(values)) in REFUSED_CLASSES:
+        raise UnsupportedError(f"architectures names {name}, which {REFUSED_CLASSES[name]} and is no plain "
+                               f"{shown(model_type)} model; the engine does not run this kind of model")
+    family, positions = FAMILIES[model_type], values.get("position_embedding_type")
     if isinstance(positions, str):
-        name, family = BY_POSITIONS.get((model_type, positions), (name, family))
-    known = REMOTE_CODE.get(name, ())
-    if name in _STATED_BY_CODE and type(values.get("is_causal")) is not bool:
-        known = ()
-    refuse_remote_code(values, known)
+        family = BY_POSITIONS.get((model_type, positions), family)
+    decided = family.code_decides is None or type(values.get(family.code_decides)) is bool
+    refuse_remote_code(values, family.remote_code if decided else ())
     return family

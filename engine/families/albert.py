@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import WeightsError, shown
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer, refuse_variants
 from .names import Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="albert.",
@@ -41,7 +41,7 @@ DEFAULTS = {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64,
 """transformers' values of the keys that a config.json leaves out, where they are not BERT's."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"inner_group_num": 1})
     config = bert.read_config(DEFAULTS | values)
@@ -55,3 +55,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         embedding_width=integer(values, "embedding_size", 128),
         weight_sets=tuple(int(layer / layers_of_group) for layer in range(config.num_layers)),     # one for each group
     )
+
+
+FAMILIES = {"albert": plain(read_config, NAMES, classes="Albert")}

@@ -23,15 +23,16 @@ from ..weights.bfloat16 import widened
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, optional_integer, padding_id
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 _ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj": "output"}
-_LAYER = {
+LAYER = {
     **{f"self_attn.{name}": f"attention.{ours}" for name, ours in _ATTENTION.items()},
     "self_attn_layer_norm": "attention.norm",
     "fc1": "ffn.up", "fc2": "ffn.down",
     "final_layer_norm": "ffn.norm",
 }
+"""The names of a layer without cross-attention."""
 _CROSS = {
     **{f"encoder_attn.{name}": f"cross.{ours}" for name, ours in _ATTENTION.items()},
     "encoder_attn_layer_norm": "cross.norm",
@@ -65,17 +66,17 @@ HEADS = (
     heads.ANSWERS,
 )
 """The heads that read the decoder."""
-ENCODER = _names("encoder", "decoder", _LAYER, embeddings={}, left_out=("lm_head.", "final_logits_bias"))
+ENCODER = _names("encoder", "decoder", LAYER, embeddings={}, left_out=("lm_head.", "final_logits_bias"))
 _BIAS = {"final_logits_bias": "logits.bias"}
-DECODER = _names("decoder", "encoder", _LAYER | _CROSS, _BIAS, copies=("lm_head.weight",))
-_OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS, _BIAS | {"lm_head.weight": "logits.weight"})
+DECODER = _names("decoder", "encoder", LAYER | _CROSS, _BIAS, copies=("lm_head.weight",))
+_OWN_LOGITS = _names("decoder", "encoder", LAYER | _CROSS, _BIAS | {"lm_head.weight": "logits.weight"})
 
 
 @dataclass(frozen=True)
 class _Variant:
     """The differences between the models; the defaults are BART's."""
 
-    defaults: dict[str, Any]
+    defaults: Values
     norm_place: str = "post"
     embedding_norm: bool = True
     logits_bias: bool = True
@@ -89,7 +90,7 @@ def _m2m_sinusoids(rows: int, width: int) -> np.ndarray:
     return halved_sinusoids(rows, width, last=True)
 
 
-def _old(before: bool, embedding: bool, final: bool, **more: Any) -> dict[str, Any]:
+def _old(before: bool, embedding: bool, final: bool, **more: Any) -> Values:
     """Return the keys of old configs that say where norms are, with the values that a model needs."""
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
 
@@ -169,7 +170,7 @@ def _finish_reader(finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, W
     return config, weights | {"logits.weight": np.eye(config.logits_size, dtype=np.float32)}
 
 
-def _config(values: dict[str, Any], kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
+def _config(values: Values, kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
     """Return the architecture of a part, "encoder" or "decoder"; options: what differs from the encoder."""
     width, count = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
     return ModelConfig(**{
@@ -222,3 +223,7 @@ def _compare(name: str, stored: np.ndarray, table: np.ndarray, family: str) -> N
         return
     raise UnsupportedError(f"the engine computes the table of positions of {family} models, which are sinusoids, and "
                            f"{name} {other}; it does not run a model with a table of its own")
+
+
+FAMILIES = {name: Family(read_encoder, read_generator, read_headed_decoder if name == "bart" else None, translates=True)
+            for name in _VARIANTS}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, integer, number, padding_id, refuse_variants, sizes
+from .gguf import POST_NORM, Architecture, read_token_types
 from .names import Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="bert.",
@@ -31,7 +31,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     return ModelConfig(
@@ -42,3 +42,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_eps=number(values, "layer_norm_eps", 1e-12),
         activation=activation(values, "hidden_act"),
     )
+
+
+FAMILIES = {"bert": plain(read_config, NAMES, classes="Bert")}
+ARCHITECTURES = {"bert": Architecture("bert", eps="layer_norm_eps", change=read_token_types, names=POST_NORM,
+                                      encodes=True, rotates=False)}

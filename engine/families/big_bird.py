@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from . import bert, heads
 from .fields import boolean, integer, refuse_variants
 from .names import Names
+from .parts import Values, plain
 
 _ACTIVATION = heads.read_activation("hidden_act", "gelu_new")
 
@@ -33,7 +33,7 @@ NAMES: Names = replace(
 _DEFAULTS = {"vocab_size": 50358, "max_position_embeddings": 4096, "hidden_act": "gelu_new"}
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     stated = values.get("attention_type", "block_sparse")
     if stated not in ("block_sparse", "original_full"):
@@ -53,3 +53,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         embedding_scale=math.sqrt(config.hidden_size) if boolean(values, "rescale_embeddings", False) else 1.0,
         dense_tokens=dense if sparse else 0,
     )
+
+
+FAMILIES = {"big_bird": plain(read_config, NAMES, own_keys=("attention_type", "block_size", "num_random_blocks"))}

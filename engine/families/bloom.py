@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from .fields import merge_dialects, number, refuse_variants, sizes
+from .gguf import Architecture
 from .names import JOINED_HEADS, Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 NAMES = Names(
     prefix="transformer.",
@@ -50,3 +51,7 @@ def read_generator(values: Values) -> Parts:
         logits="tied",
     )
     return Parts(Part(config, NAMES))
+
+
+FAMILIES = {"bloom": Family(read_generator=read_generator)}
+ARCHITECTURES = {"bloom": Architecture("bloom", eps="layer_norm_epsilon", rotates=False)}

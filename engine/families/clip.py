@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
 from .fields import ACTIVATIONS, activation, integer, number, padding_id, refuse_variants, sizes
 from .names import Names
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 NAMES = Names(
     prefix="text_model.",
@@ -48,7 +47,7 @@ QUICK_GELU = {"quick_gelu": "silu"}
 """The activation that computes quick_gelu once `text_part` has changed the weights."""
 
 
-def text_values(values: dict[str, Any]) -> dict[str, Any]:
+def text_values(values: Values) -> Values:
     """Return the keys of the text encoder, which lie in text_config where config.json describes both encoders.
 
     Raises `WeightsError` where the older key text_config_dict says otherwise.
@@ -66,7 +65,7 @@ def text_values(values: dict[str, Any]) -> dict[str, Any]:
     return inner | (older or {})
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"hidden": 512, "heads": 8, "ffn": 2048, "vocab": 49408, "positions": 77}
     return text_tower("clip", text_values(values), usual, act="quick_gelu", eps=1e-5, causal=True)
@@ -88,7 +87,7 @@ def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig,
     return Part(config, NAMES, lambda config, weights: (config, _fold_quick_gelu(weights)), text=text)
 
 
-def text_tower(family: str, values: dict[str, Any], usual: dict[str, Any], act: str, eps: float, *,
+def text_tower(family: str, values: Values, usual: Values, act: str, eps: float, *,
                causal: bool) -> ModelConfig:
     """Return the encoder of CLIP or SigLIP; usual: the defaults for `sizes`; act, eps: defaults of two other keys."""
     refuse_variants(values)
@@ -121,3 +120,6 @@ def _pool_at_end(config: Values, text: TextConfig, _settings: Values) -> TextCon
     values = text_values(config)
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
     return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)
+
+
+FAMILIES = {"clip": Family(read_encoder), "clip_text_model": Family(read_encoder)}

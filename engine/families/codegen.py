@@ -6,8 +6,6 @@ queries, values and keys in one tensor, in four parts, one for each core of the 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..base.errors import WeightsError
@@ -16,7 +14,7 @@ from ..model.config import ModelConfig
 from . import fields, gpt2
 from .fields import GATE_ACTIVATIONS, activation, integer, number, optional_integer
 from .names import Names
-from .parts import Part, Parts, Values, Weights, with_one_norm
+from .parts import Family, Part, Parts, Values, Weights, with_one_norm
 
 _CORES = 4
 _ORDER = ("query", "value", "key")
@@ -39,8 +37,7 @@ GPTJ = Names(
     left_out=("score.", "qa_outputs."),
     buffers=(".attn.bias", ".attn.masked_bias", ".attn.embed_positions", ".attn.causal_mask"),
 )
-CODEGEN = replace(GPTJ, layer={"attn.qkv_proj": "attention.qkv"} | {
-    name: ours for name, ours in GPTJ.layer.items() if not ours.endswith(("query", "key", "value"))})
+CODEGEN = GPTJ.with_layer({"attn.qkv_proj": "attention.qkv"}, without=("attn.q", "attn.k", "attn.v"))
 
 
 def read_generator(values: Values) -> Parts:
@@ -81,3 +78,6 @@ def _parted(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights
         else:
             cut[name] = array
     return config, cut
+
+
+FAMILIES = {"codegen": Family(read_generator=read_generator), "gptj": Family(read_generator=read_generator)}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..model.config import ModelConfig
 from . import heads
 from .fields import activation, head_width, integer, padding_id, refuse_variants
 from .names import Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="distilbert.",
@@ -35,7 +34,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`.
 
     The position table is read from the weights, so it makes no difference whether it is sinusoidal or learnt.
@@ -56,3 +55,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         norm_eps=1e-12,
         activation=activation(values, "activation"),
     )
+
+
+FAMILIES = {"distilbert": plain(read_config, NAMES, classes="DistilBert")}

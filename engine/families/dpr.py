@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from . import bert
 from .fields import integer
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 _PARTS = ("ctx_encoder.", "question_encoder.")
 
@@ -32,7 +31,7 @@ def read_encoder(values: Values) -> Part:
     return Part(read_config(values), NAMES, finish=finish, text=_pool_first)
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     names = values.get("architectures")
     if isinstance(names, list) and "DPRReader" in names:
@@ -53,3 +52,6 @@ def _check_projection(width: int, config: ModelConfig, weights: Weights) -> tupl
 
 def _pool_first(text: TextConfig, settings: Values) -> TextConfig:
     return replace(text, pooling=("cls",))
+
+
+FAMILIES = {"dpr": Family(read_encoder, own_keys=("projection_dim",))}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
+from .parts import Values, plain
 
 NAMES = replace(
     bert.NAMES,
@@ -31,9 +31,12 @@ DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1
 """transformers' values of the keys that a config.json leaves out, where they are not BERT's."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     config = bert.read_config(DEFAULTS | values)
     width = integer(values, "embedding_size", 128)
     narrower = width != config.hidden_size      # then files hold a map from the embeddings to the layers
     return replace(config, family="electra", embedding_width=width if narrower else 0)
+
+
+FAMILIES = {"electra": plain(read_config, NAMES, classes="Electra")}

@@ -6,14 +6,13 @@ embedding of a masked token is zero, and the others are scaled (`ModelConfig.dro
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base.errors import UnsupportedError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import heads
 from .fields import boolean, integer, number, padding_id, refuse_variants, rotary_theta, sizes
 from .names import Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="esm.",
@@ -40,7 +39,7 @@ NAMES = Names(
 _MASKED_IN_TRAINING = 0.15 * 0.8        # 15% of the tokens were to be predicted, and 80% of these were masked
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     positions = values.get("position_embedding_type", "absolute")
     if positions not in ("absolute", "rotary"):
@@ -65,3 +64,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         dropped_id=integer(values, "mask_token_id", -1) if drops else None,
         attention_kinds=(AttentionKind(rotary_theta=theta),),
     )
+
+
+FAMILIES = {"esm": plain(read_config, NAMES)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, optional_integer, padding_id
 from .names import Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="model.",
@@ -33,7 +32,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values)
     shape = fields.sizes(values, ffn=3072, vocab=128256, positions=8192, head_dim=True)
@@ -53,3 +52,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         gated=True,
         attention_kinds=(AttentionKind(**fields.rotary(values, "rope_theta", 10000.0, shape["head_width"])),),
     )
+
+
+FAMILIES = {"eurobert": plain(read_config, NAMES, remote_code=("EuroBertModel",))}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..base.errors import UnsupportedError
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import bloom
 from .fields import activation, merge_dialects, number, optional_integer, refuse_variants, rotary, sizes
-from .parts import Part, Parts, Values, with_one_norm
+from .gguf import Architecture
+from .parts import Family, Part, Parts, Values, with_one_norm
 
-NAMES = replace(
-    bloom.NAMES,
+NAMES = bloom.NAMES.with_layer(
+    {}, without=("post_attention_layernorm",),
     embeddings={name: ours for name, ours in bloom.NAMES.embeddings.items() if "layernorm" not in name},
-    layer={name: ours for name, ours in bloom.NAMES.layer.items() if name != "post_attention_layernorm"},
     joined_by_head=(),
 )
 _SUPPORTED = {"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True,
@@ -43,3 +41,7 @@ def read_generator(values: Values) -> Parts:
         logits="tied",
     )
     return Parts(Part(config, NAMES, with_one_norm))
+
+
+FAMILIES = {"falcon": Family(read_generator=read_generator, remote_code=("FalconModel", "RWModel"))}
+ARCHITECTURES = {"falcon": Architecture("falcon", eps="layer_norm_epsilon")}

@@ -1,19 +1,22 @@
 """GPT-2 (Radford et al. 2019): pre-norm layers, learned positions, and one tensor for queries, keys and values.
 
-Files hold the linear maps as [inputs, outputs], the transpose of what other models hold.
+Files hold the linear maps as [inputs, outputs], the transpose of what other models hold. Those of StarCoder and
+SantaCoder (Li et al. 2023, arXiv 2305.06161) do not; these models have one key head for all queries.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from .fields import activation, boolean, merge_dialects, number, optional_integer, refuse_variants, sizes
+from .gguf import Architecture
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
 
@@ -47,6 +50,14 @@ def read_generator(values: Values) -> Parts:
     return Parts(Part(read_config(values, "gpt2", "gelu_new"), NAMES, _transposed))
 
 
+def _read_bigcode(values: Values) -> Parts:
+    """Return the decoder of StarCoder's config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"tie_word_embeddings": True})
+    one_key_head = boolean(values, "multi_query", True)
+    config = replace(read_config(values, "gpt_bigcode", "gelu_pytorch_tanh"), num_kv_heads=int(one_key_head))
+    return Parts(Part(config, NAMES if one_key_head else replace(NAMES, joined_by_head=("attention.qkv",))))
+
+
 def read_config(values: Values, family: str, usual_activation: str) -> ModelConfig:
     """Return the architecture of a model with GPT-2's keys in its config.json; raises as `read_generator`."""
     values = merge_dialects(values, DIALECT)
@@ -69,3 +80,13 @@ def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Wei
     """Return the weights of linear maps as [out, in]; files have them as [in, out]."""
     return config, {name: np.ascontiguousarray(array.T) if _TRANSPOSED.fullmatch(name) and array.ndim == 2 else array
                     for name, array in weights.items()}  # fmt: skip
+
+
+FAMILIES = {
+    "gpt2": Family(read_generator=read_generator, classes="GPT2"),
+    "gpt_bigcode": Family(read_generator=_read_bigcode),
+}
+ARCHITECTURES = {
+    "gpt2": Architecture("gpt2", eps="layer_norm_epsilon", finishes=False, rotates=False),
+    "starcoder": Architecture("gpt_bigcode", eps="layer_norm_epsilon", rotates=False),
+}

@@ -9,7 +9,7 @@ from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import gpt2
 from .fields import activation, integer, merge_dialects, number, optional_integer, refuse_variants, sizes
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 NAMES = replace(
     gpt2.NAMES,
@@ -74,3 +74,6 @@ def _layer_kinds(values: Values, layers: int) -> tuple[int, ...]:
                 return tuple(kinds)
     raise WeightsError(f"attention_types must be pairs of a list of names, 'global' or 'local', and a number of times, "
                        f"{shown(layers)} layers in all, not {shown(stated)}")
+
+
+FAMILIES = {"gpt_neo": Family(read_generator=read_generator)}

@@ -6,8 +6,9 @@ from ..model.attention import AttentionKind
 from ..model.config import FEED_FORWARD_MAPS, LINEAR_MAPS, ModelConfig
 from . import fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, number, partial_rotary
+from .gguf import Architecture
 from .names import JOINED_HEADS, Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 NAMES = Names(
     prefix="gpt_neox.",
@@ -50,3 +51,8 @@ def read_generator(values: Values) -> Parts:
         logits="own",
     )
     return Parts(Part(config, NAMES))
+
+
+FAMILIES = {"gpt_neox": Family(read_generator=read_generator)}
+ARCHITECTURES = {"gptneox": Architecture("gpt_neox", eps="layer_norm_eps", partial="rotary_pct",
+                                         keys={"use_parallel_residual": "use_parallel_residual"})}

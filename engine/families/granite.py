@@ -16,24 +16,24 @@ from ..model.config import ModelConfig
 from ..weights.blocks import plain_numbers
 from . import llama
 from .fields import integer, number, refuse_variants
-from .names import JOINED_GATE, Names
-from .parts import Part, Parts, Values, Weights
+from .gguf import Architecture, Shapes, Stated
+from .names import JOINED_GATE
+from .parts import Family, Part, Parts, Values, Weights
 
 _MULTIPLIED = ("attention.output.weight", "attention.output.bias", "ffn.down.weight", "ffn.down.bias")
 """How the names of the maps end whose results are added to the residual stream."""
+_ATTENDS = ("attention", "full_attention")
 
 
-def _with_shared_mlp(names: Names) -> Names:
-    """Return the names of Granite 4, whose dense layers keep their maps where other layers have a shared expert."""
-    layer = {name: ours for name, ours in names.layer.items() if not name.startswith("mlp.")}
-    layer |= {"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"}
-    return replace(names, layer=layer, joined=JOINED_GATE)
+_SHARED_MLP = llama.TIED.with_layer({"shared_mlp.input_linear": "ffn.gate_up", "shared_mlp.output_linear": "ffn.down"},
+                                    without=("mlp.",), joined=JOINED_GATE)
+"""The names of Granite 4, whose dense layers keep their maps where other layers have a shared expert."""
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     dense = values.get("model_type") == "granitemoehybrid"
-    config = _read_fourth(values) if dense else llama.read_config(values, "granite")
+    config = _read_fourth(values) if dense else llama.read_config(values, "granite", llama.LLAMA)
     scale, divisor = number(values, "attention_multiplier", 1.0), number(values, "logits_scaling", 1.0)
     if not 1e-6 < divisor < 1e6:
         raise WeightsError(f"logits_scaling must be a number between 1e-6 and 1e6, not {divisor}")
@@ -42,14 +42,14 @@ def read_generator(values: Values) -> Parts:
     multiplier = number(values, "residual_multiplier", 1.0)
     if not 1e-6 < abs(multiplier) < 1e6:
         raise WeightsError(f"residual_multiplier must be a number between 1e-6 and 1e6, not {multiplier}")
-    names = llama.names_of(config)
+    names = llama.names_of(config, _SHARED_MLP if dense else llama.TIED)
 
     def multiplied(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
         with np.errstate(over="ignore", invalid="ignore"):      # a later check reports infinite numbers and NaN
             return config, {name: plain_numbers(array) * np.float32(multiplier) if name.endswith(_MULTIPLIED) else
                             array for name, array in weights.items()}  # fmt: skip
 
-    return Parts(Part(config, _with_shared_mlp(names) if dense else names, multiplied))
+    return Parts(Part(config, names, multiplied))
 
 
 def _read_fourth(values: Values) -> ModelConfig:
@@ -72,8 +72,19 @@ def _read_fourth(values: Values) -> ModelConfig:
     plain = {key: value for key, value in values.items() if key not in (
         "layer_types", "layers_block_type", "position_embedding_type")}  # fmt: skip
     config = llama.read_config(plain | {"intermediate_size": integer(values, "shared_intermediate_size", 1024)},
-                               "granitemoehybrid")
+                               "granitemoehybrid", llama.Variant({}, llama.ATTENTION))
     return config if positions == "rope" else replace(config, attention_kinds=(AttentionKind(causal=True),))
 
 
-_ATTENDS = ("attention", "full_attention")
+def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Refuse a model that does not rotate, as `Architecture.change`."""
+    if stated.get("rope.scaling.finetuned", True) is not True:
+        raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
+                               "not supported in a GGUF file")
+
+
+FAMILIES = {"granite": Family(read_generator=read_generator), "granitemoehybrid": Family(read_generator=read_generator)}
+ARCHITECTURES = {"granite": Architecture("granite", keys={
+    "logit_scale": "logits_scaling", "residual_scale": "residual_multiplier",
+    "embedding_scale": "embedding_multiplier", "attention.scale": "attention_multiplier"},
+    change=_of_gguf, neighbours=True)}

@@ -6,8 +6,6 @@ first GTE is an ordinary BERT.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
@@ -15,6 +13,7 @@ from ..model.positions import static_ntk
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix=("gte.", "new."),
@@ -35,7 +34,7 @@ NAMES = Names(
 SUPPORTED = {"position_embedding_type": "rope", "logn_attention_scale": False, "layer_norm_type": "layer_norm"}
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     shape = fields.sizes(values, ffn=3072, vocab=250048, positions=8192)
@@ -53,7 +52,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def _attention(values: dict[str, Any], width: int) -> AttentionKind:
+def _attention(values: Values, width: int) -> AttentionKind:
     """Return the rotary embedding, which the model's own code scales by "ntk" only, and transformers by more."""
     scaling, rope = values.get("rope_scaling"), values.get("rope_parameters")
     if not (isinstance(scaling, dict) and scaling.get("type", scaling.get("rope_type")) == "ntk"):
@@ -72,3 +71,9 @@ def _attention(values: dict[str, Any], width: int) -> AttentionKind:
     plain = values | {"rope_scaling": None}
     theta, stretch = static_ntk(fields.rotary_theta(plain, "rope_theta", 160000.0), factor, width)
     return AttentionKind(rotary_theta=theta, rotary_scale=stretch)
+
+
+FAMILIES = {
+    "gte": plain(read_config, NAMES, remote_code=("GteModel",)),
+    "new": plain(read_config, NAMES, remote_code=("NewModel",)),
+}

@@ -6,20 +6,16 @@ Its config.json has BERT's model_type, and "alibi" as position_embedding_type.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, shown
 from ..model.config import ModelConfig
 from . import bert, heads
 from .names import JOINED_GATE
+from .parts import Values, plain
 
-NAMES = replace(
-    bert.NAMES,
-    layer={
-        **{name: ours for name, ours in bert.NAMES.layer.items() if not ours.startswith("ffn.")},
-        "mlp.gated_layers": "ffn.gate_up", "mlp.wo": "ffn.down",
-        "mlp.layernorm": "ffn.norm",
-    },
+NAMES = bert.NAMES.with_layer(
+    {"mlp.gated_layers": "ffn.gate_up", "mlp.wo": "ffn.down", "mlp.layernorm": "ffn.norm"},
+    without=("intermediate.", "output."),
     joined=JOINED_GATE,
     # BERT's last head, for words, has the encoder's activation, which is the gate's here; this one has hidden_act.
     heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
@@ -31,7 +27,7 @@ GATES = {"geglu": "gelu", "reglu": "relu"}
 """The activation of the gate, by feed_forward_type."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     code = str(values.get("auto_map"))
     if "qk-post-norm" in code:
@@ -50,3 +46,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         gated=True,
         attention_bias="alibi",
     )
+
+
+BY_POSITIONS = {("bert", "alibi"): plain(read_config, NAMES, remote_code=("JinaBertModel",))}

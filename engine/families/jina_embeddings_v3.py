@@ -6,7 +6,6 @@ A config.json is in the dialect of the model's own code, whose model_type is "xl
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
@@ -14,7 +13,7 @@ from . import fields, heads
 from .adapters import merge_adapters, task_names
 from .fields import activation, integer, number, padding_id
 from .names import EMBEDDINGS, FLASH_LAYER, JOINED_HEADS, POST_NORM_LAYER, Names
-from .parts import Part, Values
+from .parts import Family, Part, Values
 
 NAMES = Names(
     prefix="roberta.",
@@ -36,7 +35,7 @@ def read_encoder(values: Values) -> Part:
     return Part(read_config(values), NAMES, adapters=partial(merge_adapters, values))
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     task_names(values)
@@ -53,3 +52,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         activation=activation(values, "hidden_act"),
         attention_kinds=(AttentionKind(**fields.rotary(values, key, theta, shape["head_width"])),),
     )
+
+
+_FAMILY = Family(read_encoder, remote_code=("XLMRobertaLoRA", "XLMRobertaModel"))
+FAMILIES = {"jina_embeddings_v3": _FAMILY}
+BY_POSITIONS = {("xlm-roberta", "rotary"): _FAMILY}

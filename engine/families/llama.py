@@ -1,6 +1,9 @@
-"""Llama (Touvron et al. 2023) and language models with its layers, such as SmolLM2, Mistral, Qwen2 and Qwen3.
+"""Llama (Touvron et al. 2023) and language models with its layers, also as encoders, such as Qwen3-Embedding.
 
-Pre-norm with RMSNorm, rotary positions, grouped key heads and a gated feed-forward network.
+Pre-norm with RMSNorm, rotary positions, grouped key heads and a gated feed-forward network. `_VARIANTS` says what
+differs in the other models: Mistral, Qwen2, Qwen3, SmolLM2, Ministral, OLMo 2 and 3 (OLMo Team 2025, arXiv 2501.00656)
+and EXAONE 4, StarCoder2 (Lozhkov et al. 2024, arXiv 2402.19173), Seed-OSS, Helium, ERNIE 4.5, GLM-4 9B (GLM Team 2024,
+arXiv 2406.12793) and InternLM3.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, LINEAR_MAPS, QKV_MAPS, ModelConfig
-from . import eurobert, fields
+from . import eurobert, fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
-from .names import Names
-from .parts import Part, Parts, Values
+from .gguf import NAMES as GGUF_NAMES
+from .gguf import Architecture, Shapes, Stated
+from .names import JOINED_GATE, Names
+from .parts import Family, Part, Parts, Values
 
 TIED = replace(
     eurobert.NAMES,
@@ -27,6 +32,19 @@ TIED = replace(
     heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
+_SCORE = heads.Layer("classifier", "score")
+_ENCODER = replace(
+    TIED,
+    prefix=("model.", "transformer."),      # Qwen3ForQuestionAnswering has the second one
+    left_out=("lm_head.", "score.", "qa_outputs."),
+    copies={},
+    heads=(heads.named("classify", _SCORE, rows="last"), heads.named("tag", _SCORE), heads.ANSWERS),
+)
+
+
+def with_norm_bias(names: Names) -> dict[str, str]:
+    """Return the names of the embeddings of a model whose last norm is a LayerNorm with a bias."""
+    return {**names.embeddings, "norm.bias": "final_norm.bias"}
 
 
 def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
@@ -37,10 +55,10 @@ def names_of(config: ModelConfig, tied: Names = TIED) -> Names:
 
 
 @dataclass(frozen=True)
-class _Variant:
+class Variant:
     """The differences between the models."""
 
-    defaults: dict[str, Any]
+    defaults: Values
     """transformers' defaults, where they are not Llama's."""
     biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The keys of the config that say whether maps have biases, each with its maps; other maps never have one."""
@@ -65,76 +83,73 @@ class _Variant:
     """Whether layers that see all keys rotate queries and keys beside layers with a window."""
     own_ropes: bool = False
     """Whether `rope_parameters` has an object for each kind of layer; `rope_scaling` is about layers that see all."""
+    stated_every: bool = False
+    """Whether transformers reads another number than `every` from `sliding_window_pattern`."""
+    late_windows: bool = False
+    """Whether layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
+    null_head: bool = False
+    """Whether null as head_dim means hidden size / number of heads, where that key has a default."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the `ModelConfig` that are not Llama's."""
+    names: Names = TIED
+    """The names of the tensors of a model whose logits are by the word table."""
 
 
 _Biases = dict[str, tuple[str, ...]]
-_ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
+ATTENTION: _Biases = {"attention_bias": ATTENTION_MAPS}
 _QKV: _Biases = {"attention_bias": QKV_MAPS}
 _FFN: _Biases = {"mlp_bias": FEED_FORWARD_MAPS}
 _QWEN = {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
          "max_position_embeddings": 32768, "sliding_window": 4096}
+LLAMA = Variant({}, ATTENTION | _FFN)
 _OLMO = {"vocab_size": 50304, "rms_norm_eps": 1e-5, "pad_token_id": 1}
-_GEMMA2 = {"vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-           "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
-           "hidden_act": "gelu_pytorch_tanh", "sliding_window": 4096, "tie_word_embeddings": True}
-_COHERE2 = {"vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40,
-            "num_attention_heads": 64, "max_position_embeddings": 8192, "layer_norm_eps": 1e-5, "sliding_window": 4096}
+_NORMS_BEHIND = TIED.with_layer({"post_attention_layernorm": "attention.post_norm",
+                                 "post_feedforward_layernorm": "ffn.post_norm"}, without=("input_layernorm",))
+_JOINT_NORM = {"norm_place": "reordered", "joint_norm": True}
+"""OLMo has a norm of all queries of a token together, and one of its keys; EXAONE has one of each head."""
+_MINISTRAL = {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+              "sliding_window": 4096}
 _VARIANTS = {
-    "llama": _Variant({}, _ATTENTION | _FFN),
-    "mistral": _Variant({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
-                         "sliding_window": 4096}, windowed=True),
-    "qwen2": _Variant(_QWEN, query_bias=True),
-    "qwen3": _Variant(_QWEN | {"head_dim": 128}, _ATTENTION, head_norm=True),
-    "ministral": _Variant({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
-                           "sliding_window": 4096}, every=0),
-    "olmo": _Variant({"vocab_size": 50304, "pad_token_id": 1}, _ATTENTION),
-    "olmo2": _Variant(_OLMO, _ATTENTION),
-    "olmo3": _Variant(_OLMO | {"sliding_window": 4096}, _ATTENTION, theta=500000.0, every=4, own_ropes=True),
-    "exaone4": _Variant({"vocab_size": 102400, "intermediate_size": 16384, "rms_norm_eps": 1e-5,
-                         "sliding_window": 4096}, head_norm=True, every=4, whole_rotates=False),
-    "smollm3": _Variant({}, _ATTENTION | _FFN, theta=2000000.0),
-    "gemma": _Variant({"head_dim": 256}, _ATTENTION),
-    "gemma2": _Variant(_GEMMA2, _ATTENTION, every=2),
-    "cohere2": _Variant(_COHERE2, _ATTENTION, interleaved=True, eps="layer_norm_eps", every=4, whole_rotates=False),
-    "granite": _Variant({}, _ATTENTION | _FFN),
-    "granitemoehybrid": _Variant({}, _ATTENTION),
-    "phi3": _Variant({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "pad_token_id": 32000,
-                      "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0),
-    "stablelm": _Variant({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
-                          "max_position_embeddings": 4096, "layer_norm_eps": 1e-5},
-                         {"use_qkv_bias": QKV_MAPS}, share=0.25, eps="layer_norm_eps"),
-    "starcoder2": _Variant({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
-                            "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
-                            "max_position_embeddings": 4096, "norm_epsilon": 1e-5, "use_bias": True,
-                            "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
-                           {"use_bias": LINEAR_MAPS}, windowed=True, eps="norm_epsilon"),
-    "seed_oss": _Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,
-                          "num_attention_heads": 80, "num_key_value_heads": 8, "max_position_embeddings": 524288,
-                          "head_dim": 128, "attention_bias": True, "pad_token_id": 1},
-                         {"attention_out_bias": ("output",)} | _QKV | _FFN),
-    "helium": _Variant({"vocab_size": 48000, "hidden_size": 2560, "intermediate_size": 7040, "num_hidden_layers": 24,
-                        "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
-                        "max_position_embeddings": 4096, "pad_token_id": 3},
-                       _QKV | _FFN, theta=100000.0, interleaved=True),
-    "ernie4_5": _Variant({"vocab_size": 103424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
-                          "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5,
-                          "max_position_embeddings": 131072, "tie_word_embeddings": True},
-                         {"use_bias": LINEAR_MAPS}, theta=500000.0, interleaved=True),
-    "glm": _Variant({"vocab_size": 151552, "intermediate_size": 13696, "num_hidden_layers": 40,
-                     "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 0.00000015625, "attention_bias": True,
-                     "max_position_embeddings": 131072, "pad_token_id": 151329}, _QKV, share=0.5, interleaved=True),
-    "internlm3": _Variant({"vocab_size": 128512, "intermediate_size": 10240, "num_hidden_layers": 48,
-                           "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "pad_token_id": 2,
-                           "max_position_embeddings": 32768}, _ATTENTION | _FFN),
+    "ernie4_5": Variant({"vocab_size": 103424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
+                         "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5,
+                         "max_position_embeddings": 131072, "tie_word_embeddings": True},
+                        {"use_bias": LINEAR_MAPS}, theta=500000.0, interleaved=True, null_head=True),
+    "exaone4": Variant({"vocab_size": 102400, "intermediate_size": 16384, "rms_norm_eps": 1e-5, "sliding_window": 4096},
+                       head_norm=True, every=4, stated_every=True, whole_rotates=False,
+                       options={"norm_place": "reordered"}, names=_NORMS_BEHIND),
+    "glm": Variant({"vocab_size": 151552, "intermediate_size": 13696, "num_hidden_layers": 40,
+                    "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 0.00000015625, "attention_bias": True,
+                    "max_position_embeddings": 131072, "pad_token_id": 151329}, _QKV, share=0.5, interleaved=True,
+                   names=TIED.with_layer({"mlp.gate_up_proj": "ffn.gate_up"}, without=("mlp.gate", "mlp.up"),
+                                         joined=JOINED_GATE)),
+    "helium": Variant({"vocab_size": 48000, "hidden_size": 2560, "intermediate_size": 7040, "num_hidden_layers": 24,
+                       "num_attention_heads": 20, "num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
+                       "max_position_embeddings": 4096, "pad_token_id": 3},
+                      _QKV | _FFN, theta=100000.0, interleaved=True),
+    "internlm3": Variant({"vocab_size": 128512, "intermediate_size": 10240, "num_hidden_layers": 48,
+                          "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "pad_token_id": 2,
+                          "max_position_embeddings": 32768}, ATTENTION | _FFN, null_head=True),
+    "llama": LLAMA,
+    "ministral": Variant(_MINISTRAL, every=0),
+    "mistral": Variant(_MINISTRAL, windowed=True),
+    "olmo2": Variant(_OLMO, ATTENTION, options=_JOINT_NORM, names=_NORMS_BEHIND),
+    "olmo3": Variant(_OLMO | {"sliding_window": 4096}, ATTENTION, theta=500000.0, every=4, own_ropes=True,
+                     options=_JOINT_NORM, names=_NORMS_BEHIND),
+    "qwen2": Variant(_QWEN, query_bias=True, late_windows=True),
+    "qwen3": Variant(_QWEN | {"head_dim": 128}, ATTENTION, head_norm=True, late_windows=True),
+    "seed_oss": Variant({"vocab_size": 155136, "intermediate_size": 27648, "num_hidden_layers": 64,
+                         "num_attention_heads": 80, "num_key_value_heads": 8, "max_position_embeddings": 524288,
+                         "head_dim": 128, "attention_bias": True, "pad_token_id": 1},
+                        {"attention_out_bias": ("output",)} | _QKV | _FFN, null_head=True),
+    "starcoder2": Variant({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
+                           "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
+                           "max_position_embeddings": 4096, "norm_epsilon": 1e-5, "use_bias": True,
+                           "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+                          {"use_bias": LINEAR_MAPS}, windowed=True, eps="norm_epsilon", options={"gated": False},
+                          names=TIED.with_layer({"mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"}, without=("mlp.",),
+                                                embeddings=with_norm_bias(TIED))),
 }
-_NULL_HEADS = ("seed_oss", "internlm3", "ernie4_5")
-"""The models with a default of head_dim for which null under that key means hidden size / number of heads."""
 _SUPPORTED = {"is_causal": True, "use_bidirectional_attention": False}
-_LATE_WINDOWS = ("qwen2", "qwen3")
-"""The models whose layers see a window from `max_window_layers` on, if `use_sliding_window` says so."""
-
-_STATED_PATTERNS = ("cohere2", "exaone4")
-"""The models with `_Variant.every` for which transformers reads another number from `sliding_window_pattern`."""
 
 
 def read_generator(values: Values) -> Parts:
@@ -144,19 +159,36 @@ def read_generator(values: Values) -> Parts:
         values = fields.merge_dialects(values, {"qkv_bias": "attention_bias", "bias": "mlp_bias"})
         if boolean(values, "attention_bias", False) != boolean(values, "mlp_bias", False):
             raise UnsupportedError("attention_bias and mlp_bias (qkv_bias and bias) must be equal")
-    config = read_config(values, family)
-    return Parts(Part(config, names_of(config)))
+    config = read_config(values, family, _VARIANTS[family])
+    return Parts(Part(config, names_of(config, _VARIANTS[family].names)))
 
 
-def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
-    """Return the architecture of a model of one of the families here; decodes: with the product that gives logits."""
-    kind = _VARIANTS[family]
-    may_be_late = family in _LATE_WINDOWS and values.get("use_sliding_window") is not None
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`.
+
+    A token sees no later token, unless the config says `is_causal: false`, which code of such models reads.
+    """
+    both_ways = values.get("is_causal") is False or boolean(values, "use_bidirectional_attention", False)
+    if both_ways:       # whether a window has both sides then, no published model says
+        fields.refuse_variants(values, {"use_sliding_window": False})
+    # `read_config` takes causal models alone.
+    read = values if not both_ways else values | {"is_causal": True, "use_bidirectional_attention": False}
+    family = str(values.get("model_type"))
+    config = read_config(read, family, _VARIANTS[family], decodes=False)
+    if both_ways:
+        kinds = tuple(replace(kind, causal=False) for kind in config.attention_kinds)
+        config = replace(config, attention_kinds=kinds)
+    return Part(config, _ENCODER)
+
+
+def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = True) -> ModelConfig:
+    """Return the architecture of a model with the layers of Llama; decodes: with the product that gives logits."""
+    may_be_late = kind.late_windows and values.get("use_sliding_window") is not None
     late = may_be_late and boolean(values, "use_sliding_window", False)     # windows from some layer on
     fields.refuse_variants(values, _SUPPORTED | ({} if late else {"use_sliding_window": False}))
     values = kind.defaults | values
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    if "head_dim" in kind.defaults and family not in _NULL_HEADS:   # as in transformers, null is an error here
+    if "head_dim" in kind.defaults and not kind.null_head:   # as in transformers, null is an error here
         head = integer(values, "head_dim", 0)
     else:
         head = optional_integer(values, "head_dim", 0) or head_width(width, heads)
@@ -167,13 +199,13 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: i >= first)
     elif kind.every is not None:
         every = kind.every  # the last of `every` layers sees all keys; 0: no layer does
-        if family in _STATED_PATTERNS and values.get("layer_types") is None:
+        if kind.stated_every and values.get("layer_types") is None:
             every = integer(values, "sliding_window_pattern", every)
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: not every or (i + 1) % every != 0)
     else:
         kinds, layer_kinds = _alike(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)
-    return ModelConfig(
+    config = ModelConfig(
         family=family,
         hidden_size=width,
         num_layers=layers,
@@ -197,9 +229,10 @@ def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) ->
         layer_kinds=layer_kinds,
         logits=None if not decodes else "tied" if tied else "own",
     )
+    return replace(config, **kind.options)
 
 
-def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind, ...]:
+def _alike(values: Values, variant: Variant, width: int) -> tuple[AttentionKind, ...]:
     """Return the attention of all layers of a model whose layers are alike; width: of a head."""
     names = values.get("layer_types") or []
     if not isinstance(names, list) or any(name != "full_attention" for name in names):
@@ -211,7 +244,7 @@ def _alike(values: Values, variant: _Variant, width: int) -> tuple[AttentionKind
                           **rotary),)
 
 
-def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
+def _by_layer(values: Values, variant: Variant, width: int, layers: int,
               windowed: Callable[[int], bool]) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
     """Return the kinds of attention, and the index of each layer's kind.
 
@@ -233,3 +266,30 @@ def _by_layer(values: Values, variant: _Variant, width: int, layers: int,
     # sliding_window counts the token itself, and a window of AttentionKind does not.
     sliding_kind = AttentionKind(window - 1, causal=True, rotary_interleaved=variant.interleaved, **sliding_rotary)
     return (full_kind if variant.whole_rotates else AttentionKind(causal=True), sliding_kind), layer_kinds
+
+
+def _olmo2_of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Refuse OLMo 3, as `Architecture.change`."""
+    if stated.get("attention.sliding_window"):
+        raise UnsupportedError("olmo2.attention.sliding_window is that of OLMo 3, which is not supported in a GGUF "
+                               "file; load the folder of the model")
+
+
+FAMILIES = {
+    **{name: Family(read_generator=read_generator) for name in _VARIANTS},
+    "internlm3": Family(read_generator=read_generator, remote_code=("InternLM3Model",)),
+    "llama": Family(read_encoder, read_generator, usual="generate"),
+    "mistral": Family(read_encoder, read_generator, usual="generate"),
+    "qwen2": Family(read_encoder, read_generator, usual="generate", remote_code=("Qwen2Model",),
+                    code_decides="is_causal"),
+    "qwen3": Family(read_encoder, read_generator),
+}
+ARCHITECTURES = {
+    "ernie4_5": Architecture("ernie4_5"),
+    "llama": Architecture("llama", neighbours=True),
+    "olmo2": Architecture("olmo2", change=_olmo2_of_gguf, reads=("attention.sliding_window",)),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "seed_oss": Architecture("seed_oss", names=GGUF_NAMES.with_layer({"post_attention_norm": "ffn.norm"})),
+    "starcoder2": Architecture("starcoder2", eps="norm_epsilon"),
+}

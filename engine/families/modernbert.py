@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, FEED_FORWARD_MAPS, ModelConfig
 from . import fields, heads
 from .fields import FULL, SLIDING, activation, boolean, integer, number, rotary
 from .names import JOINED_GATE, JOINED_HEADS, Names
+from .parts import Values, plain
 
 _HEAD = (heads.Layer("dense", "head.dense", activation=heads.read_activation("classifier_activation")),
          heads.Layer("norm", "head.norm", norm=True))
@@ -41,7 +40,7 @@ NAMES = Names(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes, in transformers' old or new dialect, or in both.
 
     Raises `WeightsError` or `UnsupportedError`.
@@ -74,7 +73,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
+def _layer_kinds(values: Values, num_layers: int) -> tuple[int, ...]:
     """Return the index in `LAYER_TYPES` of each layer; one in `global_attn_every_n_layers` is global, from 0 on."""
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
@@ -84,3 +83,6 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> tuple[int, ...]:
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds
+
+
+FAMILIES = {"modernbert": plain(read_config, NAMES)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import refuse_variants
+from .parts import Values, plain
 
 NAMES = replace(
     bert.NAMES,
@@ -30,7 +30,7 @@ SUPPORTED = {"relative_attention_num_buckets": 32}
 """transformers reads the size of the table from this key, but always computes the row for 32 buckets."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, SUPPORTED)
     config = bert.read_config({"vocab_size": 30527, **values, "type_vocab_size": 0})
@@ -43,3 +43,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         bias_buckets=32,
         bias_max_distance=128,
     )
+
+
+FAMILIES = {"mpnet": plain(read_config, NAMES)}

@@ -6,8 +6,9 @@ from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from .fields import integer, merge_dialects, number, refuse_variants, sizes
+from .gguf import Architecture, Shapes, Stated
 from .names import JOINED_HEADS, Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 NAMES = Names(
     prefix="transformer.",
@@ -55,3 +56,17 @@ def read_generator(values: Values) -> Parts:
         logits="tied",
     )
     return Parts(Part(config, NAMES))
+
+
+def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Add what a config.json states in other words, as `Architecture.change`."""
+    values["attn_config"] = {"alibi_bias_max": stated.get("attention.max_alibi_bias", 8), "alibi": True,
+                             "clip_qkv": stated.get("attention.clamp_kqv") or None}
+    width, inner = values["hidden_size"], values.pop("intermediate_size")
+    if not (type(width) is type(inner) is int and width > 0 and inner % width == 0):
+        raise WeightsError(f"feed_forward_length {shown(inner)} must be a multiple of embedding_length {shown(width)}")
+    values["expansion_ratio"] = inner // width
+
+
+FAMILIES = {"mpt": Family(read_generator=read_generator)}
+ARCHITECTURES = {"mpt": Architecture("mpt", eps="layer_norm_epsilon", change=_of_gguf, rotates=False)}

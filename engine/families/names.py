@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,6 +89,14 @@ class Names:
     """The task heads that the engine runs."""
     buffers: tuple[str, ...] = ()
     """How the names of tensors end that are no weights, such as the causal masks that old files hold for each layer."""
+
+    def with_layer(self, layer: Mapping[str, str], without: tuple[str, ...] = (), **others: Any) -> Self:
+        """Return these names with further names of a layer; without: how those begin that are left out.
+
+        others: fields that change besides.
+        """
+        kept = {name: ours for name, ours in self.layer.items() if not (without and name.startswith(without))}
+        return replace(self, layer=kept | dict(layer), **others)
 
     @lazy
     def _of_heads(self) -> frozenset[str]:

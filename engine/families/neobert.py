@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from . import fields
 from .fields import integer, number, optional_integer, sizes
 from .names import JOINED_GATE, JOINED_HEADS, Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix="model.",
@@ -31,7 +30,7 @@ SUPPORTED = {"rope": True, "rms_norm": True, "ngpt": False}
 """Options of the code that trained the model; no published model has another value."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     if str(values.get("hidden_act", "swiglu")).lower() != "swiglu":
@@ -57,3 +56,6 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         gated=True,
         attention_kinds=(AttentionKind(rotary_theta=10000.0, rotary_interleaved=True),),
     )
+
+
+FAMILIES = {"neobert": plain(read_config, NAMES, remote_code=("NeoBERT",))}

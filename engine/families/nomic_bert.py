@@ -6,14 +6,14 @@ both. A checkpoint has the names of one of the two.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
+from .gguf import POST_NORM, Architecture, Shapes, Stated, read_token_types
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .parts import Values, plain
 
 NAMES = Names(
     prefix=("nomic_bert.", "bert."),
@@ -46,7 +46,7 @@ SUPPORTED = {"prenorm": False, "parallel_block": False, "causal": False, "use_rm
              "scale_attn_by_inverse_layer_idx": False}
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes, in either dialect; the model's own code has own defaults.
 
     Raises `WeightsError` or `UnsupportedError`.
@@ -77,7 +77,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def _activation(values: dict[str, Any], remote: bool) -> str:
+def _activation(values: Values, remote: bool) -> str:
     """Return the activation of the gate; in the model's own code, only an activation named ...glu has a gate."""
     new = activation(values, "hidden_act", "silu", GATE_ACTIVATIONS)
     if "activation_function" not in values and not remote:
@@ -89,8 +89,19 @@ def _activation(values: dict[str, Any], remote: bool) -> str:
     return old
 
 
-def _max_positions(values: dict[str, Any]) -> int:
+def _max_positions(values: Values) -> int:
     """Return the longest sequence. With rotary_scaling_factor, that is the longest whose frequencies are not scaled."""
     new = integer(values, "max_position_embeddings", 2048)
     longest, trained = integer(values, "n_positions", new), integer(values, "max_trained_positions", new)
     return longest if values.get("rotary_scaling_factor") is None else min(longest, trained)
+
+
+def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Name the theta as the model's own code does, as `Architecture.change`."""
+    read_token_types(values, stated, shapes)
+    values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
+
+
+FAMILIES = {"nomic_bert": plain(read_config, NAMES, remote_code=("NomicBertModel",))}
+ARCHITECTURES = {"nomic-bert": Architecture("nomic_bert", eps="layer_norm_eps", change=_of_gguf, names=POST_NORM,
+                                            encodes=True)}

@@ -10,13 +10,16 @@ from ..model.config import ModelConfig
 from ..weights.parameters import expected_shapes
 from . import llama
 from .fields import refuse_variants
-from .parts import Part, Parts, Values, Weights
+from .gguf import Architecture
+from .parts import Family, Part, Parts, Values, Weights
+
+_VARIANT = llama.Variant({"vocab_size": 50304, "pad_token_id": 1}, llama.ATTENTION)
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"clip_qkv": None})
-    config = replace(llama.read_config(values, "olmo"), norm="layer", norm_bias=False, norm_eps=1e-5)
+    config = replace(llama.read_config(values, "olmo", _VARIANT), norm="layer", norm_bias=False, norm_eps=1e-5)
     names = llama.names_of(config)
     names = replace(names, embeddings={name: ours for name, ours in names.embeddings.items() if "norm" not in name},
                     layer={name: ours for name, ours in names.layer.items() if "norm" not in name})
@@ -27,3 +30,7 @@ def _with_norms(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Wei
     """Return the weights with those of the norms, which are all 1 and share their memory."""
     ones = np.ones(config.hidden_size, np.float32)
     return config, weights | {name: ones for name in expected_shapes(config) if name.endswith("norm.weight")}
+
+
+FAMILIES = {"olmo": Family(read_generator=read_generator)}
+ARCHITECTURES = {"olmo": Architecture("olmo", eps=None, keys={"attention.clamp_kqv": "clip_qkv"}, neighbours=True)}

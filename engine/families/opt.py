@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..base.errors import UnsupportedError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
+from . import bart
 from .fields import activation, boolean, integer, refuse_variants, sizes
 from .names import Names
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
 _OFFSET = 2
 """The row of the first position, in a table with as many rows more than max_position_embeddings."""
@@ -19,13 +20,7 @@ NAMES = Names(
         "final_layer_norm.weight": "final_norm.weight", "final_layer_norm.bias": "final_norm.bias",
     },
     layers="layers.",
-    layer={
-        "self_attn_layer_norm": "attention.norm",
-        "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value", "self_attn.out_proj": "attention.output",
-        "final_layer_norm": "ffn.norm",
-        "fc1": "ffn.up", "fc2": "ffn.down",
-    },
+    layer=bart.LAYER,
     left_out=("score.", "qa_outputs."),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
@@ -56,3 +51,6 @@ def read_generator(values: Values) -> Parts:
         logits="tied",
     )
     return Parts(Part(config, NAMES))
+
+
+FAMILIES = {"opt": Family(read_generator=read_generator)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +82,15 @@ class Family:
     usual: str | Callable[[Values], str] | None = None
     """The kind of a model that can encode and generate and whose config.json names no class, or what tells it by the
     other keys; None: that is an error."""
+    remote_code: tuple[str, ...] = ()
+    """The classes of remote code that compute the same, under their names in auto_map: folders were published with
+    their code, before transformers had the family."""
+    code_decides: str | None = None
+    """A key that config.json must state as true or false beside remote code, because the code has its own default."""
+    classes: str = ""
+    """What the names of the classes begin with, of a family from the time before config.json had a model_type."""
+    own_keys: tuple[str, ...] = ()
+    """Keys that transformers always writes for a family whose tensors have the names of an older family's."""
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
@@ -94,19 +103,10 @@ def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, W
     return config, weights | copied
 
 
-class PlainEncoder(Protocol):
-    """The module of a family whose encoder needs no hook."""
-
-    NAMES: Names
-
-    def read_config(self, values: Values) -> ModelConfig:
-        """Return the architecture that the contents of a config.json describe."""
+def plain(read_config: Callable[[Values], ModelConfig], names: Names, **options: Any) -> Family:
+    """Return a family of encoders that need no hook: how config.json is read, the tensors, and options of `Family`."""
+    return Family(partial(_plain_part, read_config, names), **options)
 
 
-def plain(module: PlainEncoder) -> Family:
-    """Return the family of encoders that a module describes by a configuration and a table of names."""
-    return Family(partial(_plain_part, module))
-
-
-def _plain_part(module: PlainEncoder, values: Values) -> Part:
-    return Part(module.read_config(values), module.NAMES)
+def _plain_part(read_config: Callable[[Values], ModelConfig], names: Names, values: Values) -> Part:
+    return Part(read_config(values), names)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from .fields import GATE_ACTIVATIONS, activation, number, optional_integer, partial_rotary, refuse_variants, sizes
+from .gguf import Architecture
 from .names import Names
-from .parts import Part, Parts, Values, with_one_norm
+from .parts import Family, Part, Parts, Values, with_one_norm
 
 NAMES = Names(
     prefix="model.",
@@ -45,3 +46,7 @@ def read_generator(values: Values) -> Parts:
         logits_bias=True,
     )
     return Parts(Part(config, NAMES, with_one_norm))
+
+
+FAMILIES = {"phi": Family(read_generator=read_generator)}
+ARCHITECTURES = {"phi2": Architecture("phi", eps="layer_norm_eps", partial="partial_rotary_factor")}

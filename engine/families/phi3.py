@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..base.functions import log, power
 from ..model.config import ModelConfig
 from . import fields, llama
+from .gguf import NAMES as GGUF_NAMES
+from .gguf import Architecture, Shapes, Stated
 from .names import JOINED_GATE, JOINED_HEADS
-from .parts import Part, Parts, Values
+from .parts import Family, Part, Parts, Values
 
-_LAYER = {name: ours for name, ours in llama.TIED.layer.items()
-          if name.startswith(("input", "post")) or ours.endswith(("output", "down"))}
-TIED = replace(
-    llama.TIED,
-    layer={**_LAYER, "self_attn.qkv_proj": "attention.qkv", "mlp.gate_up_proj": "ffn.gate_up"},
-    joined=JOINED_HEADS | JOINED_GATE,
-)
-
+_TIED = llama.TIED.with_layer({"self_attn.qkv_proj": "attention.qkv", "mlp.gate_up_proj": "ffn.gate_up"}, without=(
+    "self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up"), joined=JOINED_HEADS | JOINED_GATE)
+_VARIANT = llama.Variant({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "pad_token_id": 32000,
+                          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, windowed=True, share=1.0)
 _LONG = ("longrope", "su", "yarn")
 """What files call LongRoPE: "su" and "yarn" are its first names in files of Phi-3."""
 _KEYS = {"type", "rope_type", "rope_theta", "short_factor", "long_factor", "original_max_position_embeddings", "factor",
@@ -36,13 +33,13 @@ def read_generator(values: Values) -> Parts:
     given = values.get("rope_scaling") or values.get("rope_parameters") or {}
     name = given.get("rope_type", given.get("type")) if isinstance(given, dict) else None
     if name not in _LONG:
-        return Parts(_part(llama.read_config(values, "phi3")))
-    scaling: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        return Parts(_part(llama.read_config(values, "phi3", _VARIANT)))
+    scaling: Values = {key: value for key, value in given.items() if value is not None}
     if others := scaling.keys() - _KEYS - {"partial_rotary_factor"}:
         raise UnsupportedError(f"{shown(min(others))} in the LongRoPE of rope_scaling or rope_parameters is not "
                                "supported")
     plain = {key: scaling[key] for key in ("rope_theta", "partial_rotary_factor") if key in scaling}
-    config = llama.read_config(values | {"rope_scaling": None, "rope_parameters": plain}, "phi3")
+    config = llama.read_config(values | {"rope_scaling": None, "rope_parameters": plain}, "phi3", _VARIANT)
     trained = fields.integer(values, "original_max_position_embeddings",
                              fields.integer(scaling, "original_max_position_embeddings", 4096))
     if not 2 <= trained <= config.max_positions:
@@ -54,10 +51,10 @@ def read_generator(values: Values) -> Parts:
 
 
 def _part(config: ModelConfig) -> Part:
-    return Part(config, llama.names_of(config, TIED))
+    return Part(config, llama.names_of(config, _TIED))
 
 
-def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int) -> ModelConfig:
+def _scaled(config: ModelConfig, scaling: Values, key: str, trained: int) -> ModelConfig:
     """Return a configuration whose frequencies are divided by the numbers of one of the tables of LongRoPE."""
     [kind] = config.attention_kinds
     assert kind.rotary_theta is not None
@@ -73,3 +70,14 @@ def _scaled(config: ModelConfig, scaling: dict[str, Any], key: str, trained: int
     scaled = replace(kind, rotary_frequencies=tuple(frequencies),
                      rotary_factor=fields.number(scaling, "attention_factor", factor))
     return replace(config, attention_kinds=(scaled,))
+
+
+def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
+    """Add the window, which 0 means none, as `Architecture.change`."""
+    values["sliding_window"] = stated.get("attention.sliding_window") or None
+
+
+FAMILIES = {"phi3": Family(read_generator=read_generator)}
+ARCHITECTURES = {"phi3": Architecture(
+    "phi3", change=_of_gguf, reads=("attention.sliding_window",), partial="partial_rotary_factor",
+    names=GGUF_NAMES.with_layer({"ffn_up": "ffn.gate_up"}, joined=JOINED_HEADS | JOINED_GATE))}

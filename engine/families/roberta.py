@@ -6,12 +6,12 @@ The code of jina-reranker-v2 computes the same as XLM-RoBERTa and gives the tens
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..model.config import ModelConfig
 from . import bert, heads
 from .fields import integer
 from .names import FLASH_LAYER, JOINED_HEADS
+from .parts import Values, plain
 
 NAMES = replace(
     bert.NAMES,
@@ -27,9 +27,16 @@ NAMES = replace(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     defaults = {"pad_token_id": 1, "vocab_size": 50265 if values.get("model_type") == "roberta" else 30522}
     config = bert.read_config(defaults | values)
     padding = integer(values, "pad_token_id", 1)  # null is an error here, because positions count from this id
     return replace(config, family="roberta", position_offset=padding + 1)
+
+
+FAMILIES = {
+    "camembert": plain(read_config, NAMES, classes="Camembert"),
+    "roberta": plain(read_config, NAMES, classes="Roberta"),
+    "xlm-roberta": plain(read_config, NAMES, classes="XLMRoberta", remote_code=("XLMRobertaModel",)),
+}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..base.errors import UnsupportedError, shown
 from ..files.reading import naming, parse_object
@@ -17,10 +16,10 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from .clip import text_part, text_tower, text_values
 from .fields import padding_id
-from .parts import Part, Values
+from .parts import Family, Part, Values
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     usual = {"ffn": 3072, "vocab": 32000, "positions": 64}
     return text_tower("siglip", text_values(values), usual, act="gelu_pytorch_tanh", eps=1e-6, causal=False)
@@ -40,7 +39,7 @@ def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConf
     return replace(text, pooling=("lasttoken",), fill_id=_padding(text, values, settings))
 
 
-def _padding(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> int:
+def _padding(text: TextConfig, values: Values, settings: Values) -> int:
     """Return the id of the tokenizer's padding token; configs state another model's, or none."""
     with naming(Path("tokenizer.json"), "copy the model's folder again from its source"):
         document = parse_object(text.tokenizer_json)
@@ -54,3 +53,6 @@ def _padding(text: TextConfig, values: dict[str, Any], settings: dict[str, Any])
     if isinstance(padding, dict) and type(padding.get("pad_id")) is int:
         return int(padding["pad_id"])
     return padding_id(text_values(values), 1)
+
+
+FAMILIES = dict.fromkeys(("siglip", "siglip2", "siglip2_text_model", "siglip_text_model"), Family(read_encoder))

@@ -7,20 +7,19 @@ from dataclasses import replace
 from ..base.errors import WeightsError, shown
 from ..model.attention import AttentionKind
 from . import fields, llama
-from .parts import Part, Parts, Values
+from .gguf import Architecture
+from .parts import Family, Part, Parts, Values
 
-_DEFAULTS = {
+_VARIANT = llama.Variant({
     "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
     "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 32768, "tie_word_embeddings": True,
     "pad_token_id": 128004,
-}  # fmt: skip
-"""transformers' defaults of the config."""
+}, llama.LLAMA.biases, theta=2000000.0)  # fmt: skip
 
 
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    values = _DEFAULTS | values
-    config = llama.read_config(values, "smollm3")
+    config = llama.read_config(values, "smollm3", _VARIANT)
     rotates = _rotating(values, config.num_layers)
     if not all(rotates):
         # Llama's one kind, 0, rotates, and the new kind, 1, does not.
@@ -39,3 +38,7 @@ def _rotating(values: Values, num_layers: int) -> list[bool]:
     if not isinstance(stated, list) or len(stated) != num_layers or not all(turns in (0, 1) for turns in stated):
         raise WeightsError(f"no_rope_layers must be a list of {num_layers} numbers, 0 or 1, not {shown(stated)}")
     return [turns == 1 for turns in stated]
+
+
+FAMILIES = {"smollm3": Family(read_generator=read_generator)}
+ARCHITECTURES = {"smollm3": Architecture("smollm3", neighbours=True)}

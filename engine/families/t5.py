@@ -1,13 +1,12 @@
-"""T5 (Raffel et al. 2020, arXiv 1910.10683) and mT5 (Xue et al. 2021, arXiv 2010.11934), and their encoders.
+"""T5 (Raffel et al. 2020, arXiv 1910.10683), mT5 (Xue et al. 2021, 2010.11934), umT5 (Chung et al. 2023, 2304.09151).
 
 Layers are pre-norm with RMSNorm, and linear maps have no biases. Scores are not scaled. One table of biases by distance
-serves all layers.
+serves all layers; umT5 has a table in every layer.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
@@ -16,7 +15,7 @@ from . import fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer, padding_id
 from .heads import TAGS
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 NAMES = Names(
     prefix="transformer.",
@@ -59,6 +58,17 @@ DECODER = Names(
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight")},
 )
 
+_BIAS = "layer.0.SelfAttention.relative_attention_bias"
+
+
+def _biases_in_layers(names: Names) -> Names:
+    """Return T5's names with a table of biases in every layer, in place of one for all of them."""
+    embeddings = {name: ours for name, ours in names.embeddings.items() if ours != "distance_bias.weight"}
+    return names.with_layer({_BIAS: "attention.distance_bias"}, embeddings=embeddings)
+
+
+UMT5, UMT5_DECODER = _biases_in_layers(NAMES), _biases_in_layers(DECODER)
+
 DIALECT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers",
            "head_dim": "d_kv"}  # fmt: skip
 """Names that transformers gives to the keys of T5's config, beside T5's own names."""
@@ -67,7 +77,7 @@ MT5 = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "fee
 """The defaults of mT5 and umT5 that differ from T5's."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values)
     family = values.get("model_type", "t5")
@@ -93,22 +103,25 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         attention_scale=1.0,
         attention_bias="buckets",
         bias_buckets=integer(values, "relative_attention_num_buckets", 32),
+        bias_in_layers=family == "umt5",
         bias_max_distance=integer(values, "relative_attention_max_distance", 128),
     )
 
 
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return Part(read_config(values), NAMES)
+    config = read_config(values)
+    return Part(config, UMT5 if config.bias_in_layers else NAMES)
 
 
 def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     encoder = read_encoder(values)
-    return Parts(Part(decoder_config(values, encoder.config), DECODER, untied_where_stored), encoder)
+    names = UMT5_DECODER if encoder.config.bias_in_layers else DECODER
+    return Parts(Part(_decoder_config(values, encoder.config), names, _untied_where_stored), encoder)
 
 
-def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
+def _decoder_config(values: Values, encoder: ModelConfig) -> ModelConfig:
     """Return the architecture of the decoder beside this encoder.
 
     T5's logits are scaled by D^-0.5 where they are tied; transformers 5 says so with scale_decoder_outputs, because it
@@ -127,12 +140,12 @@ def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:
     )
 
 
-def untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def _untied_where_stored(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Give the decoder logits of its own where the file has them, whatever tie_word_embeddings of the config says."""
     return replace(config, logits="own" if "logits.weight" in weights else "tied"), weights
 
 
-def _feed_forward(values: dict[str, Any]) -> tuple[str, bool]:
+def _feed_forward(values: Values) -> tuple[str, bool]:
     """Return the activation and whether there is a gate, from `feed_forward_proj` and two keys that state it again."""
     stated = values.get("feed_forward_proj", "relu")
     if not isinstance(stated, str) or stated.count("-") > 1 or ("-" in stated and not stated.startswith("gated-")):
@@ -146,3 +159,11 @@ def _feed_forward(values: dict[str, Any]) -> tuple[str, bool]:
         raise WeightsError(f"feed_forward_proj {stated} and dense_act_fn {shown(values.get('dense_act_fn'))} with "
                            f"is_gated_act {shown(values.get('is_gated_act'))} disagree; remove the wrong ones")
     return act, gated
+
+
+FAMILIES = {
+    "mt5": Family(read_encoder, read_generator),
+    "t5": Family(read_encoder, read_generator, classes="T5"),
+    "umt5": Family(read_encoder, read_generator),
+}
+REFUSED_CLASSES = dict.fromkeys(("ChronosBoltModelForForecasting", "Chronos2Model"), "forecasts series of numbers")

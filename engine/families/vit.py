@@ -8,7 +8,6 @@ token, of DINOv2's registers and of the patches.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..weights.bfloat16 import widened
 from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, refuse_variants, sizes
 from .names import JOINED_GATE, Names
-from .parts import Part, Values, Weights
+from .parts import Family, Part, Values, Weights
 
 NAMES = Names(
     prefix=("vit.", "dinov2.", "dinov2_with_registers."),
@@ -57,7 +56,7 @@ RESIZES = {"vit": "none", "dinov2": "bicubic", "dinov2_with_registers": "antiali
 """How a model's positions are made to fit an image of another size, by model_type."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_config(values: Values) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     plain = values.get("model_type") == "vit"
@@ -86,7 +85,7 @@ def read_encoder(values: Values) -> Part:
     return Part(read_config(values), NAMES, finish=_fold_scales, stem=partial(_read_stem, values))
 
 
-def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
+def _ffn_size(values: Values, hidden_size: int, gated: bool) -> int:
     """Return F of DINOv2, which with a gate is two thirds of that without one, rounded up to a multiple of 8."""
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
@@ -121,3 +120,6 @@ def _read_stem(values: Values, arrays: Weights) -> Stem:
         raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
                            f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")
     return stem
+
+
+FAMILIES = {name: Family(read_encoder) for name in RESIZES}

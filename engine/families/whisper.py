@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
@@ -17,7 +16,7 @@ from ..weights.input_layers import Stem, make_stem
 from . import bart
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, padding_id, refuse_variants
 from .names import Names
-from .parts import Part, Parts, Values, Weights
+from .parts import Family, Part, Parts, Values, Weights
 
 NAMES = Names(
     prefix="encoder.",
@@ -28,13 +27,7 @@ NAMES = Names(
         "layer_norm.weight": "final_norm.weight", "layer_norm.bias": "final_norm.bias",
     },
     layers="layers.",
-    layer={
-        "self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value", "self_attn.out_proj": "attention.output",
-        "self_attn_layer_norm": "attention.norm",
-        "fc1": "ffn.up", "fc2": "ffn.down",
-        "final_layer_norm": "ffn.norm",
-    },
+    layer=bart.LAYER,
     left_out=("decoder.", "proj_out.", "projector.", "classifier.", "layer_weights"),
 )
 DECODER = replace(
@@ -83,7 +76,7 @@ def _encoder(values: Values) -> Part:
     return Part(_config(values, "encoder"), NAMES, stem=partial(_read_stem, values))
 
 
-def _config(values: dict[str, Any], part: str) -> ModelConfig:
+def _config(values: Values, part: str) -> ModelConfig:
     """Return the layers of one part; the stem of the encoder adds the positions."""
     width, heads = integer(values, "d_model", 384), integer(values, f"{part}_attention_heads", 6)
     return ModelConfig(
@@ -100,3 +93,6 @@ def _config(values: dict[str, Any], part: str) -> ModelConfig:
         biases=_BIASES,
         activation=activation(values, "activation_function", "gelu", GATE_ACTIVATIONS),
     )
+
+
+FAMILIES = {"whisper": Family(read_encoder, read_generator, generates="transcribe")}

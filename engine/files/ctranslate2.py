@@ -24,7 +24,7 @@ import numpy as np
 
 from ..base.errors import shown
 from .cursor import Cursor
-from .reading import FormatError, map_file, naming
+from .reading import FormatError, map_file, naming, read_only, wanted_names
 
 _VERSIONS = range(2, 7)
 _TYPES = (("float32", "<f4"), ("int8", "|i1"), ("int16", "<i2"), ("int32", "<i4"), ("float16", "<f2"),
@@ -90,16 +90,12 @@ class CTranslate2File:
         made: dict[_Variable, np.ndarray] = {}
         with naming(self.path, _ADVICE):
             scales = self._scales
-            for old, variable in self._variables.items():
-                if not variable.shape or variable.name in scales:
-                    continue
-                name = rename(old)
-                if name in arrays:
-                    raise FormatError(f"two arrays are both {name}, the second is {shown(old)}")
-                if name is not None:
-                    if variable not in made:
-                        made[variable] = self._array(variable, keep_float16)
-                    arrays[name] = made[variable]
+            names = [old for old, variable in self._variables.items() if variable.shape and variable.name not in scales]
+            for name, old in wanted_names(names, rename, what="arrays").items():
+                variable = self._variables[old]
+                if variable not in made:
+                    made[variable] = self._array(variable, keep_float16)
+                arrays[name] = made[variable]
         return arrays
 
     def _parse(self) -> None:
@@ -135,14 +131,9 @@ class CTranslate2File:
     def _array(self, variable: _Variable, keep_float16: bool) -> np.ndarray:
         flat = self._flat(variable)
         if variable.type in ("int8", "int16"):
-            array = self._widened(variable.name, flat.reshape(variable.shape))
-        else:
-            kept = variable.type in ("bfloat16", "int32") or (variable.type == "float16" and keep_float16)
-            with np.errstate(invalid="ignore"):  # a later check reports NaN
-                dtype = flat.dtype.newbyteorder("=") if kept else np.dtype(np.float32)
-                array = np.require(flat.reshape(variable.shape), dtype, ["C", "A"])
-        array.flags.writeable = False
-        return array
+            return read_only(self._widened(variable.name, flat.reshape(variable.shape)), kept=False)
+        return read_only(flat.reshape(variable.shape), kept=variable.type in ("bfloat16", "int32") or (
+            variable.type == "float16" and keep_float16))
 
     def _widened(self, name: str, integers: np.ndarray) -> np.ndarray:
         """Return integers as float32, divided by the scale of each row or of the whole array."""

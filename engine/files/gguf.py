@@ -26,7 +26,7 @@ from ..base.errors import WeightsError, shown
 from .cursor import Cursor
 from .gguf_blocks import KEPT, TYPES, BlockType, dequantize, keep
 from .gguf_parts import check_parts, part_paths
-from .reading import FormatError, map_file, naming, within
+from .reading import FormatError, map_file, naming, read_only, wanted_names, within
 
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
             12: "<f8"}
@@ -112,12 +112,8 @@ class GgufFile:
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:
             with naming(part.path, _ADVICE), within(part.path):
-                for old, tensor in part.tensors.items():
-                    name = rename(old)
-                    if name in arrays:
-                        raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
-                    if name is not None:
-                        arrays[name] = _read_tensor(part.data, old, tensor, keep_float16, blocks_of)
+                arrays |= {name: _read_tensor(part.data, old, part.tensors[old], keep_float16, blocks_of)
+                           for name, old in wanted_names(part.tensors, rename, taken=arrays).items()}
         return arrays
 
 
@@ -242,10 +238,8 @@ def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool,
     kind = tensor.kind
     if kind.name in _PLAIN:
         flat = np.frombuffer(data, _PLAIN[kind.name], math.prod(tensor.shape), tensor.begin).reshape(tensor.shape)
-        kept = kind.name == "BF16" or (kind.name == "F16" and keep_float16)
-        with np.errstate(invalid="ignore"):  # a later check reports NaN
-            array = np.require(flat, flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
-    elif kind.dequantize is not None:
+        return read_only(flat, kept=kind.name == "BF16" or (kind.name == "F16" and keep_float16))
+    if kind.dequantize is not None:
         blocks = np.frombuffer(data, np.uint8, tensor.end - tensor.begin, tensor.begin)
         if blocks_of is None or len(tensor.shape) != 2:
             array = dequantize(kind, blocks, tensor.shape)
@@ -253,9 +247,8 @@ def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool,
             array = keep(kind, blocks).reshape(tensor.shape[0], -1)
         else:
             array = blocks_of(name, dequantize(kind, blocks, tensor.shape))
-    else:
-        readable = [*_PLAIN, *(one.name for one in TYPES.values() if one.dequantize is not None)]
-        raise WeightsError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "
-                           "llama-quantize --allow-requantize writes the model in one of them")
-    array.flags.writeable = False
-    return array
+        array.flags.writeable = False
+        return array
+    readable = [*_PLAIN, *(one.name for one in TYPES.values() if one.dequantize is not None)]
+    raise WeightsError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "
+                       "llama-quantize --allow-requantize writes the model in one of them")

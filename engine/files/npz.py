@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base.errors import WeightsError
 from ..model.precision import BLOCKS, FORMATS
-from .reading import FormatError, map_file, naming
+from .reading import FormatError, map_file, naming, read_only
 from .writing import replacing
 from .zip import Member, check_inflation, list_members, read_member
 
@@ -35,8 +35,8 @@ _ZIP64_FROM = 2**31 - 2**16
 _PADDING_ID = 0xD935
 """Identifier of a zip extra field that holds padding; Android's zipalign uses the same one, and readers skip it."""
 
-_READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint16, "i1": np.int8, "u1": np.uint8}
-"""The dtype that an array is read as, for each stored dtype without its byte order."""
+_READABLE = ("f2", "f4", "f8", "u2", "i1", "u1")
+"""The dtypes of arrays without their byte order; integers keep theirs, and floats become float32."""
 
 _LARGE = 2**18
 """Size in bytes of an array that is not read at load where its file may be mapped unread."""
@@ -127,12 +127,7 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     if dtype.kind == "U" or dtype.names is not None:    # text, or structs: blocks of GGUF
         return array
-    target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
-    # A float64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = np.require(array, target, ["C", "A"])
-    array.flags.writeable = False
-    return array
+    return read_only(array, kept=dtype.kind in "iu" or (keep_float16 and dtype.itemsize == 2))
 
 
 def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:

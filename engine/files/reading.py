@@ -7,7 +7,7 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -55,7 +55,7 @@ def mapped_files() -> dict[Path, FileState]:
 
 
 @contextmanager
-def naming(path: Path, advice: str) -> Iterator[None]:
+def naming(path: object, advice: str) -> Iterator[None]:
     """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
     try:
         yield
@@ -144,6 +144,34 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
 
 class _PrivateMemory(mmap.mmap):
     """Memory that no file stands behind: its pages cannot be released and read again."""
+
+
+def wanted_names(names: Iterable[str], rename: Callable[[str], str | None], taken: Container[str] = (),
+                 what: str = "tensors") -> dict[str, str]:
+    """Return the names in a file of what is to be read, by the names that `rename` returns, None for what is left out.
+
+    taken: names that other files have given already. what: the names are of, for the message. Raises `FormatError`.
+    """
+    wanted: dict[str, str] = {}
+    for old in names:
+        name = rename(old)
+        if name in wanted or (name is not None and name in taken):
+            raise FormatError(f"two {what} are both {name}, the second is {shown(old)}")
+        if name is not None:
+            wanted[name] = old
+    return wanted
+
+
+def read_only(view: np.ndarray, kept: bool) -> np.ndarray:
+    """Return the numbers of a file read-only, in their own dtype if that is kept, otherwise in float32.
+
+    It is the view itself where it is aligned, C-contiguous and of that dtype, and a copy otherwise. What float32 cannot
+    hold becomes infinity or NaN, which a later check reports.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.require(view, view.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
+    array.flags.writeable = False
+    return array
 
 
 def release_pages(arrays: Iterable[np.ndarray]) -> None:

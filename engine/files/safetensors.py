@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import shown
-from .reading import MAX_JSON, FormatError, map_file, naming, parse_object
+from .reading import MAX_JSON, FormatError, map_file, naming, parse_object, read_only, wanted_names
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -58,14 +58,9 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
     with naming(path, _ADVICE):
         data = map_file(path, memory)
         tensors, start = _read_header(data)
-        arrays: dict[str, np.ndarray] = {}
-        for tensor in tensors:
-            name = rename(tensor.name)
-            if name in arrays:
-                raise FormatError(f"two tensors are both {name}, the second is {shown(tensor.name)}")
-            if name is not None:
-                arrays[name] = _read_tensor(data, start, tensor, keep_float16, keep_integers)
-        return arrays
+        by_name = {tensor.name: tensor for tensor in tensors}
+        return {name: _read_tensor(data, start, by_name[old], keep_float16, keep_integers)
+                for name, old in wanted_names(by_name, rename).items()}
 
 
 def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
@@ -125,9 +120,5 @@ def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool, ke
     if tensor.begin == tensor.end:
         raise FormatError(f"tensor {shown(tensor.name)} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, readable[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
-    kept = tensor.dtype in ("BF16", *_INTEGERS) or (tensor.dtype == "F16" and keep_float16)
-    # An F64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = np.require(flat.reshape(tensor.shape), flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
-    array.flags.writeable = False
-    return array
+    return read_only(flat.reshape(tensor.shape),
+                     kept=tensor.dtype in ("BF16", *_INTEGERS) or (tensor.dtype == "F16" and keep_float16))

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.errors import shown
-from .reading import FormatError, map_file, naming
+from .reading import FormatError, map_file, naming, read_only, wanted_names
 from .torch_pickle import MAX_PICKLE, Function, read_pickle
 from .zip import check_inflation, list_members, read_member
 
@@ -80,26 +80,19 @@ def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | 
     with naming(path, _advice(path)):
         data = map_file(path, memory)
         value, contents = (_open_archive if data[:2] == b"PK" else _open_legacy)(data)
-        wanted: dict[str, _Tensor] = {}
-        for old, tensor in _tensors(value).items():
-            name = rename(old)
-            if name in wanted:
-                raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
-            if name is not None:
-                wanted[name] = tensor
+        tensors = _tensors(value)
         arrays, copied, allowed = {}, 0, max(_FREE_COPIES, _MAX_COPIES * len(data))
-        for name, tensor in wanted.items():
-            view = _view(name, tensor, contents(tensor.storage))
-            dtype = _dtype(tensor.storage.kind, keep_float16)
+        for name, old in wanted_names(tensors, rename).items():
+            storage = tensors[old].storage
+            view = _view(name, tensors[old], contents(storage))
+            kept = storage.kind == "BFloat16" or (storage.kind == "Half" and keep_float16)
+            dtype = np.dtype(_STORAGES[storage.kind]).newbyteorder("=") if kept else np.dtype(np.float32)
             if view.dtype != dtype or not (view.flags.c_contiguous and view.flags.aligned):
                 copied += view.size * dtype.itemsize
                 if copied > allowed:
                     raise FormatError(f"its tensors take more than {allowed:,} bytes, more than weights in a file of "
                                       f"{len(data):,} bytes can hold")
-            # What float32 cannot hold becomes infinity or NaN, which a later check reports.
-            with np.errstate(over="ignore", invalid="ignore"):
-                arrays[name] = np.require(view, dtype, ["C", "A"])
-            arrays[name].flags.writeable = False
+            arrays[name] = read_only(view, kept)
         return arrays
 
 
@@ -280,9 +273,3 @@ def _view(name: str, tensor: _Tensor, contents: memoryview) -> np.ndarray:
         return flat.reshape(shape)
     steps = [stride * flat.itemsize for stride in strides]
     return np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
-
-
-def _dtype(kind: str, keep_float16: bool) -> np.dtype:
-    """Return the dtype in which a tensor with a storage of this kind is given."""
-    kept = kind == "BFloat16" or (kind == "Half" and keep_float16)
-    return np.dtype(_STORAGES[kind]).newbyteorder("=") if kept else np.dtype(np.float32)

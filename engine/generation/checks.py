@@ -1,4 +1,4 @@
-"""Check a request to generate, once, before it enters a session."""
+"""Check a request to generate, once, before it enters the queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError, shown
 from .beams import BeamGroup
-from .encoder_decoder import SourceStepper
+from .encoder_decoder import KeptSource, SourceStepper
 from .greedy import SingleGroup
 from .groups import Generation
 from .results import Request, decoder_ids
@@ -22,10 +22,12 @@ MOST_ROWS = 1024
 """The most beams or samples of one request, unless `Budget.rows` is larger: they are set up before the first step."""
 
 
-def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None) -> Generation:
+def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None,
+            kept: KeptSource | None = None) -> Generation:
     """Return a request that the model can compute; raises an `EngineError` for any other one.
 
-    lengths: the bounds of a model that is ready to run; None for those of the stepper alone.
+    lengths: the bounds of a model that is ready to run; None for those of the stepper alone. kept: what the request
+    reads in place of its source, whose ids then only say which one it is.
     """
     if not isinstance(request, Request):
         raise InputError(f"requests must be Request objects, not {shown(request)}")
@@ -39,7 +41,7 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
     if rows > (most := max(budget.rows, MOST_ROWS)):
         raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
                          "larger max_rows for more")
-    packed, uniforms = stepper.packed(source), _uniforms(request.uniforms, rows)
+    packed, uniforms = kept or stepper.packed(source), _uniforms(request.uniforms, rows)
     make = BeamGroup if config.num_beams > 1 else SingleGroup
     return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms=uniforms, exp=stepper.exp)
 

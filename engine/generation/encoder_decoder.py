@@ -1,9 +1,9 @@
-"""`SourceStepper`: the steps of one session, over the plans of a decoder and of an encoder that reads sources."""
+"""`SourceStepper`: the steps of a model that generates, over the plans of its decoder and of its encoder of sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,53 @@ from ..programs.observe import AttentionHead
 from .top_k import Exp
 
 
+class KeptSource:
+    """A source that several requests read, one after the other.
+
+    The decoder keeps its keys and values to the end of its `with` block, or as long as this object lives.
+    """
+
+    __slots__ = ("__weakref__", "close", "era", "request", "vectors")
+
+    def __init__(self, vectors: Callable[[Stop], NDArray[np.float32]]):
+        """vectors: returns the vectors of the encoder [S, D]; its argument says when to stop."""
+        self.vectors = vectors
+        self.request = -1
+        """The number of the decoder's request that has the keys and values; -1 before the first step."""
+        self.era: object = None     # `SourceStepper` says what it is
+        self.close: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> KeptSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+Source = Batch | KeptSource | None
+"""What a request reads: the batch of one text, or a source of another kind; None for a model without an encoder."""
+
+
+class _Era:
+    """Whose end ends the requests of a stepper."""
+
+
 class SourceStepper:
-    """The requests of one session, and their steps; other calls may use the plans meanwhile.
+    """The requests of the queue of a model, and their steps.
 
     A source is encoded in the first step that has a row of its request, together with the other sources of that step.
     """
 
-    def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None,
-                 stop: Stop = NEVER):
-        """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration.
+    def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None):
+        """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration."""
+        self._decoder, self._encoder, self._config = decoder, encoder, config
+        self.reset()
 
-        stop: when all requests have to stop. They end when this object dies.
-        """
-        self._decoder, self._encoder, self._config, self._stop = decoder, encoder, config, stop
-        self._waiting: dict[int, Batch] = {}        # the sources that are not encoded yet, by request
+    def reset(self) -> None:
+        """End all requests, also one that an interrupt has opened and noted nowhere."""
+        self._era = _Era()      # the decoder ends the requests of the old one when that dies
+        self._waiting: dict[int, Batch | KeptSource] = {}       # the sources that are not encoded yet, by request
+        self._kept: set[int] = set()        # the open requests of a `KeptSource`
 
     @property
     def vocab_size(self) -> int:
@@ -50,55 +83,65 @@ class SourceStepper:
         """Return e^x of scores, with the bits of the decoder."""
         return exp if self._decoder.portable else np.exp
 
-    def packed(self, source: NDArray[np.int64] | None) -> Any:
+    def packed(self, source: NDArray[np.int64] | None) -> Batch | None:
         """Return a source [S] as `open` takes it: as the encoder reads it. Raises an error if it cannot read it."""
         if self._encoder is None and source is not None:
             raise UnsupportedError("this model has no encoder, so a request has a prompt and no source")
         if self._encoder is not None and (source is None or not len(source)):
             raise InputError("this model has an encoder, so a request needs a source of at least one token")
-        return None if self._config is None else pack(self._config, [source])[0]
+        return None if self._config is None or source is None else pack(self._config, [source])[0]
 
-    def open(self, source: Any, tokens: int = 0, stop: Stop | None = None) -> int | None:
-        """Begin a request and return its number.
-
-        source: what `packed` returned. tokens: the most tokens of its hypotheses together. stop: wait until there is
-        room for them; without it, the result is None while there is none. A caller that has requests open must not
-        wait: another caller with open requests may wait for the room of these.
-        """
-        request = self._decoder.open(self, tokens, stop)
-        if request is not None and source is not None:
+    def open(self, source: Source) -> int:
+        """Begin a request and return its number. A `KeptSource` has one request at a time."""
+        if isinstance(source, KeptSource):
+            if source.era is not self._era:
+                source.close()
+                source.request = self._decoder.open(source)
+                source.close, source.era = partial(self._decoder.close, source.request), self._era
+                self._waiting[source.request] = source
+            self._kept.add(source.request)
+            return source.request
+        request = self._decoder.open(self._era)
+        if source is not None:
             self._waiting[request] = source
         return request
 
-    def step(self, rows: Sequence[Row]) -> Scores:
+    def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Encode the sources that the rows need, and compute the step as `engine.backends.interfaces.Decoder` does."""
-        self._encode(rows)
-        return self._decoder.step(rows, self._stop)
+        if self._waiting:
+            self.encode([row.request for row in rows], stop)
+        return self._decoder.step(rows, stop)
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead]
-                          ) -> NDArray[np.float32]:
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
+                          stop: Stop = NEVER) -> NDArray[np.float32]:
         """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
-        return self._decoder.attention_weights(request, tokens, heads, self._stop)
+        if self._waiting:
+            self.encode([request], stop)
+        return self._decoder.attention_weights(request, tokens, heads, stop)
 
     def release(self, hypotheses: Iterable[int]) -> None:
         """Say that no later row has these parents."""
         self._decoder.release(hypotheses)
 
     def close(self, request: int) -> None:
-        self._waiting.pop(request, None)
-        self._decoder.close(request)
+        """End a request; the keys and values of a `KeptSource` stay."""
+        if request in self._kept:
+            self._kept.discard(request)
+        else:
+            self._waiting.pop(request, None)
+            self._decoder.close(request)
 
-    def _encode(self, rows: Sequence[Row]) -> None:
-        if self._waiting:
-            needed = {row.request: self._waiting[row.request] for row in rows if row.request in self._waiting}
-            if needed:
-                self._cache_sources(needed)
-                for request in needed:
-                    del self._waiting[request]
-
-    def _cache_sources(self, sources: dict[int, Any]) -> None:
-        """Let the encoder read the sources of requests, and the decoder keep their keys and values."""
-        assert self._encoder is not None
-        batch = joined([*sources.values()])
-        vectors = self._encoder.forward(batch, self._stop)
-        self._decoder.cache_sources([*sources], vectors, batch.cu_seqlens, self._stop)
+    def encode(self, requests: Iterable[int], stop: Stop) -> None:
+        """Let the encoder read the sources of requests that it has not read, and the decoder keep keys and values."""
+        needed = {request: self._waiting[request] for request in requests if request in self._waiting}
+        texts = {request: source for request, source in needed.items() if isinstance(source, Batch)}
+        if texts:
+            assert self._encoder is not None
+            batch = joined([*texts.values()])
+            self._decoder.cache_sources([*texts], self._encoder.forward(batch, stop), batch.cu_seqlens, stop)
+        for request, source in needed.items():
+            if isinstance(source, KeptSource):
+                vectors = source.vectors(stop)
+                self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), stop)
+        for request in needed:
+            del self._waiting[request]

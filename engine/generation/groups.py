@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
+from ..base.stop import Stop
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .encoder_decoder import SourceStepper
 from .logit_changes import Change, Processor, Removal
 from .processors import followers_of, processors_of
 from .results import Generated, Request, forced_first, score_of
 from .sampling import Filters
-from .sequences import ROOM, Sequence, Texts
+from .texts import Texts
 from .top_k import Exp
-from .works import Group, Outcome, Work
+from .works import ROOM, DecoderWork, Group, Outcome, Sequence
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
@@ -57,8 +58,10 @@ class Path(Sequence):
                     read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total)
 
 
-class Generation(Work):
+class Generation(DecoderWork):
     """A request to generate that the model can compute."""
+
+    makes_tokens = True
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
                  limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
@@ -92,12 +95,17 @@ class Generation(Work):
         only_removals = all(rule.removes_only for rule in self.rules)
         self.needs_logits = (self.renormalizes or not only_removals or not self.width or self.width + always > MOST_TOP)
         """True if a step must give all logits, to change scores or for many best tokens: by this request alone."""
-        self.finished: list[Generated | None] = [None] * self.samples if self.beams == 1 else []
+        self.finished: list[Generated | None] = []
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
         # The hypotheses share the prompt. Weights of cross-attention need one more pass over a whole result.
         self.cached = len(prompt) + self.rows * (limit - len(prompt)) + (limit if request.heads else 0)
+
+    def reset(self) -> None:
+        """Forget the results."""
+        super().reset()
+        self.finished = [None] * self.samples if self.beams == 1 else []
 
     @property
     def candidates(self) -> int:
@@ -124,7 +132,7 @@ class Generation(Work):
         return [Path(self, ids, length=self.first, first_scored=self.first - 1,
                      best=None if self.needs_logits else self.width)]
 
-    def completed(self, results: Any, stepper: SourceStepper) -> Any:
+    def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
         heads, completed = self.request.heads, []
         if not heads:
@@ -133,17 +141,14 @@ class Generation(Work):
         for result in results:
             # The row of a token has the weights of the step that read it and chose the next one: none for the last id.
             tokens = np.array([*before, *result.ids[:-1]], np.int64)
-            weights = stepper.attention_weights(self.number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
+            weights = stepper.attention_weights(self.number, tokens, heads, stop)[:, len(before) - 1 :]
+            weights = weights[:, : len(result.ids)]
             completed.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
         return completed
 
     def ends(self, results: Any) -> int:
         """Return how many of the results ended with an end token."""
         return sum(result.ended for result in results)
-
-    def made(self, results: Any) -> int:
-        """Return the new tokens of the results; none of a request that failed."""
-        return sum(len(result.ids) for result in results or ())
 
     def result(self, path: Path, last: int | None = None, score: float | None = None) -> Generated:
         """Return a hypothesis as a result. last: one more token at its end; then `score` is that of all its tokens."""
@@ -164,9 +169,9 @@ class Slots:
     def __init__(self) -> None:
         self._filters = Filters.of([GenerationConfig()])
         self._free = [0]
-        self._places: dict[Work, int] = {}
+        self._places: dict[DecoderWork, int] = {}
 
-    def enter(self, work: Work, config: GenerationConfig) -> None:
+    def enter(self, work: DecoderWork, config: GenerationConfig) -> None:
         """Write the settings of a request into a free slot."""
         if not self._free:
             size = len(self._filters.top_p)
@@ -176,11 +181,11 @@ class Slots:
         for name, value in vars(Filters.of([config])).items():
             getattr(self._filters, name)[slot] = value[0]
 
-    def leave(self, work: Work) -> None:
+    def leave(self, work: DecoderWork) -> None:
         """Free the slot of a request."""
         self._free.append(self._places.pop(work))
 
-    def of(self, works: Iterable[Work]) -> Filters:
+    def of(self, works: Iterable[DecoderWork]) -> Filters:
         """Return the filters of rows of these requests."""
         places = self._places
         return self._filters[np.array([places[work] for work in works], np.intp)]
@@ -198,16 +203,16 @@ class PathGroup(Group):
         """The changes of the scores of this step, and the rows that have them."""
         self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
 
-    def enter(self, work: Work) -> None:
+    def enter(self, work: DecoderWork) -> None:
         self._count(work, 1)
         super().enter(work)
 
-    def leave(self, work: Work) -> None:
+    def leave(self, work: DecoderWork) -> None:
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
-    def _count(self, work: Work, sign: int) -> None:
+    def _count(self, work: DecoderWork, sign: int) -> None:
         """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)

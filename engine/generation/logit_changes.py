@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .sequences import Texts
+from .texts import Texts
 
 
 class Change(ABC):

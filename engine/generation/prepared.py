@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.stop import Stop
 from ..model.bits import FASTEST
 from ..model.config import ModelConfig
@@ -19,15 +19,15 @@ from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .calls import Ends, Events, Task, in_order, run_tasks, score, stream
+from .calls import run
 from .checks import checked
-from .encoder_decoder import SourceStepper
+from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
 from .results import Generated, Request
 from .schedule import Budget
-from .traffic import Traffic
-from .works import Work
+from .scoring import Scoring
+from .step_queue import StepQueue
 
 if TYPE_CHECKING:
     from ..weights.model import Model
@@ -79,33 +79,28 @@ class PreparedModel:
             release_pages(part.weights.values())
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
-        self.traffic = Traffic()
+        self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
+        self.queue = StepQueue(self._stepper, self.budget, cache_tokens)
 
-    def checked(self, request: Request, stepper: SourceStepper) -> Generation:
-        """Return a request that the model can compute; raises an `EngineError` for any other one."""
-        return checked(stepper, request, self.budget, self.lengths)
+    def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
+        """Return a request that the model can compute; raises an `EngineError` for any other one.
 
-    def results(self, works: Iterable[Work], stop: Stop, stepper: SourceStepper) -> Ends:
-        """Yield the end of each request that `checked` has returned for a stepper, in their order."""
-        return in_order(stepper, works, budget=self.budget, stop=stop, traffic=self.traffic)
+        kept: as in `engine.generation.checks.checked`.
+        """
+        return checked(self._stepper, request, self.budget, self.lengths, kept)
 
-    def stream(self, work: Work, stop: Stop, stepper: SourceStepper) -> Events:
-        """Return the events of a request that `checked` has returned for a stepper, as they come."""
-        return stream(stepper, [work], budget=self.budget, stop=stop, traffic=self.traffic)
+    def score(self, requests: Sequence[Request], continuations: Sequence[Sequence[int]], stop: Stop,
+              place: Callable[[int], str], **options: Any) -> list[list[float]]:
+        """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
 
-    def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop, **options: Any
-              ) -> list[list[float]]:
-        """Return the log probabilities of the continuation of each request; options: more of `score`."""
-        return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic,
-                     lengths=self.lengths, **options)
-
-    def run_tasks(self, tasks: Iterable[Task], stop: Stop, stepper: SourceStepper) -> None:
-        """Run tasks side by side, whose requests read the sources of a stepper."""
-        run_tasks(stepper, tasks, budget=self.budget, stop=stop, traffic=self.traffic)
-
-    def stepper(self, stop: Stop) -> SourceStepper:
-        """Return a stepper for the requests of one session, which stops when `stop` says so."""
-        return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
+        place: returns what a message calls a request. options: of `Scoring`. All requests are checked before the first
+        one is computed. Raises `InputError` for wrong ids.
+        """
+        works = []
+        for i, (request, ids) in enumerate(zip(requests, continuations, strict=True)):
+            with located(place(i)):
+                works.append(Scoring(self._stepper, request, ids, lengths=self.lengths, **options))
+        return run(self.queue, works, stop, place)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
         """Return the tokenizer of one side, which cuts nothing off a text, and is made at its first use.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..model.generation_config import GenerationConfig
 from .logit_changes import Change, Processor, Removal
-from .sequences import Followers, Texts
+from .texts import Followers, Texts
 from .timestamps import Timestamps
 from .top_k import Exp
 

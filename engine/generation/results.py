@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import EngineError, WeightsError
+from ..base.errors import WeightsError
 from ..base.functions import power
 from ..model.generation_config import GenerationConfig, ids_array
 from ..programs.observe import AttentionHead
@@ -79,32 +79,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Token:
-    """A new token of a request, as a stream gives it as soon as it is certain: in a beam search, at its end.
+    """A new token of a request, as its handle gives it as soon as it is certain: in a beam search, at its end.
 
     Together the tokens of a sample are the ids of its result.
     """
 
-    request: int
-    """The place of the request in the order of the requests, from 0."""
     sample: int
     """The place of the result among the results of the request."""
     id: int
-
-
-@dataclass(frozen=True)
-class Done:
-    """All results of a request, the last thing that a stream gives for it. A beam search sorts them, best first."""
-
-    request: int
-    results: list[Generated]
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The end of a request that cannot go on; other requests do."""
-
-    request: int
-    error: EngineError
 
 
 def logits_error() -> WeightsError:

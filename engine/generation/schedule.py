@@ -1,7 +1,7 @@
 """Choose what a step reads: first one token of every sequence that decodes, then parts of prompts.
 
-Prompts come by priority, in turns of their owners, then by arrival. In a session that others submit to, the size of the
-parts follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here looks
+Prompts come by priority, in turns of their owners, then by arrival. Where several callers wait, the size of the parts
+follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here looks
 at a clock: the caller measures.
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from ..base.arguments import positive_int
 from ..base.errors import InputError, shown
-from .sequences import Sequence
-from .works import Entry, Work
+from .works import DecoderWork, Sequence
 
 FEWEST = 16
 """The fewest tokens of a part, so that a prompt always goes on. A part of 8 takes two thirds of the time of 16."""
@@ -46,7 +45,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the steps of a session that many users share may take."""
+    """How long the steps that several callers share may take."""
 
     step_seconds: float = 0.05
     """A step may take this much longer than one that reads no prompt."""
@@ -68,18 +67,18 @@ class _Owner:
 
 
 class Schedule:
-    """The order of the requests of a session, and the sizes of the parts of their prompts."""
+    """The order of the requests of a queue, and the sizes of the parts of their prompts."""
 
     def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
-        """pace: None reads as many tokens in a step as the budget allows."""
+        """pace: None reads as many tokens in a step as the budget allows; it may change between two steps."""
         self.budget, self.pace = budget, pace
         self._most_scored = max(1, MOST_LOGITS // vocab_size)
         """The most tokens of prompts and continuations after which one step gives logits."""
-        self._owners: dict[str, _Owner] = {}
-        self._queues: dict[tuple[int, str], deque[Work]] = {}
+        self._owners: dict[Hashable, _Owner] = {}
+        self._queues: dict[tuple[int, Hashable], deque[DecoderWork]] = {}
         """The requests that wait, by priority and owner, each in the order in which they came."""
-        self._entered: set[Work] = set()
-        self._read_for: set[str] = set()
+        self._entered: set[DecoderWork] = set()
+        self._read_for: set[Hashable] = set()
         """The owners of prompts that the last plan did not read to their ends."""
         self._size = FEWEST     # the most tokens of prompts in a step; it doubles after each step that read all of them
         self._cost: float | None = None
@@ -88,7 +87,16 @@ class Schedule:
         """Seconds of a step without a prompt, by about how many rows it has, and the step that measured it."""
         self._steps = 0     # steps that were measured
 
-    def wait(self, work: Work) -> None:
+    @property
+    def owners(self) -> int:
+        """The number of owners of requests that wait or have entered."""
+        return len(self._owners)
+
+    def forget(self) -> None:
+        """Forget all requests, and what was read for their owners."""
+        self._owners, self._queues, self._entered, self._read_for = {}, {}, set(), set()
+
+    def wait(self, work: DecoderWork) -> None:
         """Let a request wait.
 
         An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
@@ -104,12 +112,12 @@ class Schedule:
         self._queues.setdefault((work.entry.priority, name), deque()).append(work)
         work.waits = True
 
-    def first(self) -> Work | None:
+    def first(self) -> DecoderWork | None:
         """Return the request that enters next; None if none waits."""
         heads = (queue[0] for queue in self._queues.values())
-        return min(heads, key=lambda work: self._place(work.entry), default=None)
+        return min(heads, key=self._place, default=None)
 
-    def admit(self, work: Work) -> None:
+    def admit(self, work: DecoderWork) -> None:
         """Let a request wait no longer, because it enters."""
         key = work.entry.priority, work.entry.owner
         queue = self._queues[key]
@@ -119,17 +127,18 @@ class Schedule:
         work.waits = False
         self._entered.add(work)
 
-    def leave(self, work: Work, tokens: int) -> None:
-        """Count the end of a request, and its new tokens; one that never came is left alone."""
+    def leave(self, work: DecoderWork, tokens: int) -> bool:
+        """Count the end of a request, and its new tokens; return False for one that never came or has left."""
         if work.waits:
             self.admit(work)
-        if work in self._entered:
+        if left := work in self._entered:
             self._entered.discard(work)
             owner = self._owners[work.entry.owner]
             owner.requests -= 1
             owner.read += tokens
             if not owner.requests:
                 del self._owners[work.entry.owner]
+        return left
 
     def plan(self, decoding: int, sequences: Iterable[Sequence]) -> list[tuple[Sequence, int]]:
         """Return which sequences a step reads beside those that decode, and how many tokens of each.
@@ -144,7 +153,7 @@ class Schedule:
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
-        ordered = sorted(sequences, key=lambda each: self._place(each.work.entry))
+        ordered = sorted(sequences, key=lambda each: self._place(each.work))
         for sequence in ordered:
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):        # a second source could make the step too long
@@ -195,7 +204,8 @@ class Schedule:
         base, step = self._bases.get(_kind(decoding), (None, 0))
         return base if self._steps - step < FRESH else None
 
-    def _place(self, entry: Entry) -> tuple[int, int, int]:
+    def _place(self, work: DecoderWork) -> tuple[int, int, int]:
+        entry = work.entry
         return -entry.priority, self._owners[entry.owner].read, entry.number
 
 

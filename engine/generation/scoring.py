@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
 from ..base.errors import EngineError, located
+from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
-from .sequences import Sequence
 from .top_k import log_sum_exp
-from .works import Group, Outcome, Work
+from .works import DecoderWork, Group, Outcome, Sequence
 
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
 """Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""
 
 
-class Scoring(Work):
+class Scoring(DecoderWork):
     """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
@@ -34,7 +34,7 @@ class Scoring(Work):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that. lengths: as in `checked`. `Work` explains the attributes.
+        seen: gets the logits before that. lengths: as in `checked`. `DecoderWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -48,6 +48,18 @@ class Scoring(Work):
         self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
         self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
+        self._shown = 0     # how many of them `seen` has got
+
+    def reset(self) -> None:
+        """Forget the scores."""
+        super().reset()
+        self.scores = []
+
+    def show(self, logits: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
+        """Give `seen` the logits for the last scores, but what it has got before a reset."""
+        if self.seen is not None and (fresh := len(self.scores) - self._shown) > 0:
+            self._shown = len(self.scores)
+            self.seen(logits[-fresh:], targets[-fresh:])
 
     @property
     def key(self) -> Hashable:
@@ -65,7 +77,7 @@ class Scoring(Work):
         """Return whether the continuation has no token."""
         return len(self.tokens) == self.prompt
 
-    def results(self) -> list[float]:
+    def results(self, stepper: SourceStepper, stop: Stop) -> list[float]:
         """Return the log probabilities of no tokens."""
         return []
 
@@ -84,8 +96,7 @@ class _Scorings(Group):
             scaled = logits if work.temperature == 1 else logits / np.float32(work.temperature)
             log_total = log_sum_exp(scaled, work.exp).astype(np.float64)
             work.scores += (scaled[np.arange(len(targets)), targets] - log_total).tolist()
-            if work.seen is not None:
-                work.seen(logits, targets)
+            work.show(logits, targets)
             if not sequence.unread:
                 outcome.done[work] = work.scores
 
@@ -97,25 +108,30 @@ class _Prompt(Sequence):
     index: int = 0
 
 
-class LastLogits(Work):
+class LastLogits(DecoderWork):
     """Some logits after each of several prompts, whose common prefix the model reads once: float32 [prompts, ids].
 
-    A prompt has the same logits, to the last bit, alone and among any others.
+    A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
+    number of each prompt that has its logits.
     """
 
     def __init__(self, prompts: List[NDArray[np.int64]], ids: List[int] | slice, packed: Any = None, source: int = 0,
-                 advance: Callable[[int], object] = lambda done: None, place: Callable[[int], str] | None = None):
+                 place: Callable[[int], str] | None = None):
         """ids: of the logits; slice(None) for all. packed, source: the source of the prompts, and its tokens.
 
-        advance: gets the number of prompts that have just been completed. place: returns what a message calls a prompt.
+        place: returns what a message calls a prompt.
         """
         super().__init__()
         self.prompts, self.ids, self.packed, self.source, self.place = prompts, ids, packed, source, place
-        self.completed_prompts = advance
         self.cached = sum(map(len, prompts))
-        self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
+        self.scores: list[NDArray[np.float32] | None] = []
         self.left = len(prompts)
         self._shared = common_prefix(prompts)
+
+    def reset(self) -> None:
+        """Forget the logits."""
+        super().reset()
+        self.scores, self.left = [None] * len(self.prompts), len(self.prompts)
 
     @property
     def rows(self) -> int:
@@ -160,20 +176,18 @@ class _LastLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
-        at, done = 0, dict[LastLogits, int]()       # the next row of scores.logits; prompts that are read now
+        at = 0      # the next row of scores.logits
         for sequence in sequences:
             work = cast(LastLogits, sequence.work)
             if isinstance(sequence, _Prompt):
                 work.scores[sequence.index] = scores.logits[at, work.ids].copy()
                 work.left, at = work.left - 1, at + 1
-                done[work] = done.get(work, 0) + 1
+                outcome.tokens.append((work, 0, sequence.index))
+                if not work.left:
+                    outcome.done[work] = np.array(work.scores)
             else:
                 outcome.begun += work.rest(sequence.hypothesis)
             outcome.left.append(sequence)
-        for work, count in done.items():
-            work.completed_prompts(count)
-            if not work.left:
-                outcome.done[work] = np.array(work.scores)
 
 
 def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
@@ -185,13 +199,14 @@ def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
     return int(differs.argmax()) if differs.any() else most
 
 
-class AllLogits(Work):
+class AllLogits(DecoderWork):
     """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
 
     takes_nan = True
 
     def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
-        """ids: of the text. packed, source: its source and the tokens of that. `Work` explains the attributes."""
+        """ids: of the text. packed, source: its source and the tokens of that; `DecoderWork` explains the attributes.
+        """
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.most_scored = len(ids)

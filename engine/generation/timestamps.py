@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .logit_changes import Change
-from .sequences import Texts
+from .texts import Texts
 from .top_k import Exp, log_sum_exp
 
 

@@ -1,45 +1,35 @@
-"""What a session asks of a request that it computes: its sequences, and the group of rows that reads their scores."""
+"""What the queue of a decoder asks of a work: its sequences, and the group of rows that reads their scores.
+
+A sequence is all ids of one text so far, how many of them the model has read, and the hypothesis of those. A step reads
+the next n unread ids of some sequences, and asks for scores after none, the last or the last m of them. A part of a
+prompt, the next token, and a continuation to score are the same thing.
+"""
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
+from ..base.stop import Stop
+from ..queues.entry import Entry
 from .encoder_decoder import SourceStepper
-from .results import logits_error
-from .sequences import Sequence
+from .results import Token, logits_error
+
+ROOM = 32
+"""Ids by which the array of a sequence grows at least."""
+_SAMPLE = 2**32
+"""A part of an entry is one number, id + 2^32 sample: the garbage collector would have to look at pairs."""
 
 
-class Holder(weakref.ref[Any]):
-    """A weak reference to whoever waits for a request, whose death ends the request.
-
-    Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
-    """
-
-    __slots__ = ("number",)
-    number: int
-
-
-@dataclass(eq=False)
-class Entry:
-    """The place of a request in the order of a session."""
-
-    number: int
-    """Requests are counted from 0 in the order in which they came."""
-    priority: int
-    owner: str
-    deadline: float
-    """The `time.monotonic()` at which this request ends; 0 for none."""
-    holder: Holder
-
-
-class Work(ABC):
+class DecoderWork(ABC):
     """A request that is checked, and what has become of it."""
 
     packed: Any = None
@@ -55,14 +45,30 @@ class Work(ABC):
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
 
+    makes_tokens: bool = False
+    """Whether what it gives before its end are new tokens, which statistics count."""
+
     def __init__(self) -> None:
-        self.entry: Entry
+        self.entry: DecoderEntry
+        """Its place in the queue."""
         self.number = -1
         """The number that `SourceStepper.open` gave; -1 before."""
-        self.waits = self.ended = False
-        """Whether it waits until it enters, and whether it has ended."""
+        self.waits = False
+        """Whether it waits until it enters."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has its results, or an error."""
+        return self.entry.end is not None
+
+    def reset(self) -> None:
+        """Forget what has become of it: it is computed from its beginning, for the first time or once more.
+
+        It comes to the same results again, because a row has the same bits in any step.
+        """
+        self.number, self.waits, self._users = -1, False, {}
 
     @property
     def rows(self) -> int:
@@ -84,23 +90,19 @@ class Work(ABC):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing has to be computed for `results()`."""
+        """Return whether it reads no sequence, so that `results` computes what it wants."""
         return False
 
-    def results(self) -> Any:
-        """Return the result of a request for which nothing has to be computed."""
+    def results(self, stepper: SourceStepper, stop: Stop) -> Any:
+        """Return the result of a request that reads no sequence."""
         return None
 
-    def completed(self, results: Any, stepper: SourceStepper) -> Any:
+    def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with what one more pass of the model adds."""
         return results
 
     def ends(self, results: Any) -> int:
         """Return how many end tokens the results have, for statistics."""
-        return 0
-
-    def made(self, results: Any) -> int:
-        """Return how many new tokens the results have, for the share of the owner."""
         return 0
 
     def failure(self, sequence: Sequence) -> EngineError:
@@ -136,15 +138,94 @@ class Work(ABC):
         return not left
 
 
+class DecoderEntry(Entry):
+    """A work of a decoder on its way through the queue. Its parts are the new tokens."""
+
+    __slots__ = ("alone", "entered", "pace", "results", "session", "skipped", "work")
+
+    def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: Stop, session: object,
+                 pace: Hashable):
+        """session: the session that the work belongs to, if there is one; pace: that of the session, for the queue."""
+        super().__init__(number, priority, owner, stop)
+        self.work: Any = work
+        """The work; None after its end."""
+        self.session, self.pace = session, pace
+        self.results: Any = None
+        self.alone = False
+        """Whether its rows have steps of their own, because a step with them and others raised an error."""
+        self.entered = False        # whether it has entered before
+        self.skipped = 0
+        """How many tokens will come once more, and are not given again, after a work began anew."""
+        work.entry = self
+
+    def tokens(self, begin: int, most: int | None = None) -> list[Token]:
+        """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
+        end = None if most is None else begin + most
+        return [Token(*divmod(part, _SAMPLE)) for part in self.parts[begin:end]]
+
+    def restart(self) -> None:
+        """Begin the work, or begin it anew."""
+        self.work.reset()
+        self.skipped = len(self.parts)
+
+    def put(self, sample: int, token: int) -> bool:
+        """Give a new token; return False for one that was given before the work began anew."""
+        if self.skipped:
+            self.skipped -= 1
+            return False
+        self.parts.append(sample * _SAMPLE + token)
+        if self.bells:
+            self.ring()
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One text of a request that is in the queue."""
+
+    work: DecoderWork
+    ids: NDArray[np.int64]
+    """[at least length]: all ids so far; any value after the length."""
+    length: int
+    first_scored: int
+    """The place of the first id after which scores are wanted; `length` if there is none."""
+    best: int | None = None
+    """How many of the best logits are wanted, as in `Row`; None for all."""
+    read: int = 0
+    """How many ids the model has read."""
+    hypothesis: int | None = None
+    """The number by which the decoder knows the ids that it has read; None if it has read none."""
+
+    @property
+    def unread(self) -> int:
+        """Return how many ids the model has not read."""
+        return self.length - self.read
+
+    def row(self, n: int) -> Row:
+        """Return the row of a step that reads the next n ids."""
+        read, first = self.read, self.first_scored
+        end = read + n
+        wanted = 0 if first >= end else end - (first if first > read else read)     # from `first` on; faster than max
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.best)
+
+    def append(self, token: int) -> None:
+        """Add an id, after which scores are wanted."""
+        length = self.length
+        if length == len(self.ids):
+            self.ids = np.concatenate([self.ids, np.empty(max(length, ROOM), np.int64)])
+        self.ids[length] = token
+        self.first_scored, self.length = length, length + 1
+
+
 @dataclass
 class Outcome:
     """What a group made of the scores of a step."""
 
-    tokens: list[tuple[Work, int, int]] = field(default_factory=list)
-    """(request, sample, id) of each new token that is certain."""
-    done: dict[Work, Any] = field(default_factory=dict)
+    tokens: list[tuple[DecoderWork, int, int]] = field(default_factory=list)
+    """(request, sample, id) of each new token that is certain, or of whatever else a request gives before its end."""
+    done: dict[DecoderWork, Any] = field(default_factory=dict)
     """The results of the requests that ended."""
-    failed: dict[Work, EngineError] = field(default_factory=dict)
+    failed: dict[DecoderWork, EngineError] = field(default_factory=dict)
     """The errors of the requests that cannot go on."""
     begun: list[Sequence] = field(default_factory=list)
     """New sequences with unread ids."""
@@ -153,18 +234,18 @@ class Outcome:
 
 
 class Group(ABC):
-    """The requests in a session whose rows compute alike."""
+    """The requests of a queue whose rows compute alike."""
 
     def __init__(self) -> None:
-        self.works: set[Work] = set()
+        self.works: set[DecoderWork] = set()
         self.live: list[Sequence] = []
         """The sequences of which each step reads one token."""
 
-    def enter(self, work: Work) -> None:
+    def enter(self, work: DecoderWork) -> None:
         """Let a request enter."""
         self.works.add(work)
 
-    def leave(self, work: Work) -> None:
+    def leave(self, work: DecoderWork) -> None:
         """Forget a request."""
         self.works.discard(work)
         self.live = [sequence for sequence in self.live if sequence.work is not work]

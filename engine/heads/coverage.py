@@ -13,8 +13,8 @@ from ..uncertainty.conformal import check_coverage, threshold
 from ..uncertainty.shift import MOST_COMPARED, kolmogorov_smirnov
 from ..weights.calibration import Calibration
 from .classify import doubts
-from .pairs import count_near_best, order, pair_scores
-from .runner import HeadRunner
+from .pairs import count_near_best, pair_scores
+from .runner import HeadRunner, top
 
 FALSE_ALARM_RATE = 0.001
 """The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
@@ -54,14 +54,16 @@ def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, 
     count = top_k if limit is None else count_near_best(logits, limit)
     doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
     return [{"corpus_id": i, "score": float(scores[i]), **doubt[i], **({} if texts is None else {"text": texts[i]})}
-            for i in order(logits)[:count]]
+            for i in top(logits, count)]
 
 
 def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None, top_k: int | None,
              limit: np.float32 | None, function: Any = None) -> list[dict[str, Any]]:
     """Return the documents by their logits, float32 [n, 1]: the last of three steps of `rank`.
 
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: see `pair_scores`; others: `ranked`.
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. texts: of the documents, to return them; None to
+    leave them out. limit: of `limit_of_rank`; None to return the best top_k. function: what makes scores of logits, by
+    its name or as an object of torch.nn; None for the model's.
     """
     probabilities = runner.probabilities(logits) if runner.calibration and function is None else None
     return ranked(logits[:, 0], pair_scores(runner, logits, function), texts, top_k, limit, probabilities)

@@ -65,16 +65,12 @@ def scores_of(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, a
               apply_softmax: bool = False) -> np.ndarray:
     """Return the scores of pairs, or as_logits their logits: float32 [n], or [n, labels]: the last step of `predict`.
 
-    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function, apply_softmax: as in `pair_scores`.
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: the name of a function, or an object of
+    torch.nn; None for the model's. apply_softmax: whether scores of several labels become probabilities.
     """
     if as_logits:
         return logits[:, 0] if logits.shape[1] == 1 else logits
     return pair_scores(runner, logits, function, apply_softmax=apply_softmax)
-
-
-def order(logits: np.ndarray) -> list[int]:
-    """Return the places of documents by their logits [n], the largest first, and of equal ones the first."""
-    return [int(i) for i in np.argsort(-logits, kind="stable")]
 
 
 def count_near_best(logits: np.ndarray, limit: np.float32) -> int:

@@ -16,6 +16,7 @@ from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.functions import tanh
 from ..base.lazy import lazy
+from ..base.ranges import ranges
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
@@ -80,15 +81,10 @@ class HeadRunner:
         The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
         """
         most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
-        first = 0
-        while first < len(ends) - 1:
-            last = first + 1
-            while last < len(ends) - 1 and ends[last + 1] - ends[first] <= most:
-                last += 1
-            slice_ends = ends[first : last + 1] - ends[first]
-            logits, slice_ends = self._run(rows[ends[first] : ends[last]], slice_ends)
-            yield from (logits[start:end] for start, end in pairwise(slice_ends.tolist()))
-            first = last
+        for part in ranges(np.diff(ends).tolist(), most):
+            start, end = ends[part.start], ends[part.stop]
+            logits, ends_of_part = self._run(rows[start:end], ends[part.start : part.stop + 1] - start)
+            yield from (logits[first:last] for first, last in pairwise(ends_of_part.tolist()))
 
     def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
              ) -> tuple[np.ndarray, np.ndarray]:
@@ -195,7 +191,7 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 
-def top(scores: Sequence[float], k: int | None) -> list[int]:
+def top(scores: Sequence[float] | np.ndarray, k: int | None) -> list[int]:
     """Return the places of the k largest scores, the largest first, and of equal scores the first; None for all."""
     order = np.argsort(-np.asarray(scores), kind="stable")
     return [int(i) for i in order[:k]]

@@ -91,10 +91,12 @@ class Engine(VectorMethods, SimilarityMethods):
             effect.
         max_batch_tokens: the most tokens that are computed at a time. It limits the memory of a call, and the length of
             a sequence.
-        precision: "float32", "bfloat16" or "int8", in which linear maps are computed; float32 weights are rounded to
-            it. "bfloat16x3" leaves them as they are and is faster than float32, on CPUs with AMX alone. None means
-            "int8" for a file with int8 weights, else "float32". "auto" means the fastest of "int8", "bfloat16" and
-            "float32" whose vectors of sample sentences have a cosine of at least `least_cosine` to float32's, or 0.999.
+        precision: "float32", "bfloat16", "int8", "q8_0" or "int4", in which linear maps are computed; float32 weights
+            are rounded to it. "bfloat16x3" leaves them as they are and is faster than float32, on CPUs with AMX alone.
+            None means the precision of a file whose weights are integers, else "float32". "auto" means the fastest of
+            "int8", "bfloat16" and "float32" whose vectors of sample sentences have a cosine of at least `least_cosine`
+            to float32's, or 0.999.
+        least_cosine: the bound of precision="auto"; None for 0.999.
         bits: "portable" for arithmetic with the same bits on every CPU with fused multiply-adds (docs/precision.md).
         memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
             the engine is safe if somebody changes or shortens the file.

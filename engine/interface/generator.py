@@ -19,12 +19,13 @@ from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
 from ..chat import ChatMethods
 from ..encoding.outputs import read_attention_heads
-from ..generation.calls import Ends
+from ..generation.calls import Results
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
-from ..generation.results import Failed, Request, Scored
+from ..generation.results import Request, Scored
 from ..generation.schedule import Pace
 from ..generation.settings import settings_of_call
+from ..generation.works import DecoderWork
 from ..model.bits import FASTEST
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
@@ -48,6 +49,10 @@ def place_of(i: int, places: Sequence[str] | None) -> str:
 class Statistics(CacheStatistics):
     """What a model that generates does at the moment, and has done since it was loaded."""
 
+    open_requests: int
+    """Requests that are computed."""
+    waiting_calls: int
+    """Requests that wait until they enter."""
     tokens_in: int
     """Tokens of prompts and sources."""
     tokens_out: int
@@ -150,23 +155,20 @@ class Generator(ChatMethods, Loaded):
                  ) -> Iterator[Any]:
         config = settings_of_call(self.generation, settings)
         asked = self._heads(output_attentions)
-        heads, stepper, works = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
+        heads, works = tuple(dict.fromkeys(asked.values())), []
         special = flag("add_special_tokens", add_special_tokens)
         for i, request in enumerate(self._requests(inputs, prompts, config, stop, places, special)):
             with located(place_of(i, places)):
-                works.append(self._model.checked(replace(request, heads=heads), stepper))
-        ends = self._model.results(works, stop, stepper)
-        return self._run(ends, asked, config.num_return_sequences > 1, places)
+                works.append(self._model.checked(replace(request, heads=heads)))
+        return self._run(works, stop, asked, config.num_return_sequences > 1, places)
 
-    def _run(self, ends: Ends, asked: dict[AttentionHead, AttentionHead], several: bool,
+    def _run(self, works: Sequence[DecoderWork], stop: Stop, asked: dict[AttentionHead, AttentionHead], several: bool,
              places: Sequence[str] | None) -> Iterator[Any]:
         """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
-        with closing(ends):     # an error that somebody keeps would otherwise keep the open requests
-            for end in ends:
-                if isinstance(end, Failed):
-                    with located(place_of(end.request, places)):
-                        raise end.error
-                results = [self._model.with_text(result) for result in end.results]
+        # An error that somebody keeps would otherwise keep the open requests.
+        with closing(Results(self._model.queue, works, stop, lambda i: place_of(i, places))) as of_requests:
+            for results in of_requests:
+                results = [self._model.with_text(result) for result in results]
                 if asked:
                     results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
                                for one in results]
@@ -231,8 +233,8 @@ class Generator(ChatMethods, Loaded):
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
         source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
-        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps take
-        turns, and those of `session` are computed together.
+        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
+        computed together, with those of all other calls.
         """
         return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens,
                             **settings)
@@ -243,9 +245,8 @@ class Generator(ChatMethods, Loaded):
                                     stop)
         if request.config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
-        stepper = self._model.stepper(stop)
         with located(place_of(0, places=None)):
-            return Stream(self._model, self._model.checked(request, stepper), stop, stepper)
+            return Stream(self._model, self._model.checked(request), stop)
 
     def _one_request(self, method: str, source: Any, prompt: Any, special: bool, settings: dict[str, Any],
                      stop: Stop = NEVER) -> Request:
@@ -299,7 +300,7 @@ class Generator(ChatMethods, Loaded):
                     wanted.append(ids.tolist())
         calibration = self._calibrations.get("score")
         temperature = 1.0 if calibration is None else calibration.temperature
-        scores = self._model.score(requests, wanted, stop, temperature=temperature)
+        scores = self._model.score(requests, wanted, stop, lambda i: place_of(i, places=None), temperature=temperature)
         scored = [Scored(np.array(each, np.float32)) for each in scores]
         return scored[0] if single else scored
 
@@ -319,7 +320,7 @@ class Generator(ChatMethods, Loaded):
 
         place: of the request among the inputs of the caller, for messages.
         """
-        self._model.score([request], [tokens], stop, seen=seen, places=[place_of(place, places=None)])
+        self._model.score([request], [tokens], stop, lambda i: place_of(place, places=None), seen=seen)
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
@@ -333,8 +334,10 @@ class Generator(ChatMethods, Loaded):
 
     def statistics(self) -> Statistics:
         """Count the requests, the tokens and the memory of the cache, for a server that has to decide what it takes."""
-        return Statistics(**vars(self._decoder.statistics()), tokens_in=self._model.traffic.tokens_in,
-                          tokens_out=self._model.traffic.tokens_out)
+        queue = self._model.queue
+        entered, waiting = queue.counts
+        return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
+                          tokens_in=queue.tokens_in, tokens_out=queue.tokens_out)
 
     def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
                   places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None

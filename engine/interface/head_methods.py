@@ -94,11 +94,14 @@ class HeadMethods(EngineBase):
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
         ordered by the logits, which differ where scores are rounded to one number; equal logits keep the order of the
-        documents. top_k: the most results to return. The other arguments are those of `predict`.
+        documents. The other arguments are those of `predict`.
 
+        top_k: the most results to return.
+        return_documents: whether each result has the text of its document.
         coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
-        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
-        "entropy" of the probabilities that a document is relevant, and that it is not, unless activation_fn is given.
+            relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+            "entropy" of the probabilities that a document is relevant, and that it is not, unless activation_fn is
+            given.
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
@@ -122,6 +125,7 @@ class HeadMethods(EngineBase):
             probabilities, or of its surest token.
         ignore_labels: the labels to leave out.
         stride: read a long text in windows that overlap by this many tokens; None truncates it to `max_seq_length`.
+        is_split_into_words: whether each text is a list of words.
         words: how to tell the tokens of one word: "spaces" as the pipeline does, or "tokenizer" by the tokenizer's own
             words, which is right for tokenizers whose tokens hold the space before a word, such as DeBERTa's.
         batch_size, show_progress_bar, truncation, timeout: as in `encode`.

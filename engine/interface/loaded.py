@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from ..base.advice import ATTRIBUTES, CALLED, SET
 from ..base.arguments import renamed_arguments
 from ..base.errors import EngineError, InputError, UnsupportedError, nearest, shown
 from ..model.bits import PORTABLE
@@ -16,7 +17,6 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
-from .other_names import CALLED, METHODS, SET
 
 if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
@@ -33,8 +33,8 @@ _OF_CLOSED = ("_closed", "_configs", "_calibrations")
 
 def _advice(name: str, cls: type) -> str:
     """Return what a message says behind the name of an attribute that a class does not have."""
-    if name in METHODS:
-        return f"; {METHODS[name]}"
+    if name in ATTRIBUTES:
+        return f"; {ATTRIBUTES[name]}"
     if name.startswith("_"):
         return ""
     public = [one for one in dir(cls) if not one.startswith("_")]

@@ -14,6 +14,7 @@ from ..base.stop import NEVER, Stop
 from ..generation.calls import all_logits
 from ..generation.encoder_decoder import SourceStepper
 from ..generation.schedule import Budget
+from ..generation.step_queue import StepQueue
 
 
 class ReadingPlan:
@@ -22,7 +23,7 @@ class ReadingPlan:
     def __init__(self, encoder: Plan, decoder: Decoder, start_id: int, max_tokens: int):
         """start_id: the first token of the decoder. max_tokens: the most tokens that are read in one step."""
         self._encoder, self._decoder, self._start = encoder, decoder, start_id
-        self._budget = Budget(rows=max_tokens, tokens=max_tokens)
+        self._queue = StepQueue(SourceStepper(decoder, encoder), Budget(rows=max_tokens, tokens=max_tokens))
 
     @property
     def longest(self) -> int | None:
@@ -33,9 +34,7 @@ class ReadingPlan:
     def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the vectors of the decoder for the tokens of a batch of ids, as `Plan.forward`."""
         texts = [text for text in apart(batch) if text.tokens]
-        stepper = SourceStepper(self._decoder, self._encoder, stop=stop)
-        logits = all_logits(stepper, texts, [self._shifted(text.input_ids) for text in texts], budget=self._budget,
-                            stop=stop)
+        logits = all_logits(self._queue, texts, [self._shifted(text.input_ids) for text in texts], stop)
         return np.concatenate([np.empty((0, self._decoder.vocab_size), np.float32), *logits])
 
     def _shifted(self, ids: np.ndarray | None) -> np.ndarray:

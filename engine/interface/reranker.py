@@ -201,9 +201,11 @@ class Reranker(Loaded):
                 ) -> Any:
         """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
-        instruction: what counts as an answer, in place of the model's, for a language model. logits: return the logits
-        instead, of which the scores are a function. show_progress_bar: None shows one when the logger "engine" is at
-        level INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
+        instruction: what counts as an answer, in place of the model's, for a language model.
+        logits: return the logits instead, of which the scores are a function.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
+            terminal.
+        timeout: seconds after which the call raises `TimedOut`.
         truncation: what becomes of a pair with more than `max_length` tokens, as in `Engine.encode`.
         The scores of a calibrated model are the probabilities that documents are relevant.
         """
@@ -220,12 +222,14 @@ class Reranker(Loaded):
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
-        ordered by their logits, and equal logits keep the order of the documents. top_k: the most results to return.
-        options: the other arguments of `predict`; with logits=True a result's score is its logit.
+        ordered by their logits, and equal logits keep the order of the documents.
 
+        top_k: the most results to return.
+        return_documents: whether each result has the text of its document.
         coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
-        relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
-        "entropy" of the probabilities that a document is relevant, and that it is not.
+            relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+            "entropy" of the probabilities that a document is relevant, and that it is not.
+        options: the other arguments of `predict`; with logits=True a result's score is its logit.
         """
         query, texts = check_query(query, documents)
         top_k = positive_int_or_none("top_k", top_k)
@@ -273,8 +277,8 @@ class Reranker(Loaded):
         number of prompts that are done.
         """
         by_query = [*_places(queries).values()]     # the places of the prompts of each query
-        logits = last_logits(self._model.stepper(stop), [[prompts[i] for i in members] for members in by_query],
-                            self.answers, budget=self._model.budget, stop=stop, advance=advance,
+        logits = last_logits(self._model.queue, [[prompts[i] for i in members] for members in by_query],
+                            self.answers, stop=stop, advance=advance,
                             place=lambda query, i: f"pair {by_query[query][i]}")
         scores = np.empty(len(prompts), np.float32)
         for members, rows in zip(by_query, logits, strict=True):        # rows: [prompts of a query, answers]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import threading
+import sys
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from ..base.arguments import flag, renamed_arguments
-from ..base.errors import BackendUnavailable, InputError, located
-from ..base.stop import NEVER, Stop
+from ..base.errors import InputError, located, shown
+from ..base.stop import Stop
 from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request
 from ..generation.schedule import Pace
-from ..generation.session import Session as Stepped
-from ..generation.session import SessionStatistics, check_place
-from .stream import Piece, Pieces, next_event
-
-WAIT = 1.0
-"""Seconds after which the thread of a session that has nothing to do looks again; a request wakes it at once."""
+from ..generation.step_queue import SessionStatistics
+from .stream import Piece, Pieces
 
 
 class Submission:
@@ -43,7 +39,7 @@ class Submission:
     @property
     def done(self) -> bool:
         """Whether the request has ended, with a result or an error."""
-        return self._handle.end is not None
+        return self._handle.done
 
     def __iter__(self) -> Iterator[Piece]:
         """Return an iterator over all pieces, from the first one on, as `Generator.stream` yields them.
@@ -53,29 +49,26 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, partial(next_event, iter(self._handle)))
+        return Pieces(self._model, iter(self._handle))
 
 
 class Session:
-    """Many requests to one generator, from any number of threads, which one thread computes together.
+    """Many requests to one generator, from any number of threads, which are computed together.
 
         with generator.session() as session:
             answer = session.submit("A question", max_new_tokens=50)        # from any thread
             for piece in answer:
                 print(piece.text, end="")
 
-    In a `with` statement, a thread of the session's own computes, and the end of the block cancels what is open.
-    Outside of one, the caller does it: `step` and `close` are for the thread that made the session. Each request has
-    the bits of the request alone.
+    In a `with` statement, a thread of the generator's own computes, and the end of the block cancels what is open.
+    Outside of one, whoever waits for a result computes, or calls `step`. Each request has the bits of the request
+    alone.
     """
 
     def __init__(self, model: PreparedModel, request: Callable[..., Request], pace: Pace):
         """request: returns a checked request of an input, as `Generator` reads it."""
-        self._model, self._request = model, request
-        self._stepper = model.stepper(NEVER)
-        self._session = Stepped(self._stepper, model.budget, traffic=model.traffic, pace=pace)
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._model, self._request, self._pace = model, request, pace
+        self._closed = self._has_thread = False
 
     @renamed_arguments
     def submit(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, priority: int = 0,
@@ -96,58 +89,60 @@ class Session:
         special = flag("add_special_tokens", add_special_tokens)
         request = self._request(source, prompt, special, settings, Stop(until))
         with located("input 0"):
-            work = self._model.checked(request, self._stepper)
-        handle = self._session.submit(work, priority, owner, until)
+            work = self._model.checked(request)
+        self._check_open()
+        handle = self._model.queue.submit(work, priority, owner, until, session=self, pace=self._pace)
+        if self._closed:        # meanwhile
+            handle.cancel()
+            self._check_open()
         return Submission(handle, self._model, request.config.num_return_sequences)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""
-        return self._session.step()
+        self._check_open()
+        self._model.queue.step()
+        return bool(self._model.queue.entries(self))
 
     def close(self) -> None:
         """End all requests with `Cancelled`, and take no more."""
-        self._session.close()
+        self._closed = True
+        self._model.queue.cancel_session(self)
 
     def statistics(self) -> SessionStatistics:
         """Count the rows of a step, the requests that wait, and the tokens of prompts that wait."""
-        return self._session.statistics()
+        return self._model.queue.statistics(self)
 
     def __enter__(self) -> Session:
-        if self._session.closed:
-            raise self._session.refusal()
-        if self._thread is not None:
+        self._check_open()
+        if self._has_thread:
             raise InputError("this session has a thread already; make another session for another with statement")
-        ready = threading.Event()
-        thread = threading.Thread(target=self._run, args=(ready,), name="engine-session", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            raise BackendUnavailable(f"the system starts no thread for the session: {error}; end other threads, or "
-                                     "call step outside of a with statement") from None
-        self._thread = thread
-        try:
-            ready.wait()
-        except BaseException:       # an interrupt, after which the block does not run, nor its end
-            self._session.wake(closes=True)
-            raise
+        self._model.queue.start()
+        self._has_thread = True
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._session.wake(closes=True)
-        assert self._thread is not None
-        self._thread.join()
-        if self._error is not None and kind is None:
-            raise self._error
-
-    def _run(self, ready: threading.Event) -> None:
-        """Step until the `with` statement ends."""
-        self._session.adopt()
-        ready.set()
+    def __exit__(self, *_: object) -> None:
         try:
-            while not self._session.closes:
-                if not self._session.step():
-                    self._session.sleep(WAIT)
-        except BaseException as error:      # `step` has given it to all who wait
-            self._error = error
+            self.close()
         finally:
-            self._session.close()
+            self._model.queue.stop()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError("the session has ended, and takes no more requests: it was closed; make a new one")
+
+
+def check_place(priority: Any, owner: Any, deadline: Any) -> float:
+    """Check where a request will stand among others, and return its deadline, 0 for None; raises `InputError`."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InputError(f"priority must be an int, not {shown(priority)}")
+    if not isinstance(owner, str):
+        raise InputError(f"owner must be a str, such as the name of a user, not {shown(owner)}")
+    if deadline is None:
+        return 0.0
+    if isinstance(deadline, bool) or not isinstance(deadline, (int, float)):
+        raise InputError(f"deadline must be a number, a time of time.monotonic(), not {shown(deadline)}")
+    now = time.monotonic()
+    if not deadline > now:
+        raise InputError(f"deadline={shown(deadline)} has passed: time.monotonic() is {now:,.3f} now; give "
+                         "time.monotonic() and the seconds that you can wait")
+    return float(min(deadline, sys.float_info.max))

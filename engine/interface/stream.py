@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError
-from ..base.stop import NEVER, Stop
-from ..generation.calls import Event
-from ..generation.encoder_decoder import SourceStepper
+from ..base.stop import Stop
+from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
-from ..generation.results import Failed, Token
-from ..generation.works import Work
+from ..generation.results import Token
+from ..generation.works import DecoderWork
 
 
 @dataclass(frozen=True)
@@ -30,52 +28,63 @@ class Piece:
 class Pieces(Iterator[Piece]):
     """The new tokens of one result with their texts, which one thread reads at a time."""
 
-    def __init__(self, model: PreparedModel, event: Callable[[], Event | EngineError | None], stop: Stop = NEVER):
-        """event: returns the next token, or what follows the last one: the result, an error, or None.
-
-        stop: once it is cancelled, an event that was looked at ahead is dropped.
-        """
-        self._event, self._stop, self._turn = event, stop, new_turn()
+    def __init__(self, model: PreparedModel, tokens: Iterator[Token]):
+        self._tokens, self._turn = tokens, new_turn()
         self._text = None if model.text is None else model.tokenizer(model.text).incremental()
-        self._ahead: Event | EngineError | None = None
-        """The next event, where it was looked at before its turn."""
+        self._ahead: Token | EngineError | None = None
+        """The next token, or the error that follows the last one, where it was looked at before its turn."""
+        self._over = False      # whether no token comes any more
 
     def __next__(self) -> Piece:
         with self._turn.take_if_free() as taken:
             if not taken:
                 raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
                                  "a stream of its own")
-            if self._stop.cancelled:
-                self._ahead = None
             return self._next()
 
     def _next(self) -> Piece:
-        event, self._ahead = self._ahead or self._event(), None
-        if isinstance(event, Failed):
-            raise event.error
-        if isinstance(event, EngineError):
-            raise event
-        if not isinstance(event, Token):
+        token, self._ahead = self._ahead or self._token(), None
+        if isinstance(token, EngineError):
+            raise token
+        if token is None:
             raise StopIteration
         if self._text is None:
-            return Piece(event.id, text=None)
-        text = self._text.add(event.id)
-        if self._text.waits:        # only the next event says whether this piece is the last one, which has the rest
-            self._ahead = self._event()
+            return Piece(token.id, text=None)
+        text = self._text.add(token.id)
+        if self._text.waits:        # only what follows says whether this piece is the last one, which has the rest
+            self._ahead = self._token()
             if not isinstance(self._ahead, Token):
                 text += self._text.end()
-        return Piece(event.id, text)
+        return Piece(token.id, text)
+
+    def drop_ahead(self) -> None:
+        """Forget a token that was looked at before its turn."""
+        self._ahead = None
+
+    def _token(self) -> Token | EngineError | None:
+        """Return the next token, or what follows the last one: an error, or None."""
+        if self._over:
+            return None
+        try:
+            token = next(self._tokens, None)
+        except EngineError as error:
+            self._over = True
+            return error
+        self._over = token is None
+        return token
 
 
 class Stream(Iterator[Piece]):
     """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
 
-    def __init__(self, model: PreparedModel, work: Work, stop: Stop, stepper: SourceStepper):
-        """Take a request that is checked for a stepper, which the first `next` begins, and when it has to stop."""
-        self._stop, self._events = stop, model.stream(work, stop, stepper)
-        self._pieces = Pieces(model, partial(_uncancelled, self._events), stop)
+    def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
+        """Take a request that is checked, which the first `next` begins, and when it has to stop."""
+        self._tokens, self._stop = _Begun(model, work, stop), stop
+        self._pieces = Pieces(model, self._tokens)
 
     def __next__(self) -> Piece:
+        if self._stop.cancelled:
+            self._pieces.drop_ahead()
         return next(self._pieces)
 
     def cancel(self) -> None:
@@ -84,7 +93,7 @@ class Stream(Iterator[Piece]):
         That thread's loop ends, within about 0.1 s. A stream that has ended is left alone.
         """
         self._stop.cancelled = True
-        self._events.close()
+        self._tokens.cancel()
 
     close = cancel
 
@@ -95,15 +104,30 @@ class Stream(Iterator[Piece]):
         self.cancel()
 
 
-def next_event(events: Iterator[Event]) -> Event | EngineError | None:
-    """Return the next of some events, or what follows the last one: an error, or None."""
-    try:
-        return next(events, None)
-    except EngineError as error:
-        return error
+class _Begun(Iterator[Token]):
+    """The tokens of a work, which the first `next` submits, until its stop is cancelled."""
 
+    def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
+        self._queue, self._work, self._stop = model.queue, work, stop
+        self._handle: Handle | None = None
+        self._tokens: Iterator[Token] = iter(())
 
-def _uncancelled(events: Iterator[Event]) -> Event | EngineError | None:
-    """Return the next event of a stream, which a cancellation ends without an error."""
-    event = next_event(events)
-    return None if isinstance(event, Cancelled) else event
+    def __next__(self) -> Token:
+        if self._stop.cancelled:
+            raise StopIteration
+        if self._handle is None:
+            self._handle = self._queue.submit(self._work, owner=object(), stop=self._stop)
+            self._tokens = iter(self._handle)
+        try:
+            token = next(self._tokens)
+        except Cancelled:
+            self.cancel()
+            raise StopIteration from None
+        if self._stop.cancelled:
+            raise StopIteration
+        return token
+
+    def cancel(self) -> None:
+        """End the work, if it has begun."""
+        if self._handle is not None:
+            self._handle.cancel()

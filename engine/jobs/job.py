@@ -339,7 +339,7 @@ def open_job(folder: Folder, settings: JobSettings, version: str, isa: str, allo
     try:
         sets = _sets_to_record(folder, description, isa, allow_mixed_isa)
         if sets is not None:
-            folder.write(JOB, as_json(description | {"instruction_sets": sets}))
+            folder.write(JOB, json_file(description | {"instruction_sets": sets}))
     finally:
         give_up()
 
@@ -365,7 +365,7 @@ def _sets_to_record(folder: Folder, description: dict[str, Any], isa: str, allow
     return sorted({*sets, isa})
 
 
-def as_json(value: dict[str, Any]) -> bytes:
+def json_file(value: dict[str, Any]) -> bytes:
     """Return the contents of a file of JSON, the same for equal values."""
     return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.errors import InputError, WeightsError, listed, shown
 from .batch_api import is_answers
-from .job import JOB, MANIFEST, Unit, as_json, part_names, read_object, rejected_name, rejected_names
+from .job import JOB, MANIFEST, Unit, json_file, part_names, read_object, rejected_name, rejected_names
 from .parts import COUNTS, JobPart, is_part, read_part
 from .storage import Folder
 
@@ -32,7 +32,7 @@ def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, di
     totals = {name: sum(entry.get(name, 0) for entry in parts.values()) for name in COUNTS}
     manifest = read_object(folder, JOB, "run the job again") | totals | {"parts": parts}
     if manifest != old:         # a finished job may be on a disk that cannot be written
-        folder.write(MANIFEST, as_json(manifest))
+        folder.write(MANIFEST, json_file(manifest))
     return dict(manifest)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
 from ..files.reading import FormatError, refuse_pointer
+from ..model.config_checks import is_unicode
 from .batch_api import read_request
 from .columns import copied, distinct, text_type, value_type, without_views
 from .storage import InputFile
@@ -115,7 +116,7 @@ def readable(text: Any) -> str | Unreadable:
             return Unreadable(f"the text is not UTF-8: {error}")
     if not isinstance(text, str):
         return Unreadable(f"the text is no string but {type(text).__name__}: {shown(text)}")
-    if not isinstance(text, Unreadable) and _has_half_pairs(text):
+    if not isinstance(text, Unreadable) and not is_unicode(text):
         return Unreadable("the text is not valid Unicode")
     return text
 
@@ -287,7 +288,7 @@ class Csv(_Strings):
         self._most, self._size = most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`. It reads the whole file once."""
+        """Divide a file by reading the whole of it once; raises `InputError` for a missing column."""
         starts: list[int] = []
         begun, count = False, 0
         for position, row, fault in self._rows(file, Range(0, file.size)):
@@ -369,7 +370,7 @@ class Parquet:
         """The file and row group that were read last, the first row that was not read, and the batches from there."""
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
-        """See `Format`. It reads the footer of the file alone."""
+        """Divide a file by its footer alone; raises `InputError` for a missing column, or one that holds no strings."""
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
             kind = parquet.schema_arrow.field(columns.text).type
@@ -483,7 +484,7 @@ class BatchRequests(_Strings):
         return self._lines.ranges(file, columns)
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        """See `Format`. The column "request" holds the `BatchRequest` of each row."""
+        """Read a range; the column "request" holds the `BatchRequest` of each row."""
         rows = Rows(columns={"request": []})
         for position, line in lines(file, part):
             if line is not None and not line.strip():
@@ -527,17 +528,9 @@ def _as_string(value: Any) -> str | None:
 
 def _readable(text: str | None) -> str | None:
     """Return a string that UTF-8 can hold, with a mark in the place of each byte or half that it cannot."""
-    if text is None or not _has_half_pairs(text):
+    if text is None or is_unicode(text):
         return text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-
-
-def _has_half_pairs(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 FORMATS: dict[str, Callable[[int, int], Format]] = {

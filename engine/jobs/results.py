@@ -18,7 +18,7 @@ class StreamEncoder(Protocol):
 
     def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
                       **options: Any) -> Iterator[Any]:
-        """See `Engine.encode_stream`."""
+        """Yield the results of texts, in their order, each for at most `rows` texts."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,10 @@ class LocalFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """See `Folder`. On a disk without locks, two processes may do the same work, and write the same bytes."""
+        """Return a function that gives up the claim on a unit; None if another process has it.
+
+        On a disk without locks, two processes may do the same work, and write the same bytes.
+        """
         path = self._path / CLAIMS / name
         path.parent.mkdir(exist_ok=True)
         return claim(path, without_locks=True)
@@ -158,7 +161,7 @@ class ArrowFolder:
             self._files.delete_file(self._at(name))
 
     def claim(self, name: str) -> Callable[[], None] | None:
-        """See `Folder`. Object stores have no locks: everybody gets a claim, and shards divide the work instead."""
+        """Let everybody claim a unit: object stores have no locks, and shards divide the work instead."""
         return lambda: None
 
     def _at(self, name: str) -> str:

@@ -58,6 +58,11 @@ class Colbert:
     width: int | None = None
     """The length of a vector in a folder of Stanford, 0 for any; None for PyLate, whose modules.json has a Dense."""
 
+    @property
+    def is_stanford(self) -> bool:
+        """Return whether this is a folder of Stanford's ColBERT, and not of PyLate."""
+        return self.width is not None
+
 
 def read_pylate(folder: ModelFolder, settings: str) -> Colbert | None:
     """Return the settings of a folder of PyLate; None for another folder. settings: the name of the file with them.

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..base.advice import LACKED
 from ..base.errors import UnsupportedError, listed, shown
-from ..generation.other_names import LACKED
 from ..model.generation_config import CHECKS, GenerationConfig
 
 LOG = logging.getLogger("engine")

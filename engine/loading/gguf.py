@@ -1,4 +1,4 @@
-"""Read a model from a GGUF file, of llama.cpp; gguf_architectures.py says how each family is written there."""
+"""Read a model from a GGUF file, of llama.cpp; families/gguf.py says how families are written there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.functions import power
 from ..base.lazy import lazy
-from ..families import get_family
+from ..families import ARCHITECTURES, get_family
 from ..families.fields import number
+from ..families.gguf import DIVISORS, Architecture
 from ..families.parts import Part, Parts, Weights
 from ..files.gguf import GgufFile
 from ..files.reading import naming, within
@@ -30,7 +31,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import Dense
 from ..weights.parameters import parameters_of, precision_of
 from .chat import read_gguf_chat
-from .gguf_architectures import ARCHITECTURES, DIVISORS, Architecture, describe, pooled
+from .gguf_settings import describe, pooled
 from .hugging_face import assemble, assemble_part
 from .source import Source
 

@@ -14,6 +14,7 @@ from ..families import get_family
 from ..families.heads import HEAD_PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
+from ..files.reading import naming, wanted_names
 from ..model.generation_config import GenerationConfig
 from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
@@ -61,8 +62,12 @@ _WITH_HEAD = {"ForSequenceClassification": "classify", "ForTokenClassification":
 """How the names of the classes end whose heads the engine runs on encoders alone, and the commands for these heads."""
 
 
+_TABLES = {Static: read_static, SparseStatic: read_sparse_static}
+"""The readers of modules that read texts with a table in place of a transformer."""
+
+
 @dataclass(frozen=True)
-class _Read:
+class _Home:
     """What the folder of a first module holds, before the other modules say how it is used."""
 
     encoder: Transformer
@@ -156,96 +161,108 @@ class FolderSource(Source):
         routes = find_routes(self.folder)
         if isinstance(routes, Modules):
             return Model(encoder=self._read_modules(routes, task, {}))
-        known: dict[str, _Read] = {}        # tasks may share modules, or folders of them: each is read once
+        known: dict[str, _Home] = {}        # tasks may share modules, or folders of them: each is read once
         chosen = [*routes.tasks.values(), *([] if routes.default is None else [routes.default])]
         read = {key: self._read_modules(modules, task, known)
                 for key, modules in {id(modules): modules for modules in chosen}.items()}
         return Model(encoder=None if routes.default is None else read[id(routes.default)],
                      routes={name: read[id(modules)] for name, modules in routes.tasks.items()})
 
-    def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Read]) -> Transformer:
+    def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Home]) -> Transformer:
         """Return the encoder of some modules; known: what has been read, by folder, which other modules may share.
 
         Raises `WeightsError`, `UnsupportedError` and `InputError`.
         """
-        home = modules.home
-        if str(home) not in known:
-            known[str(home)] = self._read_home(modules, task)
-        held = known[str(home)]
-        text, heads = self._text_and_heads(modules, held)
-        if stated := sparse_settings(modules):
-            with home.within():
-                heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
+        place = str(modules.home)
+        if place not in known:
+            read_home = self._read_table if type(modules) in _TABLES else self._read_transformer
+            known[place] = read_home(modules, task)
+        home = known[place]
+        text = self._text(modules, home)
+        heads = self._heads(modules, home, text)
         if text is None:
-            return replace(held.encoder, heads=heads)
-        return replace(held.encoder, text=text, heads=heads,
-                       modules=held.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory),
-                       token_modules=self._token_modules(modules, held))
+            return replace(home.encoder, heads=heads)
+        return replace(home.encoder, text=text, heads=heads,
+                       modules=home.dense + read_modules(modules.after, name=SENTENCE, memory=self._memory),
+                       token_modules=self._token_modules(modules, home))
 
-    def _text_and_heads(self, modules: Modules, held: _Read) -> tuple[TextConfig | None, tuple[Head, ...]]:
-        """Return the text settings and the heads of what the folder of the first module holds."""
-        home, encoder, part = modules.home, held.encoder, held.part
-        if part is None:    # a static model
-            return None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
-        text = read_text(modules, part.config, translates=held.translates)
-        if text is not None and not isinstance(modules, Pooled) and part.text is not None:      # no module says how
-            with home.within():
-                text = part.text(text, tokenizer_settings(home))
-        with home.within():
-            values = held.values | stated_pair_function(self.folder)        # of a cross-encoder
-            heads = with_tokens(read_heads(part.names.heads, values, encoder.config, held.heads), text, home)
-        warn_of_head(home, held.values, tasks_of(heads), (*held.unread, *held.heads))
-        warn_of_images(home, held.unread)
-        if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
-            heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
-        return text, heads
+    def _read_table(self, modules: Modules, task: str | None) -> _Home:
+        """Read the folder of a first module that has a table; it holds its text settings and heads, too."""
+        self.refuse_task(task, "a static model has none; leave it out")
+        return _Home(encoder=_TABLES[type(modules)](modules.home, self._memory))
 
-    def _token_modules(self, modules: Modules, held: _Read) -> tuple[Module, ...]:
-        """Return the modules that change the vectors of tokens."""
-        colbert = modules.colbert if isinstance(modules, Late) else None
-        read = read_modules(modules.before, name=TOKENS, memory=self._memory, usual=TOKENS if colbert else SENTENCE)
-        if colbert is None:
-            return read
-        if colbert.width is None:       # not Stanford's, but PyLate's, which scales the vectors of tokens itself
-            scaled = any(isinstance(module, Normalize) for module in read)
-            return read if scaled else (*read, Normalize(source=TOKENS, target=TOKENS))
-        with modules.home.within():
-            return stanford_modules(colbert, held.linear, held.encoder.config.hidden_size)
-
-    def _read_home(self, modules: Modules, task: str | None) -> _Read:
-        """Return what the folder of the first module holds; raises the errors of `_read_modules`."""
+    def _read_transformer(self, modules: Modules, task: str | None) -> _Home:
+        """Read the folder of a first module that is a transformer."""
         home = modules.home
-        if isinstance(modules, Static | SparseStatic):
-            self.refuse_task(task, "a static model has none; leave it out")
-            read = read_static if isinstance(modules, Static) else read_sparse_static
-            return _Read(encoder=read(home, self._memory))
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
-            self._refuse_head(family, values)
-            if self.folder.has(MODULES):
-                raise UnsupportedError(f"{self.path}: {MODULES} makes it an embedding model, and the engine runs "
-                                       f"{shown(values.get('model_type'))} models as language models alone, which give "
-                                       f"no vectors. {ALONE}")
-            raise self.refuse_kind("encode", family.generates)
+            raise self._refuse_language_model(family, values)
         with home.within(CONFIG):
             part = family.read_encoder(values)
         check_code(modules, part.config)
-        is_stanford = isinstance(modules, Late) and modules.colbert is not None and modules.colbert.width is not None
-        renames: dict[str, str | None] = {}     # from names in the files to ours; None for what is left out
+        own = {LINEAR: LINEAR} if modules.colbert is not None and modules.colbert.is_stanford else {}
+        names: dict[str, str | None] = {}       # of all tensors, by those in the files; None for what is left out
 
-        def rename(name: str) -> str | None:        # and note the result
-            return renames.setdefault(name, LINEAR if is_stanford and name == LINEAR else part.names.rename(name))
+        def note_name(tensor: str) -> str | None:
+            return names.setdefault(tensor, own.get(tensor) or part.names.rename(tensor))
 
-        renamed = home.tensors(rename, keep_float16=True, memory=self._memory)
-        linear = renamed.pop(LINEAR, None) if is_stanford else None
+        tensors = home.tensors(note_name, keep_float16=True, memory=self._memory)
+        linear = tensors.pop(LINEAR, None) if own else None
         with home.within():
-            heads = take_arrays(renamed, HEAD_PREFIX)
-            config, weights = part.take(_merged(part, renamed, task))
+            heads = take_arrays(tensors, HEAD_PREFIX)
+            config, weights = part.take(_with_adapter(part, tensors, task))
             dense = _take_own_dense(weights)
-            drop_extra(home, part.names, config, weights, renames)
-            unread = tuple(name for name, canonical in renames.items() if canonical is None)
-            return _Read(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
-                         translates=family.translates, unread=unread, linear=linear)
+            drop_extra(home, part.names, config, weights, names)
+            return _Home(_transformer(part, config, weights), part=part, values=values, heads=heads, dense=dense,
+                         translates=family.translates, linear=linear,
+                         unread=tuple(tensor for tensor, name in names.items() if name is None))
+
+    def _refuse_language_model(self, family: Family, values: Values) -> Exception:
+        """Return the error for the folder of an encoder whose family has language models alone."""
+        self._refuse_head(family, values)
+        if not self.folder.has(MODULES):
+            return self.refuse_kind("encode", family.generates)
+        return UnsupportedError(f"{self.path}: {MODULES} makes it an embedding model, and the engine runs "
+                                f"{shown(values.get('model_type'))} models as language models alone, which give "
+                                f"no vectors. {ALONE}")
+
+    def _text(self, modules: Modules, home: _Home) -> TextConfig | None:
+        """Return the text settings of some modules; None if the folder has no vocabulary that the engine can read."""
+        if home.part is None:       # a table
+            return None if home.encoder.text is None else with_settings(home.encoder.text, modules)
+        text = read_text(modules, home.part.config, translates=home.translates)
+        if text is not None and not isinstance(modules, Pooled) and home.part.text is not None:     # no module says how
+            with modules.home.within():
+                text = home.part.text(text, tokenizer_settings(modules.home))
+        return text
+
+    def _heads(self, modules: Modules, home: _Home, text: TextConfig | None) -> tuple[Head, ...]:
+        """Return the heads of some modules; text: as `_text` returns it."""
+        folder, config, heads = modules.home, home.encoder.config, home.encoder.heads
+        if home.part is not None:
+            values = home.values | stated_pair_function(self.folder)        # of a cross-encoder
+            with folder.within():
+                heads = with_tokens(read_heads(home.part.names.heads, values, config, home.heads), text, folder)
+            warn_of_head(folder, home.values, tasks_of(heads), (*home.unread, *home.heads))
+            warn_of_images(folder, home.unread)
+            if text is not None and not isinstance(modules, Late | Splade):     # which are no BGE-M3
+                heads += read_bge_m3(folder, text, config.vocab_size, self._memory)
+        if stated := sparse_settings(modules):
+            with folder.within():
+                heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
+        return heads
+
+    def _token_modules(self, modules: Modules, home: _Home) -> tuple[Module, ...]:
+        """Return the modules that change the vectors of tokens."""
+        colbert = modules.colbert
+        read = read_modules(modules.before, name=TOKENS, memory=self._memory, usual=TOKENS if colbert else SENTENCE)
+        if colbert is None:
+            return read
+        if not colbert.is_stanford:     # but PyLate's, which scales the vectors of tokens itself
+            scaled = any(isinstance(module, Normalize) for module in read)
+            return read if scaled else (*read, Normalize(source=TOKENS, target=TOKENS))
+        with modules.home.within():
+            return stanford_modules(colbert, home.linear, home.encoder.config.hidden_size)
 
     def _read_headed_decoder(self, task: str | None) -> Model | None:
         """Return a model whose head reads its decoder's vectors; None if the head reads the encoder, or there is none.
@@ -335,7 +352,7 @@ def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -
         return settings_of(folder.read_object(GENERATION) if stated else None, values, handled)
 
 
-def _merged(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict[str, np.ndarray]:
+def _with_adapter(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict[str, np.ndarray]:
     """Return renamed weights with the adapter of a task merged; raises `InputError` for an unknown task."""
     if not isinstance(task, str | None):
         raise InputError(f"task must be the name of one of the model's tasks, or None, not {shown(task)}")
@@ -385,12 +402,5 @@ def _transformer(part: Part, config: Any, weights: dict[str, np.ndarray],
 def _renamed(folder: object, arrays: Mapping[str, np.ndarray],
              rename: Callable[[str], str | None]) -> dict[str, np.ndarray]:
     """Return the arrays that `rename` names, which are the same memory for both parts of a model."""
-    renamed: dict[str, np.ndarray] = {}
-    for old, array in arrays.items():
-        name = rename(old)
-        if name in renamed:
-            raise WeightsError(f"{folder}: two tensors are both {name}, the second is {shown(old)}; remove the wrong "
-                               "one")
-        if name is not None:
-            renamed[name] = array
-    return renamed
+    with naming(folder, "remove the wrong one"):
+        return {name: arrays[old] for name, old in wanted_names(arrays, rename).items()}

@@ -15,12 +15,6 @@ from ..files.folder import ModelFolder
 from ..weights.parameters import expected_shapes
 from .other_libraries import library_of
 
-TYPE_OF_CLASS = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
-                 "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
-"""The model_type of each family of that time, by what the names of its classes begin with."""
-OWN_KEYS = {"big_bird": ("attention_type", "block_size", "num_random_blocks"), "dpr": ("projection_dim",)}
-"""Keys that transformers always writes for a family whose tensors have the names of an older family's."""
-
 
 def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) -> dict[str, Any]:
     """Return the contents of a config.json with a model_type; config: the name of the file.
@@ -30,8 +24,8 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     if "model_type" in values:
         return values
     name = class_name(values).removesuffix("Model").partition("For")[0].partition("LMHead")[0]
-    if name in TYPE_OF_CLASS:
-        return values | {"model_type": TYPE_OF_CLASS[name]}
+    if of_class := [model_type for model_type, family in FAMILIES.items() if name and family.classes == name]:
+        return values | {"model_type": of_class[0]}
     tensors = _tensor_names(folder)
     fitting = _by_keys([model_type for model_type in FAMILIES if _fits(model_type, values, tensors)], values)
     if len(fitting) == 1:
@@ -52,8 +46,8 @@ def _by_keys(fitting: list[str], values: dict[str, Any]) -> list[str]:
 
     Without such keys, a family that always has some is none of them.
     """
-    own = [model_type for model_type in fitting if not values.keys().isdisjoint(OWN_KEYS.get(model_type, ()))]
-    return own or [model_type for model_type in fitting if model_type not in OWN_KEYS]
+    own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
+    return own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
 
 
 def _tensor_names(folder: ModelFolder) -> list[str]:

@@ -59,6 +59,8 @@ class Modules:
     """The modules that change the vectors of texts, but for the last Normalize."""
     normalize: bool = False
     """Whether the last module scales the vectors of texts to length 1."""
+    colbert: Colbert | None = None
+    """The settings of a folder of PyLate or of Stanford's ColBERT, which stand in for those of modules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +93,6 @@ class Late(Modules):
 
     mask: ModelFolder | None = None
     """The folder of MultiVectorMask."""
-    colbert: Colbert | None = None
-    """The settings of a folder of PyLate or of Stanford's ColBERT, which stand in for those of modules."""
 
 
 def read_entries(folder: ModelFolder) -> list[Entry]:

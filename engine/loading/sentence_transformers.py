@@ -151,7 +151,7 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
     prompts, default_prompt_name = _prompts(modules.folder)
     vectors = modules.folder.read_object_or_empty(PROMPTS)
     similarity = vectors.get("similarity_fn_name")
-    if isinstance(modules, Late) and modules.colbert is not None:
+    if modules.colbert is not None:
         prompts = modules.colbert.prompts
         similarity = similarity.lower() if isinstance(similarity, str) else similarity      # PyLate wrote "MaxSim"
     if similarity is None or (isinstance(modules, Late) and similarity in VECTOR_SIMILARITIES):

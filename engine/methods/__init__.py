@@ -1,3 +1,1 @@
 """What models with an encoder do for users: one file a method, and the one loop that runs all of them."""
-
-from . import other_names as other_names

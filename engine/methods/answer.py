@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.advice import POSITIONAL
 from ..base.arguments import count_or_none, flag, positive_int
 from ..base.errors import CallError, InputError, shown
-from ..base.other_names import POSITIONAL, same
 from ..base.stop import NEVER, Stop
 from ..heads.answers import (
     Answering,
@@ -34,7 +34,7 @@ TEXTS = 64
 class AnswerOptions(Options):
     """The options of `Engine.answer` that say what is computed."""
 
-    top_k: int = option(Answering.top_k, positive_int, topk=same("top_k"))
+    top_k: int = option(Answering.top_k, positive_int)
     max_answer_len: int = option(Answering.longest, positive_int)
     handle_impossible_answer: bool = option(Answering.impossible, flag)
     align_to_words: bool = option(Answering.whole_words, flag)

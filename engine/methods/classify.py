@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base.arguments import flag, positive_int_or_none
 from ..base.errors import InputError, UnsupportedError
-from ..base.other_names import same
 from ..heads.classify import Sets, check_function, label_sets, labels_of, limits_of
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
 from ..heads.runner import check_choice
@@ -25,7 +24,7 @@ from .workload import Logits, Workload
 class ClassifyOptions(Options):
     """The options of `Engine.classify` that say what is computed."""
 
-    top_k: int | None = option(1, positive_int_or_none, return_all_scores=same("top_k", (True, None), (False, 1)))
+    top_k: int | None = option(1, positive_int_or_none)
     function_to_apply: str | None = option(None, check_function)
     coverage: float | None = None
     conformal_score: str = Sets.score

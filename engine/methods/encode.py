@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base.arguments import flag, is_one_of, positive_int_or_none
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
-from ..base.other_names import same
 from ..base.stop import NEVER, Stop
 from ..encoding.pooling import pool
 from ..encoding.text_encoder import TextEncoder
@@ -53,9 +52,8 @@ class EncodeOptions(Options):
     output_value: str | None = option("sentence_embedding", _output_value)
     precision: str | None = option("float32", _precision)
     convert_to_numpy: bool = option(True, flag)
-    normalize_embeddings: bool = option(False, flag, normalize=same("normalize_embeddings"))
-    truncate_dim: int | None = option(None, positive_int_or_none, dimensions=same("truncate_dim"),
-                                      output_dimension=same("truncate_dim"))
+    normalize_embeddings: bool = option(False, flag)
+    truncate_dim: int | None = option(None, positive_int_or_none)
     ranges: Any = None
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, shown
-from ..base.other_names import OtherName
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
 from ..model.text_config import TextConfig
@@ -49,13 +48,12 @@ class EncodingModel(Protocol):
         """See `Engine.runner_of`."""
 
 
-def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None, **others: OtherName) -> Any:
+def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None) -> Any:
     """Return a field of `Options`.
 
     check: gets the name and the value of the caller, and returns the value that is used; it raises `InputError`.
-    others: what other libraries call the option.
     """
-    return field(default=default, metadata={"check": check, "others": others})
+    return field(default=default, metadata={"check": check})
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,6 @@ class Options:
             used = check(name, given)
             if used is not given:
                 object.__setattr__(self, name, used)
-
-    @classmethod
-    def other_names(cls) -> dict[str, OtherName]:
-        """Return the rows of `engine.base.other_names` for what other libraries call these options."""
-        return {name: row for one in fields(cls) for name, row in one.metadata.get("others", {}).items()}
 
 
 _CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base.arguments import flag, positive_int_or_none
 from ..base.errors import InputError, shown
-from ..base.other_names import same
 from ..base.stop import NEVER, Stop
 from ..encoding.call import Call
 from ..heads.coverage import limit_of_rank, ranks_of
@@ -40,7 +39,7 @@ class PredictOptions(Options):
 class RankOptions(Options):
     """The options of `Engine.rank` that say what is computed."""
 
-    top_k: int | None = option(None, positive_int_or_none, top_n=same("top_k"))
+    top_k: int | None = option(None, positive_int_or_none)
     return_documents: bool = option(False, flag)
     coverage: float | None = None
     prompt_name: str | None = None

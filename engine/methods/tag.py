@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import flag
-from ..base.other_names import same
 from ..base.stop import NEVER, Stop
 from ..heads.runner import HeadRunner
 from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
@@ -30,8 +29,7 @@ _COUNTED = 2**19
 class TagOptions(Options):
     """The options of `Engine.tag` that say what is computed."""
 
-    aggregation_strategy: str = option(Tagging.strategy, grouped_entities=same(
-        "aggregation_strategy", (True, "simple"), (False, "none")))
+    aggregation_strategy: str = Tagging.strategy
     ignore_labels: Collection[str] = Tagging.ignored
     stride: int | None = None
     words: str = Tagging.words

@@ -15,7 +15,13 @@ LOGITS_KINDS = (None, "tied", "own")
 
 def is_unicode(text: Any) -> bool:
     """Return whether a value is a string without half of a surrogate pair, which cannot be printed or tokenized."""
-    return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
+    if not isinstance(text, str):
+        return False
+    try:
+        str.encode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def impossible_decoder(config: Any) -> Iterator[str]:

@@ -24,7 +24,6 @@ The choice of backend and the number of CPUs are determined at the first call an
 arrays are float64; other backends raise `UnsupportedError` for float64.
 """
 
-from . import other_names as other_names  # messages know the names of arguments in torch
 from .attention import attention
 from .layers import encoder_layer, multi_head_attention
 from .linear import ffn, linear

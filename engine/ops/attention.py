@@ -72,8 +72,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
         q, k, v, scale=1 / math.sqrt(d) if scale is None else number("scale", scale),
         softcap=number("softcap", softcap, least=0), low=low, high=high,
         lengths=np.full(B, S, np.int64) if kv_lengths is None else integers("kv_lengths", kv_lengths, B, 0, S),
-        bias=None if bias is None else _spread("bias", arguments.floats("bias", bias), (B, H, T, S)),
-        mask=None if mask is None else _spread("mask", _check_mask(mask), (B, H, T, S)), score_mod=score_mod)
+        bias=None if bias is None else _broadcast("bias", arguments.floats("bias", bias), (B, H, T, S)),
+        mask=None if mask is None else _broadcast("mask", _check_mask(mask), (B, H, T, S)), score_mod=score_mod)
     ops = arguments.ops(backend, threads, bits)
     return ops.attention(call) if B * T * S * e else np.zeros((B, H, T, e), q.dtype)
 
@@ -114,7 +114,7 @@ def _check_mask(mask: Any) -> np.ndarray:
                      "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias")
 
 
-def _spread(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _broadcast(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a view of the array, broadcast to the shape."""
     try:
         return np.broadcast_to(array, shape)

@@ -27,13 +27,13 @@ class Observed:
 
     def arrays(self, cu_seqlens: np.ndarray, width: int, dtype: type[np.floating] = np.float32) -> list[np.ndarray]:
         """Return new arrays for the results of a batch; `width` is D."""
-        tokens, weights = int(cu_seqlens[-1]), int(weight_offsets(cu_seqlens)[-1])
+        tokens, weights = int(cu_seqlens[-1]), int(attention_offsets(cu_seqlens)[-1])
         shapes = ([(tokens, width)] * len(self.hidden) + [(weights,)] * len(self.weights)
                   + [(tokens,)] * len(self.entropy))
         return [np.empty(shape, dtype) for shape in shapes]
 
 
-def weight_offsets(cu_seqlens: np.ndarray) -> np.ndarray:
+def attention_offsets(cu_seqlens: np.ndarray) -> np.ndarray:
     """Return where the attention weights of each sequence begin in a flat array, and their number: int64 [B+1]."""
     lengths = np.diff(cu_seqlens).astype(np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths * lengths)])

@@ -27,7 +27,7 @@ class Queued(Protocol):
         """A work of a larger number is first."""
 
     @property
-    def owner(self) -> str:
+    def owner(self) -> Hashable:
         """Whose work it is."""
 
     @property
@@ -120,7 +120,7 @@ class _Level:
     """The works of one priority."""
 
     def __init__(self) -> None:
-        self.owners: dict[str, _Owner] = {}
+        self.owners: dict[Hashable, _Owner] = {}
         self.start = 0.0        # the time that a new owner gets: what each owner would have got until now
         self._lines: dict[Hashable, list[tuple[float, int, _Owner]]] = {}
         # By job, a heap of the owners with works of it. An entry may have an older time than the owner has by now,
@@ -263,7 +263,7 @@ class Order(Generic[Each]):
                 break
         return batch
 
-    def before(self, owner: str, first: int, priority: int = 0, changes: Changes = ()) -> int:
+    def before(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
 
         Until its first piece is taken, each other owner gets as many tokens as this one, if it can. changes: the works
@@ -272,7 +272,7 @@ class Order(Generic[Each]):
         (_, mine), others, higher = self._waiting(owner, priority, changes)
         return higher + mine + sum(min(tokens, mine + first) for tokens in others)
 
-    def beside(self, owner: str, size: int, priority: int = 0, changes: Changes = ()) -> int:
+    def beside(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
         Each other work gets as much as the new one until then. changes: as in `before`.
@@ -283,10 +283,10 @@ class Order(Generic[Each]):
                     if (work.owner, work.priority) == (owner, priority))
         return higher + mine + sum(min(tokens, mine + size) for tokens in others)
 
-    def _waiting(self, owner: str, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
+    def _waiting(self, owner: Hashable, priority: int, changes: Changes) -> tuple[tuple[int, int], list[int], int]:
         """Return of an owner at a priority the tokens, and those of first pieces; of each other owner there the tokens;
         and the tokens of all higher priorities."""
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[Hashable, tuple[int, int]] = {}
         higher = 0
         for number, level in [*self._levels.items()]:
             if number == priority:

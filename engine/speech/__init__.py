@@ -1,5 +1,4 @@
 """Turn recordings into texts: audio into the input of a speech model, and its tokens into timed segments."""
 
-from . import other_names as other_names
 from .transcription import Order as Order
 from .transcription import Transcription as Transcription

@@ -56,7 +56,7 @@ def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: Stop = NEVER) -> np.ndarray:
-    """Return the samples [n] of a recording, which is a source as for `read_audio`, or an array at 16 kHz."""
+    """Return the samples [n] of a recording: a path, the bytes of a file, an open file, or an array at 16 kHz."""
     if is_source(recording):
         samples = read_source(recording, max_seconds, stop)
         with located(name_of(recording)):

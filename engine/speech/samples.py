@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import as_array
 from ..base.errors import InputError, shown
 
 RATE = 16000
@@ -33,10 +34,7 @@ def check_samples(samples: Any, max_seconds: float = MAX_SECONDS, loudest: float
     if (isinstance(samples, tuple) and len(samples) == 2) or isinstance(samples, Mapping):
         raise InputError("a recording is an array of samples at 16 kHz, without its rate; engine.resample(samples, "
                          "rate, 16000) converts samples of another rate")
-    try:
-        samples = np.asarray(samples)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"samples must be finite floats in one axis, not {shown(samples, 60)}") from error
+    samples = as_array(samples, "samples must be finite floats in one axis")
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise _no_samples(f"{samples.dtype} of shape {list(samples.shape)}")
     check_length(len(samples), max_seconds)

@@ -69,7 +69,11 @@ class Spectrogram:
     """
 
     def __init__(self, samples: Any, channels: int = 80, stop: Stop = NEVER, portable: bool = False):
-        """Find the largest power. samples, of any length, portable: as in `log_mel`; stop: when it has to stop."""
+        """Find the largest power.
+
+        samples: floats [n] from -1 to 1 at 16 kHz, of any length. stop: when it has to stop. portable: give the same
+        bits with every version of NumPy.
+        """
         self._samples, self._portable = check_samples(samples, float("inf")), portable
         self._filters = mel_filters(positive_int("channels", channels))
         self.frames = len(self._samples) // _STEP

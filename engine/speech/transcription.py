@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,19 +12,20 @@ import numpy as np
 from ..backends import get_backend
 from ..base.errors import InputError, UnsupportedError, WeightsError, located
 from ..base.progress import growing_progress
-from ..base.stop import NEVER, Stop
+from ..base.stop import Stop
 from ..encoding.packing import pack
-from ..generation.calls import Task
+from ..generation.calls import Task, run_tasks
+from ..generation.encoder_decoder import KeptSource
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request
-from ..generation.works import Work
+from ..generation.works import DecoderWork
 from ..model.bits import PORTABLE
 from ..model.generation_config import GenerationConfig
 from ..weights.input_layers import Frames
 from ..weights.modules import softmax
 from .alignment import UNSPACED, split_words
 from .audio_files import recording_samples
-from .decoding import AudioStepper
+from .decoding import TokenTimes, first_logits
 from .samples import RATE
 from .segments import TOKEN_FRAMES, seconds
 from .sources import is_source
@@ -55,7 +56,7 @@ class Transcription:
 
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
         """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""
-        self._model, self._decoder, self._stem, self._tokens = model, model.decoder, stem, tokens
+        self._model, self._stem, self._tokens = model, stem, tokens
         self._languages, self._portable = list(tokens.languages), model.bits == PORTABLE
 
     def results(self, items: list[Any], order: Order, max_seconds: float, bar: bool | None) -> Iterator[Any]:
@@ -84,19 +85,21 @@ class Transcription:
         recording = Recording(number=0, features=features, language=None)
         languages: list[tuple[str, float]] = []
 
-        def hear(stepper: AudioStepper) -> Task:
+        def hear() -> Task:
             with located("recording 0"):
-                [logits] = yield stepper.first_logits(stepper.add(recording.window), self._tokens.start)
+                [logits] = yield self._first_logits(self._source(recording.window))
             languages.append(self._language_of(logits))
 
-        self._run([hear], NEVER)
+        run_tasks(self._model.queue, [hear()])
         return languages[0]
 
-    def _run(self, tasks: Iterable[Callable[[AudioStepper], Task]], stop: Stop) -> None:
-        """Run tasks side by side, each of which takes the stepper with the windows of all."""
-        positions = len(self._stem.positions)
-        with AudioStepper(self._decoder, lambda features: self._vectors(features, stop), positions, stop) as stepper:
-            self._model.run_tasks([task(stepper) for task in tasks], stop, stepper)
+    def _source(self, features: Callable[[], np.ndarray]) -> KeptSource:
+        """Return a window as requests read it. features: returns those of the window, [channels, 3000]."""
+        return KeptSource(lambda stop: self._vectors(features(), stop))
+
+    def _first_logits(self, window: KeptSource) -> DecoderWork:
+        """Return the first request for a window: all logits after the start token."""
+        return first_logits(window, self._tokens.start, len(self._stem.positions))
 
     @property
     def _channels(self) -> int:
@@ -153,39 +156,37 @@ class Transcription:
         recordings: their samples.
         """
         texts: dict[int, Any] = {}
-        self._run([partial(self._short_task, texts, number, samples, order)
-                   for number, samples in recordings.items()], order.stop)
+        run_tasks(self._model.queue, [self._short_task(texts, number, samples, order)
+                                      for number, samples in recordings.items()], order.stop)
         return texts
 
-    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, order: Order,
-                    stepper: AudioStepper) -> Task:
+    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, order: Order) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = order.config, order.language, 0.0
-        with located(f"recording {number}"):
-            window = stepper.add(partial(log_mel, samples, self._channels, self._portable))
+        with located(f"recording {number}"), self._source(
+                partial(log_mel, samples, self._channels, self._portable)) as window:
             if self._tokens.no_speech is not None or (order.language is None and self._languages):
-                [logits] = yield stepper.first_logits(window, self._tokens.start)
+                [logits] = yield self._first_logits(window)
                 no_speech = self._no_speech(logits)
                 if order.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
-            results = yield self._work(window, spoken, order, config, stepper, timestamps=False)
+            results = yield self._work(window, 0, spoken, order, config, timestamps=False)
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
                     # Silence may give a probable text without timestamps; then the one with timestamps decides.
                     timed = self._timed(config).changed(num_return_sequences=1)
-                    [again] = yield self._work(window, spoken, order, timed, stepper, timestamps=True)
+                    [again] = yield self._work(window, 0, spoken, order, timed, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
-            stepper.forget(window)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _work(self, window: int, language: str | None, order: Order, config: GenerationConfig, stepper: AudioStepper,
-              *, timestamps: bool) -> Work:
-        """Return the request for the text of a window of 30 s, by the number that the stepper gave it."""
+    def _work(self, window: KeptSource, number: int, language: str | None, order: Order, config: GenerationConfig, *,
+              timestamps: bool) -> DecoderWork:
+        """Return the request for the text of a window of 30 s. number: of the window in its recording."""
         prompt = self._tokens.prompt(language, order.task, times=timestamps)
-        return self._model.checked(Request([window], prompt, config), stepper)
+        return self._model.checked(Request([number], prompt, config), window)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
         """Return the settings with which the model writes timestamps."""
@@ -199,30 +200,30 @@ class Transcription:
         language = order.language if self._languages else "en"
         recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop, self._portable), language)
                       for number, samples in batch.items()]
-        self._run([partial(self._windows_task, recording, order, heard) for recording in recordings], order.stop)
+        run_tasks(self._model.queue, [self._windows_task(recording, order, heard) for recording in recordings],
+                  order.stop)
         transcripts = {recording.number: recording.transcript() for recording in recordings}
         return {number: each if order.timestamps else each.text for number, each in transcripts.items()}
 
-    def _windows_task(self, recording: Recording, order: Order, heard: Callable[[float], object],
-                      stepper: AudioStepper) -> Task:
+    def _windows_task(self, recording: Recording, order: Order, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end."""
-        first_time, config = self._tokens.no_times + 1, self._timed(order.config)
+        first_time, config, number = self._tokens.no_times + 1, self._timed(order.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
             while recording.left > 0:
-                window = stepper.add(recording.window)
-                [logits] = yield stepper.first_logits(window, self._tokens.start)
-                recording.language = recording.language or self._language_of(logits)[0]
-                [result] = yield self._work(window, recording.language, order, config, stepper, timestamps=True)
-                silent = is_silent(self._no_speech(logits), result, config.length_penalty)
-                before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
-                cuts = recording.take(result, silent, first_time, decode)
-                if order.by_word and cuts:
-                    tokens = self._tokens.prompt(recording.language, order.task, times=False)
-                    times = stepper.times(window, tokens, cuts, config, positions)
-                    spaced = recording.language not in UNSPACED
-                    recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
-                stepper.forget(window)
+                with self._source(recording.window) as window:
+                    [logits] = yield self._first_logits(window)
+                    recording.language = recording.language or self._language_of(logits)[0]
+                    [result] = yield self._work(window, number, recording.language, order, config, timestamps=True)
+                    silent = is_silent(self._no_speech(logits), result, config.length_penalty)
+                    before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
+                    cuts = recording.take(result, silent, first_time, decode)
+                    if order.by_word and cuts:
+                        tokens = self._tokens.prompt(recording.language, order.task, times=False)
+                        times = yield TokenTimes(window, tokens, cuts, config, positions)
+                        spaced = recording.language not in UNSPACED
+                        recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
+                number += 1
                 heard(seconds(min(recording.seek, recording.frames) - before))
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:

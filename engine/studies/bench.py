@@ -23,39 +23,52 @@ RATES = 10
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """The time of forward passes over B sequences of T tokens, and the machine's limits measured at the same time."""
+class Timed:
+    """The time of some work on sequences, and the machine's rate of the same work, measured between the runs."""
 
-    B: int
-    T: int
+    sequences: int
+    tokens: int
+    """Tokens of each sequence."""
+    amount: float
+    """10^9 operations of the work, or 10^9 bytes that it reads."""
     seconds: float
-    """Median time of one pass."""
-    flops: float
-    weight_bytes: int
-    peak: Peak
-    """The highest limits so far."""
+    """Median time of one run."""
     rates: tuple[float, ...]
-    """10^9 operations a second of the same products alone, measured between the passes."""
+    """The same unit a second, of the same products alone or of reading memory."""
 
     @property
-    def gflops(self) -> float:
-        """Return the speed reached, in GFLOP/s."""
-        return self.flops / self.seconds / 1e9
+    def rate(self) -> float:
+        """Return the speed reached, in 10^9 operations or bytes a second."""
+        return self.amount / self.seconds
 
     @property
-    def of_peak(self) -> float:
-        """Return the speed as a fraction of the highest peak."""
-        return self.gflops / self.peak.gops
+    def tokens_per_second(self) -> float:
+        """Return the tokens of all sequences that one second is enough for."""
+        return self.sequences * self.tokens / self.seconds
 
     @property
     def of_the_moment(self) -> float:
         """Return the speed as a fraction of the median of `rates`, which other users of the machine lower as well."""
-        return self.gflops / float(np.median(self.rates))
+        return self.rate / float(np.median(self.rates))
+
+
+@dataclass(frozen=True)
+class Measurement(Timed):
+    """The time of forward passes, and the machine's limits measured at the same time."""
+
+    weight_bytes: int
+    peak: Peak
+    """The highest limits so far."""
+
+    @property
+    def of_peak(self) -> float:
+        """Return the speed as a fraction of the highest peak."""
+        return self.rate / self.peak.gops
 
     @property
     def compute_floor(self) -> float:
         """Return the seconds that the arithmetic takes at the measured peak of the engine's precision."""
-        return self.flops / self.peak.gops / 1e9
+        return self.amount / self.peak.gops
 
     @property
     def memory_floor(self) -> float:
@@ -80,8 +93,8 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
                                partial(measure_rate, engine.threads, engine.precision, repeats=1))
         peak = peak.or_higher(measure_peak(engine.threads, precision=engine.precision))
         peak = peak.or_higher(replace(peak, gops=max(rates)))
-        yield Measurement(B, T, seconds, forward_flops(engine.config, [T] * B),
-                          weight_bytes(engine.config, engine.precision), peak, rates)
+        yield Measurement(B, T, forward_flops(engine.config, [T] * B) / 1e9, seconds, rates,
+                          weight_bytes(engine.config, engine.precision), peak)
 
 
 def timed(work: Callable[[], object], rate: Callable[[], float]) -> tuple[float, tuple[float, ...]]:
@@ -113,6 +126,7 @@ HEADER = "   shape       time  tokens/s  GFLOP/s  of peak  of moment   floors: a
 def row(m: Measurement) -> str:
     """Format one line of the table under `HEADER`; `*` marks the higher of the two floors, which no run can beat."""
     by_compute = m.compute_floor >= m.memory_floor
-    return (f"{f'{m.B}x{m.T}':>8} {m.seconds * 1e3:7.2f} ms {m.B * m.T / m.seconds:9,.0f} {m.gflops:8.1f} "
-            f"{m.of_peak:8.1%}   {m.of_the_moment:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
+    shape = f"{m.sequences}x{m.tokens}"
+    return (f"{shape:>8} {m.seconds * 1e3:7.2f} ms {m.tokens_per_second:9,.0f} {m.rate:8.1f} {m.of_peak:8.1%}   "
+            f"{m.of_the_moment:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
             f"{m.memory_floor * 1e3:8.2f} ms{' ' if by_compute else '*'}")

@@ -17,7 +17,7 @@ from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
 from ..backends.steps import Row
 from ..interface.generator import Generator
 from ..model.precision import cached_bytes
-from .bench import timed
+from .bench import Timed, timed
 
 STEPS = ((1, 32), (8, 32), (32, 32), (1, 1024))
 """Steps to measure: (sequences, tokens of each one's context)."""
@@ -28,24 +28,12 @@ SOURCE = 32
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """The median time of one step or of one prompt, and the machine's limit measured between the runs."""
+class Measurement(Timed):
+    """The time of one step, which has one new token of each sequence, or of one prompt."""
 
     name: str
-    sequences: int
-    tokens: int
-    """New tokens of each sequence: 1 in a step."""
-    amount: float
-    """10^9 bytes that a step reads, or 10^9 operations of a prompt's products and attention."""
     unit: str
-    seconds: float
-    rates: tuple[float, ...]
-    """The same unit a second, measured on all threads: reading memory, or products alone."""
-
-    @property
-    def of_the_moment(self) -> float:
-        """Return the speed as a fraction of the median of `rates`, which other users of the machine lower as well."""
-        return self.amount / self.seconds / float(np.median(self.rates))
+    """GB for a step, which is bound by reading memory, and GOP for a prompt."""
 
 
 def measure(generator: Generator) -> Iterator[Measurement]:
@@ -63,14 +51,14 @@ def measure(generator: Generator) -> Iterator[Measurement]:
             keys = sequences * (context + bool(config.memory_size) * SOURCE)
             vectors = 2 * config.num_layers * config.kv_heads * keys        # a key vector and a value vector for each
             read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
-            yield Measurement(f"step after {context}", sequences, 1, read / 1e9, "GB", *times)
+            yield Measurement(sequences, 1, read / 1e9, *times, name=f"step after {context}", unit="GB")
     for length in PROMPTS:
         if length <= longest:
             with _Sequences(decoder, 1, config.memory_size) as open_ones:
                 prompt = rng.integers(0, decoder.vocab_size, (1, length))
                 times = timed(partial(open_ones.read, prompt, keep=False),
                               partial(measure_rate, generator.threads, generator.precision, repeats=1, decodes=True))
-            yield Measurement("prompt", 1, length, prompt_flops(config, length) / 1e9, "GOP", *times)
+            yield Measurement(1, length, prompt_flops(config, length) / 1e9, *times, name="prompt", unit="GOP")
 
 
 class _Sequences:
@@ -116,5 +104,5 @@ HEADER = "  sequences                 time   tokens/s         rate   of moment"
 def row(m: Measurement) -> str:
     """Format one line of the table under `HEADER`."""
     name = m.name if m.tokens == 1 else f"{m.name} of {m.tokens}"
-    return (f"{m.sequences:>4}  {name:<16} {m.seconds * 1e3:9.2f} ms {m.sequences * m.tokens / m.seconds:10,.1f} "
-            f"{m.amount / m.seconds:7.1f} {f'{m.unit}/s':<5} {m.of_the_moment:8.1%}")
+    return (f"{m.sequences:>4}  {name:<16} {m.seconds * 1e3:9.2f} ms {m.tokens_per_second:10,.1f} {m.rate:7.1f} "
+            f"{f'{m.unit}/s':<5} {m.of_the_moment:8.1%}")

@@ -14,7 +14,6 @@ from ..interface.engine import Engine
 from ..loading.load import load_model
 from ..model.bits import FASTEST
 from ..model.precision import WAYS, canonical_name, stored_format
-from ..weights.model import Model
 from ..weights.modules import normalize
 from ..weights.quantize import convert_model
 
@@ -74,8 +73,7 @@ def compare_precision(path: str | os.PathLike[str], precision: str, data: Data, 
     and `Engine.encode`.
     """
     sentences = [sentence for row in data.rows for sentence in row]
-    model = load_model(path, kind="encode", revision=revision)
-    engines = engines_in(("float32", precision), model, backend=backend, threads=threads, bits=bits)
+    engines = load_in(("float32", precision), path, backend=backend, threads=threads, bits=bits, revision=revision)
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None
@@ -85,13 +83,14 @@ def compare_precision(path: str | os.PathLike[str], precision: str, data: Data, 
     return Comparison(float(cosines.mean()), float(cosines.min()), ranking)
 
 
-def engines_in(precisions: Sequence[str], model: Model, *, backend: str, threads: int | None,
-               bits: str) -> list[Engine]:
+def load_in(precisions: Sequence[str], path: str | os.PathLike[str], *, backend: str, threads: int | None, bits: str,
+            revision: str | None) -> list[Engine]:
     """Return an engine of a model in each precision, whose weights are converted as `engine convert` does it.
 
     All engines are created before any of them runs, so that an unsupported precision fails at once. Raises the errors
-    of `convert_model` and `Engine`.
+    of `load_model`, `convert_model` and `Engine`.
     """
+    model = load_model(path, kind="encode", revision=revision)
     # A static model only stores its table in a precision, and an Engine refuses a way to multiply (`WAYS`) for it.
     computes = any(part.config.num_layers for part in model.parts.values())
     return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads, bits=bits,

@@ -12,13 +12,12 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError
 from ..encoding.call import PLAIN
 from ..heads.coverage import calibration_of, shift_of
-from ..loading.load import load_model
 from ..methods.run import compute
 from ..methods.workload import Logits
 from ..model.bits import FASTEST
 from ..uncertainty.conformal import SCORES, check_coverage, threshold
 from ..uncertainty.measures import Measures, measure
-from .compare import engines_in
+from .compare import load_in
 from .labelled import label_numbers
 
 COVERAGE = 0.9
@@ -57,8 +56,7 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     on. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
     """
     share = check_coverage(coverage)
-    model = load_model(path, kind="encode", revision=revision)
-    engines = engines_in(precisions, model, backend=backend, threads=threads, bits=bits)
+    engines = load_in(precisions, path, backend=backend, threads=threads, bits=bits, revision=revision)
     calibrated = []
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")

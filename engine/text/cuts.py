@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.arguments import flag, warn_caller
 from ..base.errors import TextTooLong, shown
-from .sentences import Sentence
+from .sentences import Sentence, characters_of
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Cuts:
         if not cut:
             return
         self.cut, self.limit = self.cut + len(cut), limit
-        self.longest, self.length_of = max([*cut, self.longest], key=_characters), length_of
+        self.longest, self.length_of = max([*cut, self.longest], key=characters_of), length_of
 
     def warn(self) -> None:
         """Warn the caller of the engine that texts were cut, if some were."""
@@ -74,8 +74,9 @@ def reported() -> Cuts | None:
 def truncating(truncation: Any = None) -> Iterator[Cuts]:
     """Let the tokenizers that this thread calls in the block report what they cut, and warn at its end.
 
-    truncation: as in `Cuts`, the argument of the caller, which is checked. A block inside another one with None belongs
-    to the outer one, so that a call that makes many calls warns once.
+    truncation: the argument of the caller, which is checked: True to cut without a word, False for an error, None for a
+    warning. A block inside another one with None belongs to the outer one, so that a call that makes many calls warns
+    once.
     """
     outer = _CUTS.get()
     if truncation is None and outer is not None:
@@ -101,7 +102,3 @@ def reporting(cuts: Cuts) -> Iterator[None]:
         yield
     finally:
         _CUTS.reset(token)
-
-
-def _characters(sentence: Sentence) -> int:
-    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))

@@ -11,8 +11,8 @@ import base64
 import binascii
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 
@@ -26,32 +26,37 @@ MAX_TABLE = 1_000_000
 
 _UNICODE_GROWTH = 18
 """NFKC expands one character to at most 18 (U+FDFA); SentencePiece's tables do the same."""
-_HARMLESS = {"Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt"}
-"""Normalizers that do not lengthen a text when they run a second time. What another step puts in between is counted
-with the length that it has after them."""
-_REPEATED = {"BertNormalizer": 3, "ByteLevel": 4, "Metaspace": 2, "WordPiece": 2}
+_LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders",
+          "post_processor": "processors"}
+"""The places of steps in a tokenizer.json, and what a sequence of steps calls its list there."""
+_HARMLESS = {
+    "normalizer": {"Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt"},
+    "pre_tokenizer": {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation", "Split",
+                      "UnicodeScripts", "Whitespace", "WhitespaceSplit"},
+    "decoder": {"ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"},
+}
+"""The kinds of steps that lengthen no text: normalizers that do not lengthen it when they run a second time (what
+another step puts in between is counted with the length that it has after them), pre-tokenizers that take it apart and
+put nothing into it, and decoders that do not lengthen a token."""
+_REPEATED = {
+    "normalizer": {"BertNormalizer": 3, "ByteLevel": 4},
+    "pre_tokenizer": {"ByteLevel": 4, "Metaspace": 2},      # a character in front of each part of a text
+    "decoder": {"WordPiece": 2},        # a space in front of each token
+}
 """How many times longer a text or a token becomes when a step of this kind runs a second time; every tokenizer of its
 family has one such step."""
-_SPLITS = {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation", "Split", "UnicodeScripts",
-           "Whitespace", "WhitespaceSplit"}
-"""Pre-tokenizers that take a text apart, and put nothing into it."""
-_DECODES = {"ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"}
-"""Decoders that do not lengthen a token."""
 _CLASS = re.compile(r"\[[^\]]*\]")
 """A class of a pattern, such as [a-z], which matches one character."""
 _MAY_MATCH_NOTHING = re.compile(r"[*?|^$()]|\\[^dDsSwWpPnrt\W_]|\{ *[0,]")
 """Finds what may let a pattern match an empty text: repeats from 0 on, alternatives, groups, anchors such as \\b."""
 
-_Growth = Callable[[Any, dict[str, Any], bool], float]
-"""Returns how many characters one character becomes; arguments: the kind, the step, and whether such a step came
-before."""
+Steps: TypeAlias = dict[str, list[dict[str, Any]]]
+"""The steps of a tokenizer.json by their place in it: normalizer, pre_tokenizer, decoder and post_processor."""
 
 
-def check_growth(document: dict[str, Any]) -> None:
-    """Refuse a tokenizer.json whose steps can multiply a text, with a `WeightsError` or `UnsupportedError`."""
-    _check(list(steps(document.get("normalizer"), "normalizers")), "normalizers", _normalizer)
-    _check(list(steps(document.get("pre_tokenizer"), "pretokenizers")), "pre-tokenizers", _pre_tokenizer)
-    _check(list(steps(document.get("decoder"), "decoders")), "decoders", _decoder)
+def read_steps(document: dict[str, Any]) -> Steps:
+    """Return all steps of a tokenizer.json, in order; raises `WeightsError` as `steps` does."""
+    return {place: list(steps(document.get(place), key)) for place, key in _LISTS.items()}
 
 
 def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
@@ -79,58 +84,39 @@ def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
             yield step_inside
 
 
-def _check(steps_of: list[dict[str, Any]], name: str, growth_of: _Growth) -> None:
-    """Refuse steps that together lengthen a text too much. name: of the kind of steps, for messages."""
-    growth, seen = 1.0, set()
-    for step in steps_of:
-        kind = step.get("type")
-        growth *= growth_of(kind, step, kind in seen)
-        seen.add(kind)
-    if growth > MAX_GROWTH:
-        raise WeightsError(f"the {name} of the model's tokenizer.json can make {growth:.3g} characters of one "
-                           f"character; at most {MAX_GROWTH} are allowed")
+def check_growth(steps: Steps) -> None:
+    """Refuse steps of a tokenizer.json that can multiply a text, with a `WeightsError` or `UnsupportedError`."""
+    for place in _HARMLESS:
+        growth, seen = 1.0, set()
+        for step in steps[place]:
+            kind = step.get("type")
+            growth *= _growth_of(place, kind, step, kind in seen)
+            seen.add(kind)
+        if growth > MAX_GROWTH:
+            raise WeightsError(f"the {place.replace('_', '-')}s of the model's tokenizer.json can make {growth:.3g} "
+                               f"characters of one character; at most {MAX_GROWTH} are allowed")
 
 
-def _normalizer(kind: Any, step: dict[str, Any], again: bool) -> float:
-    """Return the growth of a step. again: whether a step of its kind came before."""
-    if kind in _HARMLESS:
+def _growth_of(place: str, kind: Any, step: dict[str, Any], again: bool) -> float:
+    """Return how many characters a step makes of one. again: whether a step of its kind came before it."""
+    if kind in _HARMLESS[place]:
         return 1.0
-    if kind in ("BertNormalizer", "ByteLevel"):
-        return _REPEATED[kind] if again else 1.0
-    match kind, step.get("pattern"):
-        case "Replace", pattern:
+    if kind in _REPEATED[place]:
+        return _REPEATED[place][kind] if again else 1.0
+    pattern = step.get("pattern")
+    match place, kind:
+        case "normalizer" | "decoder", "Replace":
             return _replacement(step, pattern)
-        case "Prepend" | "Append", None:
+        case "normalizer", "Prepend" | "Append" if pattern is None:
             return 1.0 + _length(step, step.get("content", step.get("prepend", "")))
-        case "Precompiled", None:
+        case "normalizer", "Precompiled" if pattern is None:
             longest = _longest_replacement(step.get("precompiled_charsmap"))
             return max(1.0, longest if again else longest / _UNICODE_GROWTH)    # the growth of Unicode's forms is free
-    raise _unsupported("normalizer", kind)
-
-
-def _pre_tokenizer(kind: Any, step: dict[str, Any], again: bool) -> float:
-    """Return the growth of a step; a Metaspace and a ByteLevel put a character in front of each part of a text."""
-    if kind in _SPLITS:
-        return 1.0
-    if kind in ("ByteLevel", "Metaspace"):
-        return _REPEATED[kind] if again else 1.0
-    raise _unsupported("pre_tokenizer", kind)
-
-
-def _decoder(kind: Any, step: dict[str, Any], again: bool) -> float:
-    """Return the growth of a step; a WordPiece puts a space in front of each token."""
-    if kind in _DECODES:
-        return 1.0
-    match kind:
-        case "WordPiece":
-            return _REPEATED[kind] if again else 1.0
-        case "Replace":
-            return _replacement(step, step.get("pattern"))
-        case "BPEDecoder":
+        case "decoder", "BPEDecoder":
             return 1.0 if step.get("suffix") else 2.0   # a space at each place where an empty suffix is
-        case "CTC":
+        case "decoder", "CTC":
             return 1.0 if step.get("word_delimiter_token") else 2.0     # an empty one is replaced by a space, too
-    raise _unsupported("decoder", kind)
+    raise _unsupported(place, kind)
 
 
 def _unsupported(name: str, kind: Any) -> UnsupportedError:

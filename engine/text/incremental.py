@@ -39,7 +39,7 @@ class IncrementalText:
 
         token_of: returns the token of an id; None for an id that has no text. component: returns one decoder, which is
         given as a tokenizer.json has it. space_before: returns what stands before the text, by its first token.
-        bytes_alone: as in `TextConfig`.
+        bytes_alone: whether a token for a byte that is part of no character becomes U+FFFD alone.
         """
         self._token_of, self._space_before, self._begun = token_of, space_before, False
         self._steps = [_step(step, component, bytes_alone) for step in steps(decoder, "decoders")] if decoder else [

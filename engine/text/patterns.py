@@ -7,10 +7,11 @@ ends such a search, so that the tokenizer runs it beside the call, which looks a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
-from .growth import steps
+from .growth import Steps
 
 MAX_ADDED_BESIDE_PATTERN = 256
 """The most characters of an added token, where a pattern that may backtrack normalizes it while the file is loaded."""
@@ -60,23 +61,21 @@ def may_backtrack(pattern: str) -> bool:
     return not all(_PLAIN.fullmatch(part) and part.count("?") <= _FEW_LEFT_OUT for part in alternatives)
 
 
-def check_patterns(document: dict[str, Any]) -> bool:
+def check_patterns(steps: Steps, added: Iterable[str]) -> bool:
     """Return whether a tokenizer.json has a pattern that may backtrack, and so has to run beside a call that waits.
 
-    Raises `UnsupportedError` for one in a decoder, and `WeightsError` for one that normalizes a long added token: no
-    thread beside a call runs these, so that the call's timeout could not end the wait.
+    added: the added tokens. Raises `UnsupportedError` for such a pattern in a decoder, and `WeightsError` for one that
+    normalizes a long added token: no thread beside a call runs these, so that the call's timeout could not end the
+    wait.
     """
-    keys = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-    patterns = {key: [pattern for step in steps(document.get(key), inner) if (pattern := _pattern(step)) is not None
-                      and may_backtrack(pattern)] for key, inner in keys.items()}
+    patterns = {place: [pattern for step in steps[place] if (pattern := _pattern(step)) is not None
+                        and may_backtrack(pattern)] for place in ("normalizer", "pre_tokenizer", "decoder")}
     if patterns["decoder"]:
         raise UnsupportedError(f"the decoder of the model's tokenizer.json replaces the regular expression "
                                f"{shown(patterns['decoder'][0])}, which may take minutes for one text; a plain text, "
                                "or one character that is repeated at its end, is supported")
-    added = document.get("added_tokens")
-    for token in added if isinstance(added, list) and patterns["normalizer"] else ():
-        text = token.get("content") if isinstance(token, dict) else None
-        if isinstance(text, str) and len(text) > MAX_ADDED_BESIDE_PATTERN:
+    for text in added if patterns["normalizer"] else ():
+        if len(text) > MAX_ADDED_BESIDE_PATTERN:
             raise WeightsError(f"an added token of the model's tokenizer.json has {len(text):,} characters; beside the "
                                f"normalizer {shown(patterns['normalizer'][0])} at most {MAX_ADDED_BESIDE_PATTERN} are "
                                "allowed")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..files.reading import FormatError, parse_json
-from .growth import check_growth, steps
+from .growth import check_growth, read_steps
 from .patterns import check_patterns
 
 MAX_TOKENIZER = 64_000_000
@@ -74,19 +74,23 @@ def check_tokenizer(data: bytes) -> tuple[int, bool]:
     has a regular expression that may take minutes for a text.
     """
     document = read_tokenizer(data)
-    check_growth(document)
+    steps = read_steps(document)
+    check_growth(steps)
     _check_model(document.get("model"))
-    _check_processor(document.get("post_processor"))
-    added = document.get("added_tokens")
-    texts = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    _check_processors(steps["post_processor"])
+    added = _texts(document.get("added_tokens"), "content")
     try:
-        check_added(text for text in texts if isinstance(text, str))
+        check_added(added)
     except FormatError as error:
         raise WeightsError(f"the model's tokenizer.json: {error}") from None
-    patterns = [step.get("pattern") for step in steps(document.get("normalizer"), "normalizers")]
-    texts += [pattern.get("String") for pattern in patterns if isinstance(pattern, dict)]
-    longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
-    return longest, check_patterns(document)
+    replaced = _texts([step.get("pattern") for step in steps["normalizer"]], "String")
+    return max(map(len, added + replaced), default=0), check_patterns(steps, added)
+
+
+def _texts(entries: Any, key: str) -> list[str]:
+    """Return the texts under a key of the objects in a list; `tokenizers` refuses whatever is none."""
+    objects = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [entry[key] for entry in objects if isinstance(entry.get(key), str)]
 
 
 @contextmanager
@@ -144,9 +148,8 @@ def _check_tree(words: list[bytes]) -> None:
                            f"{MAX_TREE:,} are allowed")
 
 
-def _check_processor(processor: Any) -> None:
+def _check_processors(processors: list[dict[str, Any]]) -> None:
     """Refuse special tokens without end, and templates that repeat a text."""
-    processors = list(steps(processor, "processors"))
     if unknown := [step.get("type") for step in processors if step.get("type") not in _PROCESSORS]:
         raise UnsupportedError(f"the post_processor {shown(unknown[0])} of the model's tokenizer.json is not supported")
     templates = [step for step in processors if step["type"] == "TemplateProcessing"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, shown
+from ..base.ranges import ranges
 from ..model.text_config import TextConfig
 
 LOG = logging.getLogger("engine")
@@ -51,7 +52,10 @@ def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
 
 
 def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
-    """Return an object that may hold sentences, or raise an `InputError`; it is not read. name: as above."""
+    """Return an object that may hold sentences, or raise an `InputError`; it is not read.
+
+    name: the caller's own argument, for messages.
+    """
     kind, expected = type(sentences).__name__, f"{name} must be a string or a list of strings"
     if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
@@ -77,7 +81,7 @@ def check_order(items: Any, expected: str) -> None:
 def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: bool = True) -> Sentence:
     """Return a string or a pair of strings as plain ones; raises `InputError` for anything else.
 
-    i: its number. name: as in `check_sentences`. pairs: whether it may be a pair.
+    i: its number. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
     """
     what = f"{_one_of(name)} {i}"
     if isinstance(sentence, str):
@@ -172,20 +176,13 @@ def characters_of(sentence: Any) -> int:
 
 def slices(sentences: Sequence[Sentence], most: int | None = None, most_characters: int | None = None
            ) -> Iterator[range]:
-    """Yield ranges of consecutive sentences to tokenize at one time.
+    """Return ranges of consecutive sentences to tokenize at one time, which are found one by one.
 
     most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
     SLICE_CHARACTERS.
     """
-    most, most_characters = most or SLICE_SENTENCES, most_characters or SLICE_CHARACTERS
-    first = characters = 0
-    for i, size in enumerate(map(characters_of, sentences)):    # a text with a prompt is made here, and not kept
-        if i > first and (i - first == most or characters + size > most_characters):
-            yield range(first, i)
-            first, characters = i, 0
-        characters += size
-    if first < len(sentences):
-        yield range(first, len(sentences))
+    sizes = map(characters_of, sentences)       # a text with a prompt is made here, and not kept
+    return ranges(sizes, most_characters or SLICE_CHARACTERS, most or SLICE_SENTENCES)
 
 
 def _shown(value: Any) -> str:

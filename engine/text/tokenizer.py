@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.advice import TOKENIZER
 from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop, beside
@@ -20,7 +21,6 @@ from ..model.text_config import TextConfig
 from .cuts import reported
 from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
 from .incremental import IncrementalText
-from .other_names import METHODS
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
@@ -194,7 +194,7 @@ class Tokenizer:
     def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, stop: Stop = NEVER) -> list[Places]:
         """Tokenize texts, and return the place of each token in its text. split: whether a text is a list of words.
 
-        Texts are truncated as by a call. stop: as in a call.
+        Texts are truncated to the limit of the model. stop: when to stop; it is looked at between batches.
         """
         kept: list[Any] = []
         encodings: list[Any] = []
@@ -225,9 +225,10 @@ class Tokenizer:
                 split: bool = False, stop: Stop = NEVER) -> list[list[Places]]:
         """Cut each text, or the second text of each pair, into windows that overlap by `stride` tokens.
 
-        limit: the most tokens of a window, special tokens included; None for the limit of a call. split, stop: as
-        in `places`; it is looked at between texts. Raises `InputError` if the special tokens, the first text of
-        a pair and the stride leave no room, and for windows that move by so little that they would fill the memory.
+        limit: the most tokens of a window, special tokens included; None for the limit of the model. split: whether a
+        text is a list of words. stop: when to stop; it is looked at between texts. Raises `InputError` if the special
+        tokens, the first text of a pair and the stride leave no room, and for windows that move by so little that they
+        would fill the memory.
         """
         try:
             tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
@@ -276,7 +277,8 @@ class Tokenizer:
     def window_tokens(self, text: str, stride: int, most: int, stop: Stop = NEVER) -> int:
         """Return how many tokens all windows of a text have together, before they are made: more than `most`, or all.
 
-        stride: as in `windows`. Of a very long text the number may be wrong by some tokens (`_count_up_to`).
+        stride: the tokens by which windows overlap. Of a very long text the number may be wrong by some tokens
+        (`_count_up_to`).
         """
         windows = Windows(self._limit, _count_special(self._tokenizer, is_pair=False), stride)
         if windows.step < 1:        # `windows` says whether one window holds the text
@@ -343,7 +345,7 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True, stop: Stop = NEVER) -> list[int]:
         """Return the ids that the model reads for a text, with the special tokens that the tokenizer adds, or without.
 
-        Special tokens that are written in the text become their ids in both cases. stop: as in a call. Raises
+        Special tokens that are written in the text become their ids in both cases. stop: when to stop. Raises
         `InputError`.
         """
         if not isinstance(text, str):
@@ -403,7 +405,11 @@ class Tokenizer:
         return self._decoding(self._token_with_text, self._space_before)
 
     def _decoding(self, token_of: Callable[[int], str | None], space_before: Callable[[str], str]) -> IncrementalText:
-        """Return what decodes one by one; token_of, space_before: as in `IncrementalText`."""
+        """Return what decodes one by one.
+
+        token_of: returns the token of an id; None for an id that has no text. space_before: returns what stands before
+        the text, by its first token.
+        """
         decoder = self._tokenizer.decoder
         stated = None if decoder is None else json.loads(decoder.__getstate__())
         return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
@@ -438,7 +444,7 @@ class Tokenizer:
 
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that the tokenizers of other libraries have."""
-            advice = f"; {METHODS[name]}" if name in METHODS else "" if name.startswith("_") else (
+            advice = f"; {TOKENIZER[name]}" if name in TOKENIZER else "" if name.startswith("_") else (
                 "; it has encode, decode, token, token_id, special_tokens and limit")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 

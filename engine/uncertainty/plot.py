@@ -6,7 +6,7 @@ SVG needs no other package.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 from unicodedata import category, east_asian_width
@@ -125,13 +125,8 @@ def _reliability_svg(curves: dict[str, list[Bin]], title: str) -> Picture:
     """Return a square with a point for each bin, confidence to the right and accuracy upwards, in pixels."""
     left, top, side = 52, 14 + 22 * bool(title), 260        # where the square begins, and its width, in pixels
     width, height = left + side + 130, top + side + 46
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width}" height="{height}" '
-             f'viewBox="0 0 {width} {height}" role="img">'
-             f"<title>{escape(_printable_line(title) or 'reliability', quote=False)}</title><style>{_STYLE}\n</style>"]
-    if title:
-        parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
-    parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>')
-    parts.append(f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>')
+    parts = [f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>',
+             f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>']
     for i in range(0, 11, 2):
         tick, away = f"{i / 10:.1f}", i * side / 10       # the label, and its distance from the label 0
         parts.append(_text(tick, left + away, top + side + 15, size=10, style="soft", anchor="middle"))
@@ -150,7 +145,7 @@ def _reliability_svg(curves: dict[str, list[Bin]], title: str) -> Picture:
         parts.append(_text(name, left + side + 28, y + 4, size=11, style=""))
         parts += [_text(text, left + side + 28, y + 4 + 13 * line, size=10, style="soft")
                   for line, text in enumerate(_counts(bins), 1)]
-    return Picture("\n".join(parts) + "\n</svg>\n")
+    return _picture(parts, width, height, title, what="reliability")
 
 
 def _counts(bins: list[Bin]) -> tuple[str, str]:
@@ -237,14 +232,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     above = rise + size + 26 + 22 * bool(title)     # over the table, with the labels and the caption of the columns
     width = side + S * cell + max(run + 12, 16)
     height = above + T * cell + 44      # with the legend below the table
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-        f"<title>{escape(_printable_line(title) or captions[2], quote=False)}</title><style>{_STYLE}\n</style>",
-    ]
-    if title:
-        parts.append(_text(_printable_line(title), x=8, y=18, size=13, style="", weight="600"))
-    parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, style="", anchor="end")
+    parts = [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, style="", anchor="end")
               for t, label in enumerate(rows)]
     parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
               f"{_text(label, x=0, y=0, size=size, style='')}</g>" for s, label in enumerate(columns)]
@@ -256,7 +244,17 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
               for t in range(T) for s in range(S)]
     parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
     parts += _legend(top, side, above + T * cell + 16, captions[2])
-    return Picture("\n".join(part for part in parts if part) + "\n</svg>\n")
+    return _picture(parts, width, height, title, what=captions[2])
+
+
+def _picture(parts: Iterable[str], width: float, height: float, title: str, what: str) -> Picture:
+    """Return the picture of some parts, "" for none, with a title above it; what: it shows, where it has no title."""
+    line = _printable_line(title)
+    head = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+            f"<title>{escape(line or what, quote=False)}</title><style>{_STYLE}\n</style>",
+            _text(line, x=8, y=18, size=13, style="", weight="600") if title else ""]
+    return Picture("\n".join(part for part in (*head, *parts) if part) + "\n</svg>\n")
 
 
 def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from ..base.arguments import as_array
 from ..base.errors import InputError, WeightsError, shown
 from ..model.positions import resize_matrix
 from .modules import LinearOps
@@ -170,10 +171,7 @@ def embed(stem: Stem, inputs: Any, ops: LinearOps) -> np.ndarray | list[np.ndarr
 
 def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
     """Return the caller's inputs as contiguous float32; raises `InputError` unless they are finite, with these axes."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{stem.given} must be {stem.expected}, not {shown(value, 60)}") from error
+    array = as_array(value, f"{stem.given} must be {stem.expected}")
     if array.ndim != axes or array.dtype.kind != "f":
         raise InputError(f"{stem.given} must be an array of {stem.expected} for each input, or a list of them, not "
                          f"{array.dtype} {list(array.shape)}; scale and normalise integers first")

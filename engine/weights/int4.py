@@ -83,11 +83,6 @@ def widen_int4(stored: np.ndarray, scales: np.ndarray, K: int, heads: int = 1) -
     return np.ascontiguousarray(wide.reshape(len(stored), K))
 
 
-def offsets_int4(stored: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return what is added to all weights of each group [N, G], in the dtype of the scales [N, 2]."""
-    return scales[:, 1:] * _from_blocks(stored)[2]
-
-
 def impossible_int4(stored: np.ndarray) -> str | None:
     """Describe the forbidden bytes of stored blocks; None if there are none."""
     blocks = stored.reshape(len(stored), -1, BYTES)

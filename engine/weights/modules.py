@@ -7,7 +7,7 @@ when a model is used, so that no model in memory has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -38,8 +38,29 @@ class ModuleOps(LinearOps, Protocol):
         """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [M,D]."""
 
 
+_ARRAYS = ("weight", "bias", "residual")
+"""The fields of modules that hold arrays; all others are settings."""
+
+
+class _Common:
+    """What modules have in common: this is a module without arrays, which does not change the length of a vector."""
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by their names."""
+        return {name: getattr(self, name) for name in _ARRAYS if getattr(self, name, None) is not None}
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        return {}
+
+    def width_after(self, width: int) -> int:
+        """Return the length of its vectors, from vectors of this length on."""
+        return width
+
+
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(_Common):
     """A linear map: activation(weight x + bias), plus x or residual x if `use_residual` is True."""
 
     weight: np.ndarray
@@ -65,11 +86,6 @@ class Dense:
                                                                         activation=None, residual=None)
         return changed
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names."""
-        return _given(weight=self.weight, bias=self.bias, residual=self.residual)
-
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes that its arrays must have, where vectors have `width` numbers."""
         out = np.shape(self.weight)[:1]
@@ -82,7 +98,7 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerNorm:
+class LayerNorm(_Common):
     """LayerNorm of each vector: Ba et al. 2016 (arXiv 1607.06450), equation 3."""
 
     weight: np.ndarray
@@ -97,22 +113,13 @@ class LayerNorm:
         """Return the normed vectors: float32 [n, D]."""
         return ops.layer_norm(vectors, self.weight, self.bias, self.eps)
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names."""
-        return _given(weight=self.weight, bias=self.bias)
-
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes that its arrays must have, where vectors have `width` numbers."""
         return {"weight": (width,), "bias": (width,)}
 
-    def width_after(self, width: int) -> int:
-        """Return the length of its vectors, from vectors of this length on."""
-        return width
-
 
 @dataclass(frozen=True, eq=False)
-class Normalize:
+class Normalize(_Common):
     """Scale each vector to length 1; a vector of zeros stays unchanged."""
 
     source: str = SENTENCE
@@ -121,19 +128,6 @@ class Normalize:
     def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
         """Return the scaled vectors: float32 [n, D]."""
         return normalize(vectors)
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """There are no arrays."""
-        return {}
-
-    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """There are no shapes."""
-        return {}
-
-    def width_after(self, width: int) -> int:
-        """Return the length of its vectors, from vectors of this length on."""
-        return width
 
 
 Module: TypeAlias = Dense | LayerNorm | Normalize
@@ -223,7 +217,7 @@ def make_module(document: Any, arrays: dict[str, np.ndarray]) -> Module:
     if isinstance(document, str):
         document = {"module": "dense"} | _PLAIN | {"activation": document}
     kind = KINDS.get(str(document.get("module"))) if isinstance(document, dict) else None
-    if kind is None or document.keys() != {"module", *_SETTINGS[kind]} or not arrays.keys() <= _ARRAYS[kind] or (
+    if kind is None or document.keys() != {"module", *_SETTINGS[kind]} or not arrays.keys() <= _ALLOWED[kind] or (
             _NEEDED[kind] - arrays.keys()):
         raise WeightsError(f"a module must be the name of an activation, or one of {', '.join(KINDS)} with its "
                            f"settings and its arrays, not {shown(document)} with {', '.join(arrays) or 'no arrays'}")
@@ -267,16 +261,10 @@ def softmax(x: np.ndarray) -> np.ndarray:
         return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
-def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:       # without None
-    return {name: array for name, array in arrays.items() if array is not None}
-
-
-_SETTINGS: dict[type[Module], tuple[str, ...]] = {
-    Dense: ("activation", "use_residual", "source", "target"), LayerNorm: ("eps", "source", "target"),
-    Normalize: ("source", "target")}
-_ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, LayerNorm: {"weight", "bias"},
-                                         Normalize: set()}
-_NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
+_SETTINGS = {kind: [each.name for each in fields(kind) if each.name not in _ARRAYS] for kind in KINDS.values()}
+_NEEDED = {kind: {each.name for each in fields(kind) if each.default is MISSING} for kind in KINDS.values()}
+_ALLOWED = {kind: {each.name for each in fields(kind)} & {*_ARRAYS} for kind in KINDS.values()}
+"""The settings of each kind of module, the arrays that it must have, and those that it may have."""
 _PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
 _PLAIN_ACTIVATIONS = ("identity", "tanh")
 """The settings of a linear map that a file describes by the name of its activation, and the activations of these."""

@@ -10,7 +10,7 @@ table. Kernels that add products in 16 bits need coarser weights of linear maps,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -208,16 +208,31 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
     weights = dict(part.weights)
     for name in matrices(part.config):
         parameter = parameters_of(part.config)[name]
-        target = FORMATS[precision].finer if name in kept_finer(part.config) else precision
-        stored = STORED[weights[name].dtype]
-        if target == "q8_0" and stored in BLOCKS:
-            weights[name] = to_q8_0(weights[name])
-        elif stored not in (target, *FORMATS[precision].beside):        # others may stay beside the precision
-            wide = widen(weights, name, parameter)
+        form = FORMATS[precision]
+        formats = (form.finer,) if name in kept_finer(part.config) else (form.name, *form.beside)
+        weights[name], scale = in_format(part.weights, name, parameter, formats, bounded, importance.get(name))
+        if scale is None:
             weights.pop(f"{name}_scale", None)
-            weights[name], scale = _narrow(wide, target, parameter, bounded, importance.get(name))
-            weights |= {} if scale is None else {f"{name}_scale": scale}
+        else:
+            weights[f"{name}_scale"] = scale
     return replace(part, weights=weights)
+
+
+def in_format(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter, formats: Sequence[str],
+              bounded: bool = False, importance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the matrix of this name in one of some formats, and its scales, which int8 and int4 alone have.
+
+    A matrix that is stored in one of the formats stays as it is. Any other is rounded to the first of the formats that
+    any numbers can be rounded to. parameter: its shape, kind and heads. bounded, importance: as in `convert_model`.
+    """
+    array = weights[name]
+    stored = STORED[array.dtype]
+    if stored in formats:
+        return array, weights[f"{name}_scale"] if FORMATS[stored].scales else None
+    target = next(name for name in formats if FORMATS[name].rounded)
+    if target == "q8_0" and stored in BLOCKS:
+        return to_q8_0(array), None
+    return _narrow(widen(weights, name, parameter), target, parameter, bounded, importance)
 
 
 def _narrow(wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool, importance: np.ndarray | None

@@ -210,14 +210,6 @@ def test_other_names(generator):
     options = {"style": "a"}
     assert generator.chat(ASKED, template="{{ style }}", chat_template_kwargs=options) == generator.chat(
         ASKED, template="{{ style }}", template_options=options)
-    with pytest.raises(InputError, match="apply_chat_template has no argument return_tensors"):
-        generator.apply_chat_template(ASKED, return_tensors="pt")
-    for given, advice in (({"stream": True}, r"stream_chat\(messages\)"), ({"system": "a"}, "first message"),
-                          ({"options": {"a": 1}}, "as arguments"), ({"enable_thinking": True}, "template_options=")):
-        with pytest.raises(InputError, match=f"chat has no argument {next(iter(given))}; .*{advice}"):
-            generator.chat(ASKED, **given)
-    with pytest.raises(AttributeError, match=r"chat\(messages\)"):
-        generator.create_chat_completion(ASKED)
 
 
 def test_templates_travel_with_the_model(tmp_path, generator):

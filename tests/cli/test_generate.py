@@ -230,20 +230,3 @@ def test_a_file_has_one_table_of_positions(language_model, command, capsys):
     texts = ["--prompt", "cat"] if command == "generate" else []
     assert main([command, language_model, *texts, "--long-context"]) == 1
     assert "an .npz holds one; leave it out, and for the table for long sequences" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("arguments", "advice"), [
-    (["generate", "M", "--stop", "x"], "no option --stop. In Python: there is nothing like it; eos_token_id=[...]"),
-    (["generate", "M", "--n-predict", "5", "--logprobs"], "generate has no option --logprobs. In Python: there is"),
-    (["generate", "M", "--num-hypotheses", "3"], "In Python, generate has num_return_sequences for it\n"),
-    (["generate", "M", "--temprature", "1"], "no option --temprature (did you mean --temperature?)\n"),
-    (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
-    (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
-    (["encode", "M", "x", "-o", "-", "--device", "cuda"], "no option --device. In Python: the engine runs on CPUs"),
-    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra; engine encode reads one file"),
-])
-def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert advice in capsys.readouterr().err

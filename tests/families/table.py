@@ -8,8 +8,7 @@ import json
 
 from engine.backends.numba_cuda.support import check
 from engine.base.errors import UnsupportedError
-from engine.families import BY_POSITIONS, FAMILIES, REFUSED, get_family
-from engine.loading.gguf_architectures import ARCHITECTURES
+from engine.families import ARCHITECTURES, BY_POSITIONS, FAMILIES, REFUSED, get_family
 from engine.model.config import ModelConfig
 from engine.model.precision import LOADABLE
 from engine.programs import program_of
@@ -54,7 +53,8 @@ def table() -> str:
         document = importlib.import_module(f"engine.families.{module}").__doc__ or ""
         title = " ".join(document.partition("\n\n")[0].split()).removeprefix("Read ").rstrip(".").replace("|", "\\|")
         types = ", ".join(f"`{name}`" for name in sorted(modules[module]))
-        if positions := [f"`{positions}`" for (_, positions), (name, _) in BY_POSITIONS.items() if name == module]:
+        if positions := [f"`{positions}`" for (_, positions), family in BY_POSITIONS.items()
+                         if module_of(family) == module]:
             types += f", by `position_embedding_type` {positions[0]}"
         on_cuda = {cuda(config) for found in modules[module].values() for config in found}
         words = {frozenset({True}): "yes", frozenset({False}): "no", frozenset({True, False}): "in part"}
@@ -68,7 +68,7 @@ def table() -> str:
 def language_models() -> str:
     """Return the table of decoders without an encoder as Markdown."""
     rows = ["| models | `model_type` | golden models | `general.architecture` of GGUF files |", "|---|---|---|---|"]
-    for case in sorted(CASES, key=lambda case: case.module):
+    for case in sorted(CASES, key=lambda case: min(case.generates, default="")):
         found = [name for name in case.generates if (DECODERS / name).is_dir() and _is_language_model(name)]
         if found:
             types = ", ".join(f"`{name}`" for name in sorted(found))

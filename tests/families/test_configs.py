@@ -46,6 +46,18 @@ def test_rotary_frequencies_in_a_checkpoint_are_left_out(run_changed, unchanged)
     assert_same_bits(run_changed("nomic_own", extra=extra), unchanged("nomic_own"))
 
 
+def test_tensors_of_other_heads_are_left_out(run_changed, unchanged):
+    other = {"decoder.weight": (120, 36), "classifier.weight": (2, 36), "classifier.bias": (2,)}
+    extra = {name: np.ones(shape, np.float32) for name, shape in other.items()}
+    assert_same_bits(run_changed("modernbert_old", extra=extra), unchanged("modernbert_old"))
+
+
+def test_a_norm_in_the_first_layer_of_modernbert_is_refused(run_changed):
+    extra = {"model.layers.0.attn_norm.weight": np.ones(36, np.float32)}
+    with pytest.raises(WeightsError, match=r"attn_norm|attention\.norm"):
+        run_changed("modernbert_old", extra=extra)
+
+
 def test_gtes_own_prefix(run_changed, unchanged):
     renamed = run_changed("gte_own", rename=lambda name: name.replace("gte.", "new."))
     assert_same_bits(renamed, unchanged("gte_own"))

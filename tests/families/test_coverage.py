@@ -53,7 +53,7 @@ COMPARED = {
 }
 """The tests that load the golden models of each kind and compare them with another library."""
 ALONE = {"decoders": {"reranker"}, "tokenizers": {"marian"}}
-"""Golden models with a file of tests each: interface/test_reranker.py and text/test_marian_tokenizer.py."""
+"""Golden models with a file of tests each: interface/test_reranker.py and text/test_marian.py."""
 
 
 @cache

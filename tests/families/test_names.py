@@ -1,24 +1,39 @@
-"""Test each family's config and tensor names, against names written by hand."""
+"""Test each family's config and tensor names; golden models prove the names, and rows here what these lack."""
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+from importlib import import_module
 from itertools import product
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
 
+from engine import families
 from engine.base.errors import UnsupportedError, WeightsError
-from engine.families import FAMILIES, REFUSED, REFUSED_CLASSES, REMOTE_CODE, get_family
+from engine.families import FAMILIES, REFUSED, REFUSED_CLASSES, get_family
 from engine.families.heads import HEAD_PREFIX
+from engine.files.folder import ModelFolder
 from engine.model.config import ModelConfig
 from engine.weights.parameters import expected_shapes
 
 from ..tools.encoders import ENCODERS, module_of, names_of
+from ..tools.golden_models import GOLDEN
 from ..tools.tiny_models import CONFIGS, hf_tensors
 from .cases import CASES, TYPES
 
 WRAPPERS = ["", "module.", "model.", "module.model."]
 """What training puts in front of all names, beside the family's own prefix."""
+
+
+ENCODING = pytest.mark.parametrize("case", [case for case in CASES if case.golden], ids=lambda case: case.module)
+OTHER_NAMES = {"layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+               "encoder.layer.1.mlp.up_proj.bias": "layers.1.ffn.up.bias",
+               "layers.0.mlp.down_proj.weight": "layers.0.ffn.down.weight"}
+"""Names that transformers 5 gives to the tensors of a DINOv2 with a gate, of which no golden model has any."""
 
 
 def test_every_family_has_a_row():
@@ -27,35 +42,65 @@ def test_every_family_has_a_row():
         assert {module_of(FAMILIES[name]) for name in case.types} <= {case.module}
 
 
+@pytest.mark.parametrize("table", ["FAMILIES", "BY_POSITIONS", "ARCHITECTURES"])
+def test_each_row_of_the_tables_stands_in_one_module(table):
+    modules = [import_module(f"engine.families.{module.name}") for module in iter_modules(families.__path__)]
+    rows = [name for module in modules for name in getattr(module, table, {})]
+    assert sorted(rows) == list(getattr(families, table))
+    assert {kind.model_type for kind in families.ARCHITECTURES.values()} <= FAMILIES.keys()
+
+
 def test_every_row_leaves_something_out():
     """Families that share a table of names share this list."""
-    tested = {id(names_of(name)) for case in CASES if case.left_out for name in case.types}
-    assert {id(names_of(family)) for family in ENCODERS} == tested
+    tested = {id(names_of(name, **TYPES[name].config)) for case in CASES if case.left_out for name in case.types}
+    assert {id(names_of(family, **TYPES[family].config)) for family in ENCODERS} == tested
 
 
-@pytest.mark.parametrize("family", TYPES)
-def test_names_with_and_without_prefixes(family):
-    prefix, names, rename = TYPES[family].prefix, TYPES[family].names, names_of(family).rename
-    for wrapper in WRAPPERS:
-        assert {name: rename(wrapper + name) for name in names} == names
-        assert {name: rename(wrapper + prefix + name) for name in names} == names
+def golden_names(case):
+    """Yield the `Names` of each golden encoder of a row, and the names of its tensors without prefixes."""
+    for golden in case.golden:
+        values = json.loads((GOLDEN / golden / "config.json").read_text(encoding="utf-8"))
+        names = get_family(values).read_encoder(values).names
+        prefixes = (names.prefix,) if isinstance(names.prefix, str) else names.prefix
+        tensors = []
+        ModelFolder(GOLDEN / golden).tensors(tensors.append)
+        bare = [re.sub(r"^(module\.)?(model\.)?", "", tensor) for tensor in tensors]
+        yield names, prefixes, [
+            next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name) for name in bare]
 
 
-@pytest.mark.parametrize("family", TYPES)
-def test_the_older_names_of_norms(family):
-    prefix, names = TYPES[family].prefix, TYPES[family].names
-    older = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): new
-             for name, new in names.items()}
-    assert (older == names) == (not any("LayerNorm" in name for name in names))
-    assert {name: names_of(family).rename(prefix + name) for name in older} == older
+@ENCODING
+def test_names_with_and_without_prefixes(case):
+    for names, prefixes, tensors in golden_names(case):
+        renamed = {tensor: names.rename(tensor) for tensor in tensors}
+        for wrapper, prefix in product(WRAPPERS, ("", *prefixes)):
+            assert {tensor: names.rename(wrapper + prefix + tensor) for tensor in tensors} == renamed
+
+
+def test_the_older_names_of_norms():
+    tested = set()
+    for case in CASES:
+        for names, _, tensors in golden_names(case):
+            for new, older in (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")):
+                of_norms = {tensor.replace(older, new) for tensor in tensors if tensor.endswith((new, older))}
+                assert [names.rename(name.replace(new, older)) for name in of_norms] == [*map(names.rename, of_norms)]
+                tested |= {case.module} if of_norms else set()
+    assert {"bert", "deberta", "distilbert", "electra", "esm", "mpnet", "nomic_bert", "roberta"} <= tested
+
+
+def test_names_of_which_no_golden_model_has_any():
+    rename = names_of("dinov2").rename
+    assert {name: rename(name) for name in OTHER_NAMES} == OTHER_NAMES
+    assert {name: rename(f"dinov2.{name}") for name in OTHER_NAMES} == OTHER_NAMES
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.left_out], ids=lambda case: case.module)
 def test_heads_and_buffers_are_no_part_of_the_encoder(case):
     for family, wrapper in product(case.types, WRAPPERS):
-        found = [names_of(family).rename(wrapper + name) for name in case.left_out]
+        names = names_of(family, **TYPES[family].config)
+        found = [names.rename(wrapper + name) for name in case.left_out]
         assert [name for name in found if name is not None and not name.startswith(HEAD_PREFIX)] == []
-        of_heads = {tensor for head in names_of(family).heads for layer in head.layers for tensor in layer.names}
+        of_heads = {tensor for head in names.heads for layer in head.layers for tensor in layer.names}
         assert {name.removeprefix(HEAD_PREFIX) for name in found if name is not None} <= of_heads
 
 
@@ -131,7 +176,7 @@ def test_families_that_were_published_as_remote_code(model_type, code):
 
 
 def test_remote_code_that_a_family_implements(monkeypatch):
-    monkeypatch.setitem(REMOTE_CODE, "bert", ("OwnModel",))
+    monkeypatch.setitem(FAMILIES, "bert", replace(FAMILIES["bert"], remote_code=("OwnModel",)))
     assert get_family({"model_type": "bert", "auto_map": {"AutoModel": "somebody/impl--modeling.OwnModel"}})
     with pytest.raises(UnsupportedError, match="NotOwnModel"):
         get_family({"model_type": "bert", "auto_map": {"AutoModel": "modeling.NotOwnModel"}})

@@ -1,10 +1,11 @@
-"""Read mutated GGUF and CTranslate2 files, and mutated generating models and tokenizers.
+"""Read mutated files of torch.save, GGUF and CTranslate2, and mutated generating models and tokenizers.
 
-Files get odd settings, shapes and types first, and then changed integers and bytes.
+GGUF and CTranslate2 files get odd settings, shapes and types first, and then changed integers and bytes.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Callable, Collection, Mapping
@@ -21,22 +22,27 @@ from engine.files.ctranslate2 import CTranslate2File
 from engine.files.folder import ModelFolder
 from engine.files.gguf import GgufFile
 from engine.files.gguf_blocks import TYPES
-from engine.loading.gguf_architectures import KEYS
+from engine.files.torch_checkpoint import read_checkpoint
+from engine.loading.gguf_settings import KEYS
 from engine.model.run_config import RunConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.fairseq import read_m2m
 from engine.text.vocabularies.marian import read_marian
-from tests.fuzz.mutate import bytes_of, json_of, safetensors_of, words_of
-from tests.fuzz.pickles import MUTATORS, TEXTS
+from tests.fuzz.mutate import bytes_of, changed_file, checkpoint_of, json_of, safetensors_of, words_of
 from tests.tools.ctranslate2_files import TYPES as ARRAYS
 from tests.tools.ctranslate2_files import ctranslate2
 from tests.tools.gguf_files import PLAIN, Blocks, gguf
-from tests.tools.paths import CTRANSLATE2, DECODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER
+from tests.tools.paths import CHECKPOINTS as TORCH_FILES
+from tests.tools.paths import CTRANSLATE2, DECODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER, TOKENIZERS
+from tests.tools.tiny_models import CONFIGS, hf_tensors, write_json
+from tests.tools.torch_files import checkpoint
 
-from ..tools.encoders import GENERATORS
+from ..tools.encoders import GENERATORS, engine_of, load_encoder
 from ..tools.gguf_encoders import FILES, file_of
 from ..tools.golden_gguf import WRITTEN, config_of, gguf_of
+
+TEXTS = ["the cat sat", "", "Grüße 北京 😀 \u200b\x07 １", ("a b", "c"), "x" * 300, "<s> [MASK] ▁"]
 
 _INTEGERS = (0, 1, 2, 3, 7, 31, 32, 33, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63,
              2**64 - 1)
@@ -197,29 +203,56 @@ def _converted(rng: random.Random, place: Path) -> None:
     _run(load_model(place, kind="generate"))
 
 
+def _checkpoint(rng: random.Random, place: Path) -> None:
+    """Change a file of torch.save."""
+    path = place / "pytorch_model.bin"
+    path.write_bytes(checkpoint_of(rng, rng.choice(CHECKPOINTS)))
+    read_checkpoint(path, lambda key: None if key == "position_ids" else key, keep_float16=rng.random() < 0.5,
+                    memory=rng.choice(["map", "copy"]))
+
+
+def _encoder(rng: random.Random, place: Path) -> None:
+    """Change the config or the checkpoint of an encoder."""
+    family = rng.choice(sorted(ENCODERS))
+    config, weights = json.dumps(CONFIGS[family]).encode(), ENCODERS[family]
+    changed = rng.randrange(4)
+    (place / "config.json").write_bytes(json_of(rng, config) if changed < 3 else config)
+    (place / "pytorch_model.bin").write_bytes(checkpoint_of(rng, weights) if changed > 1 else weights)
+    if rng.random() < 0.2:
+        write_json(place / "pytorch_model.bin.index.json", {"weight_map": {"a": "pytorch_model.bin"}})
+        (place / "pytorch_model.bin.index.json").write_bytes(
+            json_of(rng, (place / "pytorch_model.bin.index.json").read_bytes()))
+    engine = engine_of(load_encoder(place), threads=1, backend="reference")
+    with np.errstate(all="ignore"):  # finite weights can still be so large that their products are not
+        engine.forward([[0, 1, 2], []])
+
+
+def _tokenizer(rng: random.Random, place: Path, files: Mapping[str, bytes], changed: Collection[str]) -> None:
+    """Change some of the files of a tokenizer, read it, and make tokens of texts."""
+    for name, data in files.items():
+        (place / name).write_bytes(changed_file(rng, name, data) if name in changed else data)
+    folder = ModelFolder(place)
+    if sides := read_marian(folder):
+        found = [sides.source, sides.target]
+    else:
+        found = [text for text in [read_m2m(folder) or read_vocabulary(folder)] if text is not None]
+    for text in found:
+        Tokenizer(text, 64, 1)(TEXTS)
+
+
 def _marian(rng: random.Random, place: Path) -> None:
-    """Change one of the files of Marian's tokenizers."""
-    chosen = rng.choice(list(MARIAN))
-    for name, data in MARIAN.items():
-        change = MUTATORS[Path("x.model" if name.endswith(".spm") else name).suffix]
-        (place / name).write_bytes(change(rng, data) if name == chosen else data)
-    sides = read_marian(ModelFolder(place))
-    if sides is not None:
-        for side in (sides.source, sides.target):
-            Tokenizer(side, 64, 1)(TEXTS)
+    _tokenizer(rng, place, MARIAN, {rng.choice(list(MARIAN))})
 
 
 def _languages(rng: random.Random, place: Path) -> None:
-    """Change one of the files of a tokenizer of many languages."""
-    files = sorted(path for path in rng.choice(LANGUAGES).iterdir() if path.name != "expected.json")
-    chosen = rng.choice(files)
-    for path in files:
-        data = path.read_bytes()
-        (place / path.name).write_bytes(MUTATORS[path.suffix](rng, data) if path == chosen else data)
-    text = read_m2m(ModelFolder(place))
-    text = read_vocabulary(ModelFolder(place)) if text is None else text
-    if text is not None:
-        Tokenizer(text, 64, 1)(TEXTS)
+    files = rng.choice(LANGUAGES)
+    _tokenizer(rng, place, files, {rng.choice(list(files))})
+
+
+def _vocabulary(rng: random.Random, place: Path) -> None:
+    files = {"tokenizer_config.json": b'{"do_lower_case": true, "unk_token": "[UNK]"}'} | rng.choice(VOCABULARIES)
+    large = [file for file in files if not file.endswith("g.json")]
+    _tokenizer(rng, place, files, {rng.choice(sorted(files)), rng.choice(large or [*files])})
 
 
 def _run(model: Model) -> None:
@@ -233,9 +266,12 @@ def _run(model: Model) -> None:
         Tokenizer(model.decoder.text, 64, 1)(TEXTS)
 
 
+CHECKPOINTS = [path.read_bytes() for path in sorted(TORCH_FILES.glob("*.bin"))]
+VOCABULARIES, LANGUAGES = ([{path.name: path.read_bytes() for path in folder.iterdir() if path.name != "expected.json"}
+                            for folder in sorted(home.iterdir())] for home in (TOKENIZERS, LANGUAGE_TOKENIZERS))
+ENCODERS = {family: checkpoint(hf_tensors(family), legacy=family == "roberta") for family in CONFIGS}
 FOLDERS = sorted(path.parent for path in DECODERS.glob("*/expected.npz"))
 CONVERTED = [path for path in sorted(CTRANSLATE2.iterdir()) if path.is_dir()]
-LANGUAGES = sorted(LANGUAGE_TOKENIZERS.iterdir())
 MARIAN = {name: (MARIAN_TOKENIZER / name).read_bytes()
           for name in ("source.spm", "target.spm", "vocab.json")}  # fmt: skip
 WORDS = ("model_type", *GENERATORS, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
@@ -252,6 +288,7 @@ OWN_SETTINGS = tuple(f"ARCH.{key}" for key in (
     "attention.layer_norm_rms_epsilon", "expert_count")) + tuple(f"tokenizer.ggml.{key}" for key in (
         "model", "pre", "tokens", "token_type", "cls_token_id", "seperator_token_id", "normalizer.lowercase"))
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
+    "checkpoint": _checkpoint, "vocabulary": _vocabulary, "folder": _encoder,
     "GGUF file": _gguf, "CTranslate2 file": _ctranslate2, "GGUF model": _gguf_model, "generating folder": _folder,
     "CTranslate2 folder": _converted, "GGUF file of any architecture": _golden_gguf, "Marian's tokenizers": _marian,
     "tokenizers of languages": _languages,

@@ -34,7 +34,7 @@ from engine.text.tokenizer import Tokenizer
 from engine.weights.modules import SENTENCE, TOKENS
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS
-from tests.fuzz import binaries, first_calls, job_files, module_models, pickles
+from tests.fuzz import binaries, first_calls, job_files, module_models
 from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
 from tests.fuzz.mutate import PLAIN, changed_file, value_of, words_of
 from tests.fuzz.usage import use
@@ -71,7 +71,7 @@ class Cases:
 
     FITTED = ("folder fitted to its config", "npz fitted to its config")
     """Kinds of cases whose weights have the shapes that the changed configuration asks for."""
-    OTHERS = pickles.KINDS | binaries.KINDS | module_models.KINDS | first_calls.KINDS | job_files.KINDS
+    OTHERS = binaries.KINDS | module_models.KINDS | first_calls.KINDS | job_files.KINDS
     """Kinds of cases that other modules make, by name."""
 
     def __init__(self, place: Path, seed: int, only: Sequence[str] = ()):
@@ -112,7 +112,7 @@ class Cases:
                 source = rng.randrange(len(self._files))
                 return source, self._run_changed(rng, source)
             if kind == 3:
-                name = rng.choice(self._only or list(pickles.KINDS | binaries.KINDS | module_models.KINDS))
+                name = rng.choice(self._only or list(binaries.KINDS | module_models.KINDS))
                 return self.kinds.index(name), self._run_other(rng, name)
             number = len(self._files) + kind - 1
             return number, (self._run_fitted_folder if kind == 1 else self._run_fitted_npz)(rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from engine import Calibration, Transformer, load_model, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.families import FAMILIES, get_family
-from engine.families.heads import TASK_OF_CLASS
 from engine.families.parts import Part
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
@@ -22,6 +22,7 @@ from engine.weights.modules import Dense
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS, STEMS
 from tests.fuzz.tokenizer_files import BERT, TOKENIZERS
+from tests.tools.head_models import write_folder
 from tests.tools.model_files import NEW, OLD
 from tests.tools.tiny_models import safetensors
 
@@ -41,12 +42,9 @@ _FLAGS = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True, "poolin
           "pooling_mode_mean_tokens": False, "include_prompt": False}
 
 
-HEADS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("bert", "classify", {"problem_type": "multi_label_classification"}), ("roberta", "tag", {}),
-    ("distilbert", "fill_mask", {}), ("modernbert", "classify", {"classifier_pooling": "mean"}),
-    ("electra", "answer", {}), ("deberta-v2", "classify", {"pooler_hidden_act": "tanh"}),
-    ("eurobert", "classify", {"classifier_pooling": "late"}), ("albert", "fill_mask", {}), ("qwen3", "classify", {}))
-"""A model_type, the task of its head, and further values of its config.json."""
+HEADS = ("bert_several", "roberta_tag", "distilbert_fill_mask", "modernbert_mean", "electra_answer",
+         "deberta_classify", "eurobert_classify", "albert_fill_mask", "qwen3_classify")
+"""The golden models with a head that are mutated."""
 
 
 def array_of(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -102,25 +100,16 @@ def family_folder(model_type: str, values: Mapping[str, Any], dtype: str = "F32"
             "tokenizer.json": BERT, "tokenizer_config.json": json_bytes(_SETTINGS)}
 
 
-def head_folder(model_type: str, task: str, labels: int = 3, **values: Any) -> Files:
-    """Return the folder of an encoder with a head of a task; `values` are further ones of config.json."""
-    files = family_folder(model_type, CONFIGS[model_type])
-    config = {"model_type": model_type} | dict(CONFIGS[model_type])
-    part = get_family(config).read_encoder(config)
-    names = next(head for head in part.names.heads if head.task == task)
-    rng, width = np.random.default_rng(2), part.config.hidden_size
-    tensors = tensors_of(part, new=False)
-    for layer in names.layers:
-        last = {"classify": labels, "tag": labels, "answer": 2, "fill_mask": part.config.vocab_size}[task]
-        size = last if layer is names.layers[-1] else width
-        tensors |= {f"{layer.file}.weight": array_of(rng, (size,) if layer.norm else (size, width)),
-                    f"{layer.file}.bias": array_of(rng, (size,))}
-    end = next(end for end, own in TASK_OF_CLASS.items() if own == task)
-    config |= {"architectures": [f"Any{end}"], "id2label": {str(i): f"B-{i}" for i in range(labels)},
-               "problem_type": None, "tie_word_embeddings": False} | values
-    settings = _SETTINGS | {"mask_token": "[CLS]", "unk_token": {"content": "[UNK]"}}
-    return files | {"config.json": json_bytes(config), "model.safetensors": tensor_file(tensors),
-                    "tokenizer_config.json": json_bytes(settings)}
+def files_of(folder: Path) -> Files:
+    """Return the files of a folder, but for what a golden model should give."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name != "expected.json"}
+
+
+def head_folder(name: str) -> Files:
+    """Return the folder of a golden model with a head."""
+    with TemporaryDirectory() as place:
+        return files_of(write_folder(Path(place, name), name))
 
 
 def sparse_folder() -> Files:
@@ -129,7 +118,7 @@ def sparse_folder() -> Files:
              "1_SpladePooling": "sparse_encoder.modules.splade_pooling.SpladePooling"}
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
                for i, (path, kind) in enumerate(kinds.items())]
-    return head_folder("bert", "fill_mask") | {
+    return head_folder("bert_fill_mask") | {
         "modules.json": json_bytes(modules),
         "config_sentence_transformers.json": json_bytes(_PROMPTS | {"model_type": "SparseEncoder",
                                                                     "max_active_dims": 5}),
@@ -141,7 +130,7 @@ def pair_folder() -> Files:
     """Return the folder of a CrossEncoder of sentence-transformers."""
     modules = [{"idx": 0, "name": "0", "path": "", "type": NEW["Transformer"]}]
     settings = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
-    return head_folder("bert", "classify", 1) | {
+    return head_folder("bert_pairs") | {
         "modules.json": json_bytes(modules), "sentence_bert_config.json": json_bytes(settings),
         "config_sentence_transformers.json": json_bytes({
             "model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}})}
@@ -206,9 +195,9 @@ def sources(folder: Path) -> dict[str, Files]:
     found["npz in bfloat16"] = _npz(folder, CONFIGS["qwen3"], "qwen3", "bfloat16")
     save_encoder(pack_transformer(load_encoder(folder / NPZ), isa.chosen().product("bfloat16")), folder / NPZ)
     found["npz, packed"] = {NPZ: (folder / NPZ).read_bytes()}
-    found |= {f"head folder, {name} {task}": head_folder(name, task, **values) for name, task, values in HEADS}
+    found |= {f"head folder, {name}": head_folder(name) for name in HEADS}
     found["head folder of sparse vectors"], found["head folder of pairs"] = sparse_folder(), pair_folder()
-    for name, data in found["head folder, modernbert classify"].items():
+    for name, data in found["head folder, modernbert_mean"].items():
         folder.joinpath(name).write_bytes(data)
     save_encoder(load_encoder(folder), folder / NPZ)
     found["npz with a head"] = {NPZ: (folder / NPZ).read_bytes()}
@@ -219,7 +208,7 @@ def sources(folder: Path) -> dict[str, Files]:
 
 
 def _calibration() -> Calibration:
-    """Return a calibration of the classes of `head_folder`."""
+    """Return a calibration of three classes."""
     n = np.linspace(0, 1, 12, dtype=np.float32)
     return Calibration("classify", {"temperature": n[-1:], "bias": n[:3], "lac": n, "aps": n, "confidences": n,
                                     "classes": np.zeros(12, np.uint16)})

@@ -39,10 +39,9 @@ with atheris.instrument_imports(include=["engine"]):
     from tests.families.cases import CONFIGS, NEW_CONFIGS
     from tests.fuzz import mutate, operations
     from tests.fuzz.archives import Member, members_of, pack
-    from tests.fuzz.binaries import integers_of, tokenizer_settings
+    from tests.fuzz.binaries import CHECKPOINTS, integers_of, tokenizer_settings
     from tests.fuzz.cases import WORDS_OF_FAMILIES, encoder_of
     from tests.fuzz.corpus import NPZ, json_bytes, sources
-    from tests.fuzz.pickles import CHECKPOINTS, checkpoint_of, sentencepiece_of
     from tests.fuzz.tokenizer_files import TOKENIZERS
     from tests.tools.encoders import load_encoder
     from tests.tools.gguf_files import gguf
@@ -151,8 +150,8 @@ def targets(place: Path) -> dict[str, Target]:
         "settings": Target([json_bytes(settings)], with_words, run_settings),
         "tokenizer": Target(list(TOKENIZERS.values()), mutate.tokenizer_of, run_tokenizer),
         "gguf": Target([GGUF.read_bytes(), *GGUF_TOKENIZERS], integers_of, run_gguf),
-        "pickles": Target(CHECKPOINTS, checkpoint_of, lambda data: read_checkpoint(written("m.bin", data))),
-        "sentencepiece": Target(SENTENCEPIECE, sentencepiece_of, run_sentencepiece),
+        "pickles": Target(CHECKPOINTS, mutate.checkpoint_of, lambda data: read_checkpoint(written("m.bin", data))),
+        "sentencepiece": Target(SENTENCEPIECE, mutate.sentencepiece_of, run_sentencepiece),
         "numbers": Target(members, change_numbers, run_numbers),
         "ops": Target([random.Random(i).randbytes(200) for i in range(FIRST_INPUTS)], mutate.bytes_of,
                       lambda data: operations.call(Choices(data))),

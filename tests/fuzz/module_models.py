@@ -19,7 +19,7 @@ from engine.families import bart, heads
 from engine.loading import bge_m3, colbert, late, module_list, modules, npz_model, router, sentence_transformers, static
 from engine.model import config, head, late_config, text_config
 from engine.weights import modules as weights_of_modules
-from tests.fuzz.corpus import HEADS, NPZ, Files, head_folder, pair_folder, sparse_folder
+from tests.fuzz.corpus import HEADS, NPZ, Files, files_of, head_folder, pair_folder, sparse_folder
 from tests.fuzz.mutate import changed_file, words_of
 from tests.fuzz.usage import OPTIONS, TEXTS, use_heads
 from tests.tools import late_folders
@@ -46,27 +46,21 @@ _WORDS = {"head folders": words_of(heads, head, module_list, sentence_transforme
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, list[Files]]:
     """Return the files of all models, by the kind of case."""
-    of_heads = [head_folder(name, task, **values) for name, task, values in HEADS]
-    found: dict[str, list[Files]] = {"head folders": [*of_heads, sparse_folder(), pair_folder()]}
+    found: dict[str, list[Files]] = {"head folders": [*map(head_folder, HEADS), sparse_folder(), pair_folder()]}
     with TemporaryDirectory() as place:
         of_tokens = [late_folders.write_late(Path(place, f"late {name}"), name) for name in LATE]
         of_tokens += [late_folders.write_older(Path(place, f"late {name}"), name) for name in OLDER]
         reading = [write_folder(Path(place, name), name) for name in READING]
-        found["head folders"] += [_files(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")), *reading)]
+        found["head folders"] += [files_of(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")), *reading)]
         written = [folders.write_static(Path(place, name), name) for name in folders.STATICS]
         written += [folders.write_chain(Path(place, f"chain {seed}"), seed) for seed in CHAINS]
         written += [folders.write_router(Path(place, name), name) for name in folders.ROUTERS]
-        found["module folders"] = [_files(folder) for folder in written]
+        found["module folders"] = [files_of(folder) for folder in written]
         found["files of modules"] = []
         for folder in written:
             save(load_model(folder), Path(place, NPZ))
             found["files of modules"].append({NPZ: Path(place, NPZ).read_bytes()})
     return found
-
-
-def _files(folder: Path) -> Files:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*")
-            if path.is_file() and path.name != "expected.json"}
 
 
 def _run(name: str, rng: random.Random, place: Path) -> None:

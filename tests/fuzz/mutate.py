@@ -1,22 +1,27 @@
 """Change model files where it hurts: inside the structure, with checksums and offsets made right again.
 
 A random change of an archive nearly always stops at a checksum. These changes pass it, and reach the code behind.
+Pickles are changed instruction by instruction, and SentencePiece models field by field.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
+import pickletools
 import random
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 from tests.fuzz.archives import Member, members_of, odd_archive, pack
 from tests.fuzz.tokenizer_files import PARTS, SEQUENCES, WORDS, added
+from tests.tools.torch_files import name, text
 
 EXTREME: tuple[Any, ...] = (
     0, 1, -1, 2, 7, 2**15, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63, 2**64, 10**400, -(10**400), 0.5,
@@ -31,6 +36,18 @@ _DTYPES = ("<f4", "<f2", "<f8", ">f4", "|i1", "|u1", "<u2", "<i8", "|b1", "|O", 
 _SHAPES = ("()", "(0,)", "(1,)", "(1)", "(-1,)", "(8, 8)", "(8, 8,)", "(2, 2, 2)", "(99999999999999999999,)",
            "(1, 1, 1)", "(1L,)", "(1,1,1,1,1,1,1,1,1)", "[8]", "(9e9,)", "(0x8,)")
 
+INSTRUCTIONS = [
+    *(bytes([one]) for one in b"N(t)]}eusaRQb021.o\x81\x85\x87\x88\x93\x94"),
+    b"h\x00", b"h\xff", b"q\x00", b"j" + bytes(4), b"r" + b"\xff" * 4, b"K\x07", b"J" + b"\xff" * 4,
+    b"J\xff\xff\xff\x7f", b"\x8a\x00", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"\x8a\xff" + b"\x7f" * 255,
+    b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\x7f", b"X" + bytes(4), b"\x8d" + b"\xff" * 8, b"\x95" + b"\xff" * 8,
+    b"\x80\x05", b"G\x7f\xf0" + bytes(6), text("storage"), text("0"), text("state_dict"),
+    name("os", "system"), name("builtins", "eval"), name("torch", "FloatStorage"), name("torch", "LongStorage"),
+    name("torch", "float32"), name("torch", "Size"), name("torch._utils", "_rebuild_tensor_v2"), name("", ""),
+    name("torch._utils", "_rebuild_parameter"), name("collections", "OrderedDict"),
+]  # fmt: skip
+"""Instructions that a pickle gets somewhere: those of our table, others, and ones with extreme operands."""
+
 
 def words_of(*modules: ModuleType) -> tuple[str, ...]:
     """Return the names in the string literals of modules: the keys and values that a reader looks for."""
@@ -39,7 +56,7 @@ def words_of(*modules: ModuleType) -> tuple[str, ...]:
     return tuple(found)
 
 
-def changed_file(rng: random.Random, path: str, data: bytes, words: Sequence[str]) -> bytes:
+def changed_file(rng: random.Random, path: str, data: bytes, words: Sequence[str] = ()) -> bytes:
     """Return a file with changes that fit the kind of file that its name says."""
     if path.endswith(".npz"):
         return npz_of(rng, data, words)
@@ -49,6 +66,12 @@ def changed_file(rng: random.Random, path: str, data: bytes, words: Sequence[str
         return tokenizer_of(rng, data)
     if path.endswith(".json"):
         return json_of(rng, data, words)
+    if path.endswith(".bin"):
+        return checkpoint_of(rng, data)
+    if path.endswith((".model", ".spm")):
+        return sentencepiece_of(rng, data)
+    if path.endswith(".txt"):
+        return lines_of(rng, data)
     return bytes_of(rng, data)
 
 
@@ -233,3 +256,158 @@ def npy_of(rng: random.Random, data: bytes) -> bytes:
     if rng.random() < 0.7 and width < 100:
         numbers = (numbers * (1 + count * width // max(1, len(numbers))))[: count * width]
     return npy(numbers, dtype, shape, rng.choice(("False", "False", "True", "1", "None")))
+
+
+def pickle_of(rng: random.Random, data: bytes) -> bytes:
+    """Change up to five instructions of a pickle."""
+    places = [place for _, _, place in pickletools.genops(data) if place is not None]
+    parts = [data[start:end] for start, end in zip(places, [*places[1:], len(data)], strict=True)]
+    for _ in range(rng.choice([1, 1, 2, 3, 5])):
+        at = rng.randrange(len(parts))
+        end = min(len(parts), at + rng.choice([1, 1, 1, 2, 5, 30]))
+        match rng.randrange(7):
+            case 0:
+                parts[at] = rng.choice(INSTRUCTIONS)
+            case 1:
+                parts.insert(at, rng.choice(INSTRUCTIONS))
+            case 2:
+                del parts[at:end]
+            case 3:
+                parts[at:end] = parts[at:end] * rng.choice([2, 3, 100])
+            case 4:
+                parts[at] = parts[at][:1] + bytes_of(rng, parts[at][1:])
+            case 5:
+                parts[at] = rng.choice(parts)
+            case 6:
+                rng.shuffle(parts[at:end])
+                parts[at:end] = reversed(parts[at:end])
+        parts = parts or [b"."]
+    return b"".join(parts)
+
+
+def checkpoint_of(rng: random.Random, data: bytes) -> bytes:
+    """Change the pickles of a file of torch.save, its members, or one time in five its bytes."""
+    if rng.random() < 0.2:
+        return bytes_of(rng, data)
+    try:
+        return _archive_of(rng, data) if data[:2] == b"PK" else _older_of(rng, data)
+    except (ValueError, zipfile.BadZipFile):  # changed before
+        return bytes_of(rng, data)
+
+
+def _archive_of(rng: random.Random, data: bytes) -> bytes:
+    """Change a member of a file of torch.save, most often its pickle."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    [main] = [name for name in members if name.endswith("data.pkl")]
+    others = [name for name in members if name != main]
+    match rng.randrange(10):
+        case 0:
+            del members[rng.choice(others)]
+        case 1:
+            name = rng.choice(others)
+            members[name] = bytes_of(rng, members[name])
+        case 2:
+            members[rng.choice([*others, "x/data.pkl", "archive/constants.pkl"])] = members[rng.choice(others)]
+        case _:
+            members[main] = pickle_of(rng, members[main])
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
+        for name, contents in members.items():
+            archive.writestr(name, contents)
+    return out.getvalue()
+
+
+def _older_of(rng: random.Random, data: bytes) -> bytes:
+    """Change one of the five pickles of the older format, or what follows them."""
+    pieces, start = [], 0
+    for _ in range(5):
+        stream = io.BytesIO(data[start:])
+        for _ in pickletools.genops(stream):
+            pass
+        pieces.append(data[start:start + stream.tell()])
+        start += stream.tell()
+    pieces.append(data[start:])
+    at = rng.choice([0, 1, 2, 3, 3, 3, 3, 4, 5])
+    pieces[at] = bytes_of(rng, pieces[at]) if at == 5 else pickle_of(rng, pieces[at])
+    return b"".join(pieces)
+
+
+def sentencepiece_of(rng: random.Random, data: bytes) -> bytes:
+    """Change fields of a SentencePiece model, and fields inside them."""
+    if rng.random() < 0.1:
+        return bytes_of(rng, data)
+    fields = list(_fields(data))
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        # Pieces are many: the settings and the first pieces, which are special, get more than their share.
+        at = rng.choice([rng.randrange(len(fields)), rng.randrange(min(6, len(fields))), -1, -min(2, len(fields))])
+        key, value = fields[at]
+        match rng.randrange(6):
+            case 0 | 1 | 2 if key & 7 == 2:
+                fields[at] = key, _message_of(rng, value)
+            case 3:
+                fields[at] = rng.choice([key, key ^ 1, key + 8, 10, 18, 26]), value
+            case 4:
+                fields.insert(at, rng.choice(fields))
+            case 5 if len(fields) > 1:
+                del fields[at]
+            case _:
+                fields[at] = key, bytes_of(rng, value)
+    return b"".join(_varint(key) + (_varint(len(value)) if key & 7 == 2 else b"") + value for key, value in fields)
+
+
+def _message_of(rng: random.Random, data: bytes) -> bytes:
+    try:
+        fields = list(_fields(data))
+    except (IndexError, ValueError):
+        fields = []
+    if not fields:
+        return bytes_of(rng, data)
+    at = rng.randrange(len(fields))
+    key, value = fields[at]
+    if key & 7 == 2 and len(value) > 1000:  # the table of the normalizer: its size, its tree and its texts
+        place = rng.choice([0, 4, rng.randrange(len(value)), len(value) - 8])
+        value = value[:place] + rng.choice([rng.randbytes(4), b"\xff" * 4, bytes(4), b"a"]) + value[place + 4:]
+    else:
+        value = rng.choice([bytes_of(rng, value), b"\0\0\x80\x7f", b"\x03", b"", b"a" * 2000, "▁".encode()])
+    fields[at] = key, value
+    return b"".join(_varint(key) + (_varint(len(value)) if key & 7 == 2 else b"") + value for key, value in fields)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (key, bytes) of each field."""
+    position = 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
+        if key & 7 == 2:
+            size, position = _read_varint(data, position)
+        elif key & 7 == 0:
+            size = _read_varint(data, position)[1] - position
+        else:
+            size = 4 if key & 7 == 5 else 8
+        yield key, data[position:position + size]
+        position += size
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        value, position, shift = value | (byte & 127) << shift, position + 1, shift + 7
+        if byte < 128:
+            return value, position
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+
+
+def lines_of(rng: random.Random, data: bytes) -> bytes:
+    """Change lines of a vocab.txt or merges.txt."""
+    lines = data.split(b"\n")
+    for _ in range(rng.choice([1, 2, 5])):
+        at = rng.randrange(len(lines))
+        lines[at:at + 1] = rng.choice([[], [lines[at]] * 3, [rng.choice(lines)], [bytes_of(rng, lines[at])], [b""],
+                                       [b"a b"], [b"##" * 200], [b" "], [b"\xff"], [lines[at] + b"\r"]])  # fmt: skip
+        lines = lines or [b""]
+    return b"\n".join(lines)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import pickletools
 import random
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,18 +17,33 @@ import pytest
 from engine.base.errors import WeightsError
 from engine.families import get_family
 from engine.files.npz import read_npz
+from engine.files.reading import FormatError
+from engine.files.torch_checkpoint import read_checkpoint
+from engine.text.vocabularies.sentencepiece import parse_model
 
 from ..families.cases import CONFIGS, NEW_CONFIGS
 from ..tools.encoders import load_encoder, save_encoder
+from ..tools.paths import TOKENIZERS as VOCABULARIES
 from ..tools.tiny_models import hf_folder, random_model
+from ..tools.torch_files import mapping, program, storage, tensor
 from . import operations
 from .__main__ import main
 from .archives import Member, members_of, pack
+from .binaries import CHECKPOINTS
 from .cases import Cases
 from .children import Children
 from .corpus import family_folder
 from .first_calls import KINDS
-from .mutate import EXTREME, npz_of, safetensors_of, tokenizer_of, value_of
+from .mutate import (
+    EXTREME,
+    checkpoint_of,
+    npz_of,
+    pickle_of,
+    safetensors_of,
+    sentencepiece_of,
+    tokenizer_of,
+    value_of,
+)
 from .tokenizer_files import BERT, TOKENIZERS
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -55,6 +72,15 @@ def test_a_short_run_of_jobs(capsys):
     pytest.importorskip("pyarrow")
     assert main(["--only", "jobs", "--cases", "30", "--seed", "0"]) == 0
     assert ", 0 findings" in capsys.readouterr().out
+
+
+def test_a_short_run_of_checkpoints_and_vocabularies(capsys):
+    kinds = ("checkpoint", "vocabulary", "folder")
+    assert main([*(part for kind in kinds for part in ("--only", kind)), "--cases", "300", "--seed", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert ", 0 findings" in printed
+    assert all(f"EngineError   {kind}" in printed for kind in kinds)
+    assert not any(" 0 answered" in line or " 0 EngineError" in line for line in printed.splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +217,37 @@ def test_mutated_headers_are_read(tmp_path):
         except WeightsError as error:
             messages.add(str(error).split(":")[1][:20])
     assert len(messages) >= 5
+
+
+def test_mutated_checkpoints_are_read_and_refused_for_many_reasons(tmp_path):
+    read, messages = 0, set()
+    for seed in range(300):
+        rng = random.Random(seed)
+        (tmp_path / "x.bin").write_bytes(checkpoint_of(rng, rng.choice(CHECKPOINTS)))
+        try:
+            read_checkpoint(tmp_path / "x.bin", lambda key: None if key == "position_ids" else key)
+            read += 1
+        except WeightsError as error:
+            messages.add(str(error).partition(": ")[2][:30])
+    assert read > 20
+    assert len(messages) > 20
+
+
+def test_most_mutated_pickles_are_still_pickles():
+    data, whole = program(mapping({"a": tensor(storage())})), 0
+    for seed in range(200):
+        with suppress(ValueError):
+            whole += all(pickletools.genops(pickle_of(random.Random(seed), data)))
+    assert whole > 100
+
+
+def test_mutated_sentencepiece_models_are_read():
+    data, read = (VOCABULARIES / "t5" / "spiece.model").read_bytes(), 0
+    for seed in range(200):
+        with suppress(FormatError, NotImplementedError):
+            parse_model(sentencepiece_of(random.Random(seed), data))
+            read += 1
+    assert 50 < read < 200
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

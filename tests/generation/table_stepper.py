@@ -4,6 +4,7 @@ import numpy as np
 
 from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores, Top
+from engine.base.stop import NEVER
 
 from ..golden.table_model import table_logits
 
@@ -26,14 +27,18 @@ class TableStepper:
     def packed(self, source):
         return source
 
-    def open(self, source, tokens, stop=None):
+    def reset(self):
+        self.sources, self.tokens = {}, {}
+
+    def open(self, source):
         assert source is None or (source.dtype == np.int64 and source.ndim == 1)
         self.opened += 1
         self.sources[self.opened * 7] = source
         return self.opened * 7
 
-    def step(self, rows):
+    def step(self, rows, stop=NEVER):
         assert rows
+        stop.check()
         self.steps.append(list(rows))
         numbers, lines = [], {False: [], True: []}
         for row in rows:

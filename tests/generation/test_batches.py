@@ -1,6 +1,5 @@
 """A request gives the same result alone, in any batch and order and within any budget, and leaves nothing behind."""
 
-import itertools
 from dataclasses import replace
 from random import Random
 
@@ -12,12 +11,12 @@ from hypothesis import strategies as st
 from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores
 from engine.base.errors import InputError, TimedOut, WeightsError
-from engine.base.stop import Stop
-from engine.generation.calls import generate, stream
-from engine.generation.results import Done, Failed, Request, Token
+from engine.base.stop import NEVER, Stop
+from engine.generation.results import Request
 from engine.generation.schedule import Budget
 from engine.model.generation_config import GenerationConfig
 
+from ..tools.step_queues import finish, generate, queue_of, submit
 from .table_stepper import TableStepper
 
 BIAS = {2: 2.0}
@@ -94,36 +93,17 @@ def test_a_batch_is_filled_up_as_requests_end():
     assert [len(step) for step in stepper.steps] == [2] * 9, "short ones ran one after the other beside the long one"
 
 
-def test_requests_are_taken_when_there_is_room():
-    taken = []
-
-    def endless():
-        for i in itertools.count():
-            taken.append(i)
-            yield Request(None, [3 + i % 20], CONFIGS[0])
-
-    stepper = TableStepper(bias=BIAS)
-    events = stream(stepper, endless(), budget=Budget(rows=3))
-    done = [event.request for event in itertools.islice((e for e in events if isinstance(e, Done)), 20)]
-    assert sorted(done)[:15] == [*range(15)]
-    assert len(taken) <= 20 + 3 + 1
-    events.close()
-    stepper.assert_clean()
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_a_stream_gives_the_tokens_of_the_results(requests):
-    tokens, results = {}, {}
-    for event in stream(TableStepper(bias=BIAS), requests):
-        assert event.request not in results, "nothing follows the results"
-        if isinstance(event, Token):
-            tokens.setdefault((event.request, event.sample), []).append(event.id)
-        else:
-            results[event.request] = event.results
-    for i in range(len(requests)):
-        assert [tokens.get((i, s), []) for s in range(len(results[i]))] == [r.ids for r in results[i]]
-    assert [results[i] for i in range(len(requests))] == generate(TableStepper(bias=BIAS), requests)
+    queue = queue_of(TableStepper(bias=BIAS))
+    handles = [submit(queue, request) for request in requests]
+    tokens = [[*handle] for handle in handles]
+    results = [handle.result() for handle in handles]
+    for own, of_request in zip(tokens, results, strict=True):
+        assert [[token.id for token in own if token.sample == s] for s in range(len(of_request))] == [
+            result.ids for result in of_request]
+    assert results == generate(TableStepper(bias=BIAS), requests)
 
 
 class Interrupting(TableStepper):
@@ -133,23 +113,25 @@ class Interrupting(TableStepper):
         super().__init__(bias=BIAS)
         self.at, self.error = at, error
 
-    def step(self, rows):
+    def step(self, rows, stop=NEVER):
         self.at -= 1
         if not self.at:
             raise self.error
-        return super().step(rows)
+        return super().step(rows, stop)
 
 
 @pytest.mark.parametrize("at", range(1, 7))
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_call_closes_its_requests(at, error):
+    """Memory that is short once is enough for each request alone, which begins anew."""
     stepper = Interrupting(at, error)
-    other = stepper.open(None, 1)
     requests = [Request([4, 4], [5 + i], config) for i, config in enumerate(CONFIGS)]
-    with pytest.raises(error):
-        generate(stepper, requests, budget=Budget(12))
-    assert set(stepper.sources) == {other}, "only requests of the call are closed"
-    assert not stepper.tokens
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            generate(stepper, requests, budget=Budget(12))
+    else:
+        assert generate(stepper, requests, budget=Budget(12)) == [alone(request) for request in requests]
+    stepper.assert_clean()
 
 
 def test_a_timeout_closes_the_requests():
@@ -290,8 +272,8 @@ def test_damaged_logits_are_an_error(options, value):
 class Damaged(TableStepper):
     """Computes NaN for hypotheses of at least four tokens of one request."""
 
-    def step(self, rows):
-        scores = super().step(rows)
+    def step(self, rows, stop=NEVER):
+        scores = super().step(rows, stop)
         hurt = [row.request == 4 * 7 and len(self.tokens[number][1]) > 3
                 for row, number in zip(rows, scores.hypotheses.tolist(), strict=True)]
         kinds = np.array([row.best is not None for row in rows])
@@ -304,19 +286,15 @@ class Damaged(TableStepper):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_request_with_nan_fails_alone(config):
     requests = [Request([4], [5 + i], replace(config, min_new_tokens=6)) for i in range(8)]
-    stepper, ends = Damaged(bias=BIAS), {}
-    for event in stream(stepper, requests):
-        if not isinstance(event, Token):
-            assert event.request not in ends
-            ends[event.request] = event
+    stepper = Damaged(bias=BIAS)
+    queue = queue_of(stepper)
+    handles = [submit(queue, request) for request in requests]
+    finish(queue)
     stepper.assert_clean()
-    assert isinstance(ends[3], Failed)
-    assert isinstance(ends[3].error, WeightsError)
+    assert isinstance(handles[3].error, WeightsError)
     alone = TableStepper(bias=BIAS)
-    assert [ends[i].results for i in range(8) if i != 3] == generate(alone, requests[:3] + requests[4:])
-    with pytest.raises(WeightsError, match="NaN"):
-        generate(stepper := Damaged(bias=BIAS), requests)
-    stepper.assert_clean()
+    assert [handles[i].result() for i in range(8) if i != 3] == generate(alone, requests[:3] + requests[4:])
+
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 4}, {"do_sample": True, "num_return_sequences": 4}])

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.generation.sampling import Filters, kept
 from engine.generation.schedule import Budget
@@ -13,6 +12,7 @@ from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
 from ..tools.paths import DECODERS
+from ..tools.step_queues import generate
 from .table_stepper import TableStepper
 
 GOLDEN = json.loads((DECODERS / "generation.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Requests of all kinds over real decoders in one session: the bits of each are those of the request alone.
+"""Requests of all kinds over real decoders in one queue: the bits of each are those of the request alone.
 
     ENGINE_MIXED_REQUESTS=2000 python -m pytest tests/generation/test_mixed_requests.py
 """
@@ -14,8 +14,6 @@ import pytest
 
 from engine import Generator, Model, Transformer
 from engine.base.errors import Cancelled, WeightsError
-from engine.base.stop import NEVER
-from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.generation.schedule import Budget
 from engine.model.config import ModelConfig
@@ -24,7 +22,7 @@ from engine.model.generation_config import GenerationConfig
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.generators import SETTINGS
 from ..tools.mixed_requests import check_mixed_requests, configs_of
-from ..tools.sessions import finish, shared_session
+from ..tools.step_queues import finish, generate, queue_of, submit
 
 REQUESTS = int(os.environ.get("ENGINE_MIXED_REQUESTS", "168")) // 12
 CONFIGS = configs_of(GenerationConfig(eos_token_id=3, decoder_start_token_id=2, max_new_tokens=9))
@@ -58,18 +56,17 @@ def test_a_damaged_word_fails_its_requests_alone(cache):
     config = replace(DECODERS["Llama"], logits="own", embedding_scale=100.0)        # 3e38 becomes infinite
     damaged, whole = (Generator(model_of(config, word), threads=2, backend="cython", cache=cache)
                       for word in (49, None))
-    stepper, own = damaged._model.stepper(NEVER), whole._model.stepper(NEVER)
-    session = shared_session(stepper, rng)
+    queue, own = queue_of(damaged._model.queue._stepper, rng), whole._model.queue
     requests = [Request(None, [rng.randrange(4, 49) for _ in range(rng.randint(1, 60))],
                         replace(rng.choice(CONFIGS), suppress_tokens=(49,))) for _ in range(24)]
     handles, hurt, late = [], [], []
     for request in requests:
-        handles.append(session.submit(request))
-        hurt.append(session.submit(replace(request, prompt=[*request.prompt, 49])))
-        late.append(session.submit(replace(request, config=replace(request.config, max_new_tokens=20))))
+        handles.append(submit(queue, request))
+        hurt.append(submit(queue, replace(request, prompt=[*request.prompt, 49])))
+        late.append(submit(queue, replace(request, config=replace(request.config, max_new_tokens=20))))
         late[-1].cancel()
-        session.step()
-    finish(session)
+        queue.step()
+    finish(queue)
     assert [handle.result() for handle in handles] == [generate(own, [request])[0] for request in requests]
     for handle in hurt:
         with pytest.raises(WeightsError, match="NaN"):

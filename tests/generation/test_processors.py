@@ -15,7 +15,7 @@ from engine.generation.processors import (
     followers_of,
     processors_of,
 )
-from engine.generation.sequences import Texts
+from engine.generation.texts import Texts
 from engine.model.generation_config import GenerationConfig
 
 V = 9

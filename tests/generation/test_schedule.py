@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError
+from engine.base.stop import NEVER
 from engine.generation.schedule import FEWEST, FRESH, SCORED_CHUNK, Budget, Pace, Schedule
-from engine.generation.sequences import Sequence
-from engine.generation.works import Entry
+from engine.generation.works import Sequence
+from engine.queues.entry import Entry
 
 STEP, IDLE = Pace().step_seconds, Pace().idle_seconds
 
@@ -27,7 +28,7 @@ class Request:
 
 def prompt(number, length, *, priority=0, owner="", source=0, scored=None):
     """Return an unread sequence of a request."""
-    work = Request(source, Entry(number, priority, owner, 0.0, None))
+    work = Request(source, Entry(number, priority, owner, NEVER))
     return Sequence(work, np.zeros(length, np.int64), length, length - 1 if scored is None else scored)
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from engine.base.errors import InputError, TimedOut
 from engine.base.stop import Stop
 from engine.generation import schedule
-from engine.generation.calls import generate, score
 from engine.generation.results import Request
 from engine.generation.schedule import Budget
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
+from ..tools.step_queues import generate, score
 from .table_stepper import TableStepper
 
 IDS = st.lists(st.integers(0, 22), max_size=9)

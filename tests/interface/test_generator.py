@@ -25,7 +25,7 @@ from engine import (
 from engine.backends import get_backend
 from engine.base.errors import Cancelled
 from engine.files.npz import read_npz
-from engine.generation.results import Done, Token
+from engine.generation.results import Token
 from engine.interface.stream import Piece
 from engine.model.text_config import TextConfig
 
@@ -198,37 +198,35 @@ def bytes_text():
 
 
 class Events:
-    """The events of a model that gives these tokens, and then its result or another end; it counts those it gave."""
+    """The ticket of a model that gives these tokens, and then ends, perhaps with an error; it counts those it gave."""
 
     def __init__(self, ids, end):
-        self.given, self._left = 0, [*(Token(0, 0, number) for number in ids), end]
+        self.given, self._left, self._end = 0, [Token(0, number) for number in ids], end
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        if not self._left:
-            raise StopIteration
         self.given += 1
-        event = self._left.pop(0)
-        if isinstance(event, Exception):
-            self.close()
-            raise event
-        return event
+        if self._left:
+            return self._left.pop(0)
+        if self._end is not None:
+            end, self._end = self._end, None
+            raise end
+        raise StopIteration
 
-    def close(self):
+    def cancel(self):
         self._left.clear()
 
 
-def stream_of(ids, end, text=None):
+def stream_of(ids, end=None, text=None):
     """Return a stream of these ids, and its events."""
     generator, events = Generator(language_model(text or bytes_text())), Events(ids, end)
-    generator._model.stream = lambda *_: events
+    generator._model.queue.submit = lambda *_, **__: events
     return generator.stream([1]), events
 
 
 C3, A9, E2, X82, AC, FF, A, B = range(8)
-RESULT = Done(0, [])
 
 
 @pytest.mark.parametrize(("ids", "pieces"), [
@@ -238,14 +236,14 @@ RESULT = Done(0, [])
     ([E2, B], ["", "\ufffdB"]),
 ])
 def test_a_stream_waits_for_all_bytes_of_a_character(ids, pieces):
-    stream, _ = stream_of(ids, RESULT)
+    stream, _ = stream_of(ids)
     found = list(stream)
     assert [piece.id for piece in found] == ids
     assert [piece.text for piece in found] == pieces
 
 
 def test_a_stream_looks_ahead_only_where_text_waits():
-    stream, events = stream_of([A, C3, A9, B], RESULT)
+    stream, events = stream_of([A, C3, A9, B])
     given = []
     for piece in stream:
         given.append((piece.text, events.given))
@@ -262,7 +260,7 @@ def test_a_stream_that_ends_early_has_given_all_its_tokens(end, expected):
 
 
 def test_a_stream_gives_nothing_after_it_was_cancelled():
-    stream, events = stream_of([C3, A9, A, B], RESULT)
+    stream, events = stream_of([C3, A9, A, B])
     assert (next(stream), events.given) == (Piece(C3, ""), 2)
     stream.cancel()
     assert list(stream) == []

@@ -13,7 +13,6 @@ import pytest
 
 from engine import InputError, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.base.errors import TextTooLong
-from engine.generation.calls import last_logits
 from engine.generation.schedule import Budget
 from engine.generation.scoring import common_prefix
 from engine.interface.rerank_prompts import KNOWN
@@ -21,6 +20,7 @@ from engine.interface.rerank_prompts import KNOWN
 from ..generation.table_stepper import TableStepper
 from ..tools.head_models import folder_of
 from ..tools.paths import DECODERS
+from ..tools.step_queues import last_logits
 from ..tools.tiny_models import write_json
 
 pytest.importorskip("tokenizers")

@@ -68,10 +68,9 @@ def test_the_caller_steps():
     session = generator.session(step_seconds=0.001)
     answers = [session.submit(source, max_new_tokens=4) for source in SOURCES]
     assert session.statistics().waiting == len(SOURCES)
-    with pytest.raises(InputError, match="call step until there is a result"):
-        answers[0].result()
     while session.step():
         pass
+    assert all(answer.done for answer in answers)
     assert [answer.result() for answer in answers] == generator.generate(SOURCES, max_new_tokens=4)
     last = session.submit([1, 2])
     session.close()
@@ -87,10 +86,8 @@ def test_the_end_of_the_block_cancels_what_is_open():
         waiting = [session.submit([1, 2], max_new_tokens=80) for _ in range(100)]
         with pytest.raises(InputError, match="a thread already"), session:
             pass
-        with pytest.raises(InputError, match="belongs to one thread"):
-            session.step()
     assert generator.statistics().open_requests == 0
-    errors = [getattr(answer._handle.end, "error", None) for answer in waiting]
+    errors = [answer._handle.error for answer in waiting]
     assert {type(error) for error in errors} <= {Cancelled, type(None)}
     assert Cancelled in {type(error) for error in errors}
 
@@ -118,46 +115,32 @@ def test_what_is_wrong_with_a_request_is_raised_to_its_submitter():
         generator.session(step_seconds=0)
 
 
-def test_a_session_waits_for_the_room_of_a_call():
-    """The cache of the model has room for one of them. The cancelled request does not wait for it."""
+def test_requests_that_wait_for_room_end_and_are_overtaken(monkeypatch):
+    """While a stream of a call has all room of the cache, others are cancelled, time out, and go before others."""
     generator = Generator(language_model(), cache_tokens=40)
+    expected = generator.generate([[3]], max_new_tokens=30)[0]
+    leave, step, ended = threading.Semaphore(0), generator._decoder.step, []
+    monkeypatch.setattr(generator._decoder, "step", lambda *given: leave.acquire(timeout=60) and step(*given))
     stream = generator.stream([1, 2], max_new_tokens=30)
+    leave.release()
     next(stream)
     with generator.session() as session:
         waiting = session.submit([3], max_new_tokens=30)
-        with pytest.raises(TimedOut):
-            waiting.result(0.05)
-        waiting.cancel()
-        with pytest.raises(Cancelled):
-            waiting.result(60)
-        late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
-        with pytest.raises(TimedOut):
-            late.result(60)
-        later = session.submit([3], max_new_tokens=30)
-        stream.cancel()
-        assert later.result(60) == generator.generate([[3]], max_new_tokens=30)[0]
-
-
-def test_a_wait_for_room_looks_at_all_requests():
-    """While the first request waits for the room of another call, others end, are refused, and go before it."""
-    generator = Generator(language_model(), cache_tokens=40)
-    stream = generator.stream([1, 2], max_new_tokens=30)
-    next(stream)
-    with generator.session() as session:
-        waiting = session.submit([3], max_new_tokens=30)
-        with pytest.raises(TimedOut):
-            waiting.result(0.05)
         cancelled = session.submit([3], max_new_tokens=30)
         late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
+        first = session.submit([3], max_new_tokens=30, priority=1)
+        with pytest.raises(TimedOut):
+            waiting.result(0.05)
         cancelled.cancel()
+        leave.release(2)
         for answer, error in ((cancelled, Cancelled), (late, TimedOut)):
             with pytest.raises(error):
                 answer.result(60)
-        assert session.submit([3], max_new_tokens=3, priority=1).result(60).ids
-        second = session.submit([4], max_new_tokens=3)
-        del waiting, answer
-        assert second.result(60) == generator.generate([[4]], max_new_tokens=3)[0]
-    stream.cancel()
+        first._handle.entry.callbacks.append(lambda: ended.append(waiting.done))
+        leave.release(1000)
+        assert waiting.result(60) == first.result(60) == expected
+        assert ended == [False]
+    assert [piece.id for piece in stream] == generator.generate([[1, 2]], max_new_tokens=30)[0].ids[1:]
     assert generator.statistics().open_requests == 0
 
 
@@ -208,47 +191,41 @@ def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
                 session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
 
 
-def test_an_iterator_belongs_to_one_thread():
+def test_an_iterator_belongs_to_one_thread(monkeypatch):
     generator = Generator(language_model())
-    session = generator.session()
-    answer, found = session.submit([1, 2], max_new_tokens=5), []
-    pieces = iter(answer)
-    thread = threading.Thread(target=lambda: found.extend(piece.id for piece in pieces))
-    thread.start()
-    while not answer._handle._waiters:
-        time.sleep(0.001)
-    with pytest.raises(InputError, match="two threads read one stream"):
-        next(pieces)
-    while session.step():
-        pass
-    thread.join(60)
-    assert found == answer.result().ids == [piece.id for piece in answer]
+    leave, step = threading.Event(), generator._decoder.step
+    monkeypatch.setattr(generator._decoder, "step", lambda *given: leave.wait(60) and step(*given))
+    with generator.session() as session:
+        answer, found = session.submit([1, 2], max_new_tokens=5), []
+        pieces = iter(answer)
+        thread = threading.Thread(target=lambda: found.extend(piece.id for piece in pieces))
+        thread.start()
+        while not answer._handle.entry.bells:
+            time.sleep(0.001)
+        with pytest.raises(InputError, match="two threads read one stream"):
+            next(pieces)
+        leave.set()
+        thread.join(60)
+        assert found == answer.result().ids == [piece.id for piece in answer]
 
 
-def test_nobody_waits_for_a_thread_that_has_ended():
+def test_any_thread_computes_what_it_waits_for():
+    """Also a request of a thread that has ended, outside of a `with` statement."""
     generator, found = Generator(language_model()), []
-    thread = threading.Thread(target=lambda: found.append(generator.session().submit([1])))
+    thread = threading.Thread(target=lambda: found.append(generator.session().submit([1], max_new_tokens=4)))
     thread.start()
     thread.join()
-    with pytest.raises(InputError, match="the thread that stepped the session has ended"):
-        found[0].result(60)
+    assert found[0].result(60) == generator.generate([[1]], max_new_tokens=4)[0]
 
 
-def test_an_error_between_steps_ends_all_requests(monkeypatch):
-    """The thread that computes goes to sleep; what it raises there is raised at the end of the block, too."""
-    generator = Generator(language_model())
-
-    session, kept = generator.session(), []
-
-    def broken(_):
-        kept.append(session.submit([1]))
-        raise MemoryError("none left")
-
-    monkeypatch.setattr(session._session, "sleep", broken)
-    with pytest.raises(MemoryError, match="none left"), session:
-        pass
-    with pytest.raises(Cancelled):
-        kept[0].result(60)
+@pytest.mark.parametrize("arguments", [{"priority": "high"}, {"priority": True}, {"owner": 3}, {"owner": None},
+                                       {"deadline": 1.0}, {"deadline": "soon"}, {"deadline": float("nan")},
+                                       {"deadline": -(10**400)}])
+def test_wrong_arguments_of_a_place(arguments):
+    [name] = arguments
+    with Generator(language_model()).session() as session, pytest.raises(
+            InputError, match=f"{name} must be a|deadline=.* has passed: time"):
+        session.submit([1], **arguments)
 
 
 def test_no_thread_for_a_session(monkeypatch):
@@ -259,27 +236,26 @@ def test_no_thread_for_a_session(monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(BackendUnavailable, match="no thread for the session: can't start new thread; end other"):
+        with pytest.raises(BackendUnavailable, match="no thread for the queue: can't start new thread; end other"):
             session.__enter__()
     with session:
         assert session.submit([1], max_new_tokens=2).result(60).ids
 
 
-def test_an_error_of_a_step_is_raised_by_the_block_and_by_all_that_wait(monkeypatch):
+def test_an_error_of_each_step_ends_the_requests_and_not_the_session(monkeypatch):
     generator = Generator(language_model())
 
     def broken(*_):
         raise MemoryError("none left")
 
-    def use():
-        with generator.session() as session:
-            answer = session.submit([1])
-            with pytest.raises(EngineError, match="MemoryError: none left"):
-                answer.result(60)
-
-    monkeypatch.setattr(generator._decoder, "step", broken)
-    with pytest.raises(MemoryError, match="none left"):
-        use()
+    with generator.session() as session:
+        with monkeypatch.context() as patched:
+            patched.setattr(generator._decoder, "step", broken)
+            answers = [session.submit([1]) for _ in range(3)]
+            for answer in answers:
+                with pytest.raises(MemoryError, match="none left"):
+                    answer.result(60)
+        assert session.submit([1], max_new_tokens=2).result(60).ids
     assert generator.statistics().open_requests == 0
 
 

@@ -101,7 +101,9 @@ def test_an_error_that_is_kept_keeps_no_recording_open(transcriber, monkeypatch)
     monkeypatch.setattr(transcriber._model.decoder, "cache_sources", stop)
     with pytest.raises(TimedOut) as kept:
         transcriber.transcribe(sounds(1))
-    assert transcriber._model.decoder.statistics().open_requests == 0
+    assert transcriber._model.queue.counts == (0, 0)
+    assert transcriber._model.decoder.statistics().cache_tokens == 0
+    assert not transcriber._model.decoder._forest.requests
     assert kept.value
 
 

@@ -9,20 +9,30 @@ from dataclasses import dataclass
 class Mistake:
     """One plausible slip in the package, which the tests have to see."""
 
-    name: str
     what: str
     """What is wrong, in one plain sentence."""
     file: str
     right: str
     """The text that the file has now, one to three lines of it; it occurs there exactly once."""
     wrong: str
-    tests: str
-    """The arguments of pytest for the tests that should see the mistake, the fast ones first."""
     caught_by: tuple[str, ...]
-    """Tests that were seen to fail, without their parameters."""
-    build: tuple[str, ...] = ()
+    """The tests that fail of it, without their parameters; they alone are run."""
+    cases: str
+    """Which cases of these tests are run, as an expression of pytest's -k; '' for all."""
+    build: tuple[str, ...]
     """The extension modules to compile again, such as kernels_baseline or native."""
-    isa: str | None = None
+    isa: str | None
     """The instruction set that the engine is forced to use; None for its own choice."""
-    cuda: bool = False
+    cuda: bool
     """Whether the tests need the extra [cuda], which `make test-cuda` installs in build/cuda."""
+
+    @property
+    def name(self) -> str:
+        """Return the file and the sentence, which name the mistake."""
+        return f"{self.file}: {self.what}"
+
+
+def seed(what: str, file: str, right: str, wrong: str, *caught_by: str, cases: str = "", build: tuple[str, ...] = (),
+         isa: str | None = None, cuda: bool = False) -> Mistake:  # fmt: skip
+    """Return a mistake from a row of a table."""
+    return Mistake(what, file, right, wrong, caught_by, cases, build, isa, cuda)

@@ -106,7 +106,7 @@ class Tree:
         with self.changed(mistake):
             try:
                 found = self.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--maxfail={most}",
-                                  *arguments_of(mistake.tests)], **own)
+                                  "-k", mistake.cases, *mistake.caught_by], **own)
             except subprocess.TimeoutExpired:
                 return Seen((), f"the tests did not end in {LIMIT} s")
         if found.returncode < 0:
@@ -122,8 +122,3 @@ class Tree:
 def failed_tests(printed: str) -> tuple[str, ...]:
     """Return the tests that pytest lists as failed, each once and without its parameters."""
     return tuple(dict.fromkeys(_FAILED.findall(printed)))
-
-
-def arguments_of(tests: str) -> list[str]:
-    """Return the arguments of a line; quotes keep an expression of -k together."""
-    return [quoted or plain for quoted, plain in re.findall(r"'([^']*)'|(\S+)", tests)]

@@ -215,6 +215,19 @@ def test_examples_run(command, model, tmp_path):
     subprocess.run(command, shell=True, cwd=tmp_path, env=os.environ | {"PATH": SCRIPTS}, check=True)
 
 
+@pytest.mark.parametrize(("name", "lines"), [("README.md", 150), ("engine/README.md", 100)])
+def test_readme_is_short(name, lines):
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= lines
+
+
+def test_documents_and_examples_import_from_the_package_alone():
+    names = [(name, named(path)) for path in [*documents(), *(ROOT / "examples").glob("*.py")]
+             for name in re.findall(r"(?m)^ *(?:from|import) (engine[\w.]*)", path.read_text(encoding="utf-8"))]
+    assert len(names) > 15
+    assert [entry for entry in names if entry[0] not in ("engine", "engine.ops", "engine.plot")
+            and not entry[0].startswith("engine.adapters.")] == []
+
+
 def test_make_documents_knows_every_command_of_the_readme():
     assert "make demo" in readme_commands(ROOT)
 

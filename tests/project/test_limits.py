@@ -40,7 +40,6 @@ from engine.files.reading import FormatError, parse_json
 from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
-from engine.generation.calls import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.hub_guard import guard
@@ -66,6 +65,7 @@ from ..tools.ctranslate2_files import ctranslate2
 from ..tools.encoders import engine_of
 from ..tools.gguf_files import gguf
 from ..tools.paths import ROOT
+from ..tools.step_queues import generate
 from ..tools.tiny_models import random_model, safetensors, write_json
 from ..tools.tiny_text import tiny_text
 from ..tools.torch_files import archive, integer, mapping, name, program, storage, tensor
@@ -484,7 +484,7 @@ PROBES: dict[str, Probe] = {
     "model/generation_config.py: MOST_IDS": Probe(lambda n, place: GenerationConfig(bad_words_ids=[[1, 2]] * (n // 2),
                                                                                     suppress_tokens=[1] * n)),
     "text/excerpts.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
-    "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
+    "encoding/token_arrays.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
     "backends/cpu/packer.py: MOST_POSITION_BYTES": Probe(
         lambda n, place: Packer(None, {}).angles(Rotary(1e4, 2, -(-n // 8))), 8_000_000),    # type: ignore[arg-type]
     "speech/spectrogram.py: MAX_CHANNELS": Probe(lambda n, place: log_mel(np.zeros(400, np.float32), n)),

@@ -83,6 +83,13 @@ def test_place(pages, path, place):
     assert pages.place(path) == place
 
 
+def test_the_archive_of_measurements_is_shown_and_no_page(pages):
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("measurements-*.md")}
+    assert found
+    assert found.isdisjoint(pages.documents())
+    assert found <= {*pages.linked()}
+
+
 def test_files_that_documents_link_to_are_shown(pages, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "examples").mkdir()

@@ -313,7 +313,7 @@ def test_a_ticket_that_is_dropped_while_it_is_computed_keeps_nothing():
     stepper, queue = Stepper(), ModelQueue(1024)
     tickets = []
     tickets.append(queue.submit(stepper.work(tickets.clear)))
-    data = weakref.ref(tickets[0]._waiting.work)
+    data = weakref.ref(tickets[0].entry.work)
     other = stepper.work(5)
     assert [row.tolist() for row in queue.submit(other).result()] == expected(other)
     assert stepper.batches[0][0][1] == 1
@@ -385,7 +385,7 @@ def test_a_result_may_be_waited_for_by_many_threads(held):
     stepper, queue = held
     ticket = queue.submit(stepper.work(2, [5, 6]))
     threads = [in_thread(lambda: [row.tolist() for row in ticket.result()]) for _ in range(20)]
-    wait_for(lambda: len(ticket._waiting.bells) == 20)
+    wait_for(lambda: len(ticket.entry.end_bells) == 20)
     stepper.goes_on = True
     assert results(threads) == [[[0.0, 2.0], [10.0, 2.0]]] * 20
 

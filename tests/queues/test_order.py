@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from engine.queues.order import Order
-from engine.queues.ticket import Waiting
+from engine.queues.rows import Waiting
 from engine.queues.work import Work
 
 from ..tools.batches import batches

@@ -104,7 +104,7 @@ class OwnSearch:
 
 def search(stepper, molecules, width):
     """Return the results of each molecule; the molecules are searched together."""
-    searches = [OwnSearch(stepper.open(np.array(source, np.int64)), width) for source in molecules]
+    searches = [OwnSearch(stepper.open(stepper.packed(np.array(source, np.int64))), width) for source in molecules]
     live = searches
     while live:
         rows = [one.rows() for one in live]
@@ -119,7 +119,7 @@ def search(stepper, molecules, width):
 
 
 def test_a_thousand_beam_searches_of_its_own():
-    stepper, expected = Generator(model())._stepper(), golden()
+    stepper, expected = Generator(model())._model._stepper, golden()
     assert expected["beams"].shape == (1000, 5, 100)
     for first in range(0, 1000, 50):
         part = slice(first, first + 50)

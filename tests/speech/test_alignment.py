@@ -131,8 +131,8 @@ def test_words_of_a_random_model(tmp_path):
     exact = Transcriber.load(tmp_path / "m.npz", backend="reference").transcribe(sounds[1:2], timestamps="word")
     assert [[word.text for word in s.words] for s in exact[0].segments] == [
         [word.text for word in s.words] for s in found[1].segments]
-    assert transcriber._transcription._decoder.statistics().cache_tokens == 0
-    assert not transcriber._transcription._decoder._sources
+    assert transcriber._model.decoder.statistics().cache_tokens == 0
+    assert not transcriber._model.decoder._sources
 
 
 def test_bad_heads():

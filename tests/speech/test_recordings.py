@@ -116,7 +116,7 @@ def test_little_memory_changes_no_result(monkeypatch):
     sizes = []
     monkeypatch.setattr("engine.speech.transcription.CROSS_CACHE_BYTES", 1)
     inner = transcriber._transcription
-    vectors, held = inner._vectors, lambda: len(inner._decoder._sources)
+    vectors, held = inner._vectors, lambda: len(transcriber._model.decoder._sources)
     monkeypatch.setattr(inner, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
     assert transcriber.transcribe(several, timestamps=True) == expected
     assert transcriber.transcribe(several) == short
@@ -177,7 +177,7 @@ def test_the_language_of_short_sounds():
 
 def test_requests_are_closed_whatever_happens():
     transcriber = Transcriber(timed(), backend="cython")
-    decoder = transcriber._transcription._decoder
+    decoder = transcriber._model.decoder
     transcriber.transcribe([recording(31), recording(2)], timestamps=True)
     with pytest.raises(TimedOut):
         transcriber.transcribe([recording(31), recording(2)], timestamps=True, timeout=1e-6)
@@ -301,9 +301,12 @@ def test_no_recording_waits_for_the_window_of_another_one(monkeypatch):
     inner, decoder = transcriber._transcription, transcriber._model.decoder
     work, step, steps = inner._work, decoder.step, []
 
-    def lengthened(window, language, order, config, stepper, *, timestamps):
-        config = config.changed(max_new_tokens=40 if window == 0 else 3)
-        return work(window, language, order, config, stepper, timestamps=timestamps)
+    long = []       # the first window that asks for a text
+
+    def lengthened(window, number, language, order, config, *, timestamps):
+        long.append(window)
+        config = config.changed(max_new_tokens=40 if window is long[0] else 3)
+        return work(window, number, language, order, config, timestamps=timestamps)
 
     def seen(rows, *args):
         steps.append({row.request for row in rows})

@@ -40,6 +40,17 @@ def blocks(text):
             yield Block(opening[1], number + 2, "\n".join(code) + "\n", above[1] if above else None)
 
 
+def with_tables(path, module, tables):
+    """Return a document with its made tables anew. tables: by the names in the comments in front of them."""
+    text = path.read_text(encoding="utf-8")
+    for name, made in tables.items():
+        start = f"<!-- {name}: made by python -m {module} -->"
+        before, found, rest = text.partition(start)
+        assert found, f"{named(path)} has no place for the table {name}"
+        text = f"{before}{start}\n\n{made}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
+
+
 def documents():
     """Return the documents whose blocks are run."""
     return [*sorted(ROOT.glob("*.md")), *sorted(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))]

@@ -1,13 +1,12 @@
 """Models that are an encoder alone, as most tests need them: load, save, convert and run a `Transformer`."""
 
 from functools import partial
-from importlib import import_module
 
 from engine import Engine, Model, load_model, save
-from engine.families import FAMILIES, clip
+from engine.families import FAMILIES
 from engine.weights.quantize import convert_model
 
-TRANSLATES = ("bart", "blenderbot", "m2m_100", "marian", "mbart", "pegasus")
+TRANSLATES = [name for name, family in FAMILIES.items() if family.translates]
 """The families whose encoders are tested as those of models that generate."""
 ENCODERS = {name: family for name, family in FAMILIES.items() if family.read_encoder and name not in TRANSLATES}
 """The families of encoders, by model_type."""
@@ -38,10 +37,9 @@ def engine_of(encoder, **options):
 def module_of(family):
     """Return the name of the module that describes a family."""
     read = family.read_encoder or family.read_generator
-    return (read.args[0].__name__ if isinstance(read, partial) else read.__module__).rpartition(".")[2]
+    return (read.args[0] if isinstance(read, partial) else read).__module__.rpartition(".")[2]
 
 
-def names_of(model_type):
-    """Return the names of the tensors of an encoder's family."""
-    module = import_module(f"engine.families.{module_of(FAMILIES[model_type])}")
-    return clip.NAMES if "siglip" in model_type else module.NAMES
+def names_of(model_type, **config):
+    """Return the names of the tensors of a family's encoder; config: of config.json, beside the model_type."""
+    return FAMILIES[model_type].read_encoder({"model_type": model_type} | config).names

@@ -8,12 +8,12 @@ from engine import Model
 from engine.backends.reference import ReferenceBackend
 from engine.backends.steps import Row
 from engine.encoding.packing import pack
-from engine.generation.calls import generate
 from engine.generation.encoder_decoder import SourceStepper
 from engine.generation.results import Request
 from engine.model.run_config import RunConfig
 
 from .paths import DECODERS as GOLDEN
+from .step_queues import generate
 
 NAMES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.npz"))
 LONG_CONTEXT = ("phi3_long", "phi3_partial")

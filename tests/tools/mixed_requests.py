@@ -1,4 +1,4 @@
-"""Send requests of all kinds to one session at random moments, and compare each result with the request alone."""
+"""Send requests of all kinds to one queue at random moments, and compare each result with the request alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import numpy as np
 
 from engine import Generator
 from engine.base.errors import Cancelled, TimedOut
-from engine.base.stop import NEVER
-from engine.generation.calls import generate, last_logits
-from engine.generation.calls import score as score_alone
-from engine.generation.checks import checked
-from engine.generation.results import Failed, Request
+from engine.generation.results import Request
 from engine.generation.schedule import Budget
 from engine.generation.scoring import LastLogits, Scoring
-from engine.generation.session import Session
 from engine.model.generation_config import GenerationConfig
 
-from .sessions import finish, shared_session
+from .step_queues import finish, generate, last_logits, queue_of, submit
+from .step_queues import score as score_alone
 
 _OPTIONS: tuple[dict[str, Any], ...] = (
     {}, {"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2, "suppress_tokens": [5]},
@@ -44,41 +40,40 @@ def configs_of(base: GenerationConfig) -> list[GenerationConfig]:
 def check_mixed_requests(generator: Generator, single: Generator, rng: random.Random, count: int,
                          configs: Sequence[GenerationConfig], *, tokens: range, longest: int = 60,
                          budget: Budget | None = None) -> None:
-    """Send requests to one session while it steps, and assert that each result has the bits of the request alone.
+    """Send requests to one queue while it steps, and assert that each result has the bits of the request alone.
 
     Some are cancelled, and some have a deadline that comes early. single: what computes each alone. tokens: the ids of
     texts. longest: the most tokens of a prompt.
     """
-    stepper, own = generator._model.stepper(NEVER), single._model.stepper(NEVER)
-    session = shared_session(stepper, rng, budget)
+    stepper, own = generator._model.queue._stepper, single._model.queue
+    queue = queue_of(stepper, rng, budget)
     kept: list[tuple[Any, str, Any]] = []
     left: list[Any] = []
     for _ in range(count):
         kind, what = _drawn(rng, generator, configs, tokens, longest)
         deadline = rng.choice([None, None, time.monotonic() + 1e5, time.monotonic() + rng.uniform(0.01, 0.1)])
-        handle = _submit(session, stepper, kind, what, priority=rng.randrange(2), owner=rng.choice("abc"),
-                         deadline=deadline)
+        handle = submit(queue, _work(stepper, kind, what), rng.randrange(2), rng.choice("abc"), deadline)
         if rng.random() < 0.2:
             left.append(handle)
         else:
             kept.append((handle, kind, what))
         for _ in range(rng.randrange(3)):
-            session.step()
+            queue.step()
         if left and rng.random() < 0.3:
             left.pop().cancel()
-    finish(session)
+    finish(queue)
     compared = 0
     for handle, kind, what in kept:
-        if isinstance(handle.end, Failed):
-            assert isinstance(handle.end.error, TimedOut)
+        if handle.error is not None:
+            assert isinstance(handle.error, TimedOut)
             continue
         found = handle.result()
         assert (found.tolist() if kind == "rank" else found) == _alone(own, kind, what)
         compared += 1
     assert compared >= count // 4
     for handle in left:
-        assert not isinstance(handle.end, Failed) or isinstance(handle.end.error, Cancelled | TimedOut)
-    assert generator.statistics().cache_tokens == generator.statistics().open_requests == 0
+        assert handle.error is None or isinstance(handle.error, Cancelled | TimedOut)
+    assert generator.statistics().cache_tokens == 0
 
 
 def _ids(rng: random.Random, tokens: range, most: int) -> list[int]:
@@ -100,14 +95,14 @@ def _drawn(rng: random.Random, generator: Generator, configs: Sequence[Generatio
     return kind, request
 
 
-def _submit(session: Session, stepper: Any, kind: str, what: Any, **options: Any) -> Any:
+def _work(stepper: Any, kind: str, what: Any) -> Any:
     if kind == "generate":
-        return session.submit(checked(stepper, what, session.budget), **options)
-    return session.submit(Scoring(stepper, *what) if kind == "score" else LastLogits(what, RANKED), **options)
+        return what
+    return Scoring(stepper, *what) if kind == "score" else LastLogits(what, RANKED)
 
 
-def _alone(stepper: Any, kind: str, what: Any) -> Any:
+def _alone(queue: Any, kind: str, what: Any) -> Any:
     """Return the result of a request in a call of its own."""
     if kind == "score":
-        return score_alone(stepper, [what[0]], [what[1]])[0]
-    return last_logits(stepper, [what], RANKED)[0].tolist() if kind == "rank" else generate(stepper, [what])[0]
+        return score_alone(queue, [what[0]], [what[1]])[0]
+    return last_logits(queue, [what], RANKED)[0].tolist() if kind == "rank" else generate(queue, [what])[0]

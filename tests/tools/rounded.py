@@ -19,7 +19,7 @@ from engine.model.config import ModelConfig
 from engine.model.precision import FORMATS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from engine.weights.blocks import quantize_q8_0, widen_blocks
-from engine.weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
+from engine.weights.int4 import BLOCK, BYTES, GROUP, quantize_int4, widen_int4
 from engine.weights.parameters import parameters_of
 from engine.weights.quantize import quantize_linear, widen
 
@@ -106,7 +106,8 @@ def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> t
     if precision == "int4":
         blocks, scales = quantize_int4(weight, heads)
         exact = scales.astype(np.float64)
-        return widen_int4(blocks, exact, weight.shape[1], heads), offsets_int4(blocks, exact)
+        offsets = widen_int4(blocks, exact * [0, 1], blocks.shape[1] // BYTES * BLOCK)[:, ::GROUP]
+        return widen_int4(blocks, exact, weight.shape[1], heads), offsets
     if precision == "q8_0":
         return widen_blocks(quantize_q8_0(weight, heads), weight.shape[1], heads), None
     stored, scale = quantize_linear(weight, heads, bounded)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import flag, warn_caller
+from ...base.arguments import warn_caller
 from ...base.errors import InputError, UnsupportedError, listed, shown
 from ...heads.pairs import is_pair
 from ...model.head import PAIR_FUNCTIONS
 from .model import Model, accept_earlier, check_call, refuse_options
-from .tensors import import_torch, imported_torch
+from .tensors import imported_torch, read_form
 
 _CLASSES = {name: cls for cls, name in PAIR_FUNCTIONS.items()}
 """The class of torch.nn of each function of scores."""
@@ -29,7 +29,8 @@ class CrossEncoder(Model):
                  activation_fn: Any = None, keep_in_fp32_modules: list[str] | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options.
 
-        num_labels: must be the number of labels of the model. activation_fn: as in `predict`.
+        num_labels: must be the number of labels of the model. activation_fn: what makes scores of logits, by its name
+        or as an object of torch.nn; None for the model's.
         """
         if keep_in_fp32_modules:
             raise UnsupportedError("keep_in_fp32_modules: heads are always computed in float32; leave it out")
@@ -107,10 +108,7 @@ class CrossEncoder(Model):
         check_call(device, pool, chunk_size)
         options.pop("num_workers", None)        # has no effect in sentence-transformers, either
         refuse_options("predict", options)
-        as_tensor = flag("convert_to_tensor", convert_to_tensor)
-        as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
-        asked = "convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"
-        torch = import_torch(asked) if as_tensor or as_list else None
+        torch, as_tensor = read_form(convert_to_numpy, convert_to_tensor)
         if isinstance(inputs, np.ndarray):
             inputs = inputs.tolist()
         scores = self.engine.predict(

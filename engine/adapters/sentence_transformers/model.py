@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, UnsupportedError, listed, shown
+from ...encoding.text_encoder import ROLE_PROMPTS
 from ...interface.engine import Engine
 from ...text.tokenizer import Tokenizer
 from .saving import save_folder
@@ -173,7 +174,7 @@ class Model:
     def preprocess(self, inputs: Any, prompt: str | None = None, **options: Any) -> dict[str, Any]:
         """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids.
 
-        The option task chooses the tokenizer of a model with routes, as in `encode`.
+        The option task, such as "query", chooses the tokenizer of a model with routes.
         """
         task = options.pop("task", None)
         refuse_options("preprocess", options)
@@ -286,20 +287,19 @@ class Encoder(Model):
     def encode_query(self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, *more: Any,
                      **options: Any) -> Any:
         """Encode queries: as `encode`, with the prompt "query" unless a prompt is given, and task="query"."""
-        return self._encode_as("query", ("query",), inputs, prompt_name, prompt, *more, **options)
+        return self._encode_as("query", inputs, prompt_name, prompt, *more, **options)
 
     def encode_document(self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, *more: Any,
                         **options: Any) -> Any:
         """Encode documents: as `encode`, with the prompt "document" unless a prompt is given, and task="document"."""
-        return self._encode_as("document", ("document", "passage", "corpus"), inputs, prompt_name, prompt, *more,
-                               **options)
+        return self._encode_as("document", inputs, prompt_name, prompt, *more, **options)
 
-    def _encode_as(self, task: str, names: tuple[str, ...], inputs: Any, prompt_name: str | None, prompt: str | None,
-                   *more: Any, **options: Any) -> Any:
+    def _encode_as(self, role: str, inputs: Any, prompt_name: str | None, prompt: str | None, *more: Any,
+                   **options: Any) -> Any:
         if prompt is None and prompt_name is None:
-            prompt_name = next((name for name in names if name in self.prompts), None)
+            prompt_name = next((name for name in ROLE_PROMPTS[role] if name in self.prompts), None)
         inputs = options.pop("sentences") if inputs is None and "sentences" in options else inputs
-        bound = signature(type(self).encode).bind(self, inputs, prompt_name, prompt, *more, task=task, **options)
+        bound = signature(type(self).encode).bind(self, inputs, prompt_name, prompt, *more, task=role, **options)
         given = bound.arguments
         del given["self"]
         return self.encode(**given.pop("options", {}) | given)

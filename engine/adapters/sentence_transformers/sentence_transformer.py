@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...base.arguments import flag, positive_int_or_none
+from ...base.arguments import positive_int_or_none
 from ...encoding.similarity import packed_precision
 from ...loading.hub import ALONE
 from .model import Encoder, accept_earlier, check_call, refuse_options
-from .tensors import import_torch, imported_torch, like, to_array, to_tensors
+from .tensors import imported_torch, like, read_form, to_array, to_tensors
 
 
 def _full_name(name: Any) -> Any:
@@ -54,12 +54,9 @@ class SentenceTransformer(Encoder):
         "uint8".
         """
         check_call(device, pool, chunk_size)
-        as_tensor = flag("convert_to_tensor", convert_to_tensor)
-        as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
         task, ranges = options.pop("task", None), options.pop("ranges", None)
         refuse_options("encode", options)
-        asked = "convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"
-        torch = import_torch(asked) if as_tensor or as_list else None
+        torch, as_tensor = read_form(convert_to_numpy, convert_to_tensor)
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.arguments import flag
 from ...base.errors import UnsupportedError
 from ...heads.sparse import SparseVectors
 
@@ -39,6 +40,17 @@ def import_torch(asked: str) -> Any:
         raise UnsupportedError(f"{asked} asks for tensors, which need the package torch; install torch, or ask for "
                                "NumPy arrays") from error
     return torch
+
+
+def read_form(convert_to_numpy: Any, convert_to_tensor: Any) -> tuple[Any, bool]:
+    """Return the module torch if a call wants tensors, else None, and whether it wants one tensor in place of a list.
+
+    The arguments are those of `encode` and `predict`. Raises `InputError` and `UnsupportedError`.
+    """
+    as_tensor = flag("convert_to_tensor", convert_to_tensor)
+    if flag("convert_to_numpy", convert_to_numpy) and not as_tensor:
+        return None, False
+    return import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False"), as_tensor
 
 
 def is_tensor(value: Any) -> bool:

@@ -93,7 +93,7 @@ class CpuDecoder(Requests[CellTable]):
         self._vocab_width = packer.padded(config.logits_width)
         self._cell_bytes = cell_bytes(self._storage, self._padded_width)
         self._cache = Cache(self._cell_bytes, config.num_layers * config.kv_heads, run.cache_tokens)
-        super().__init__(Forest(config.vocab_size, self.longest, run.cache_tokens))
+        super().__init__(Forest(config.vocab_size, self.longest))
         self._program = program_of(config)
         self._scales = {operation.layer: operation.scale for operation in self._program.operations
                         if isinstance(operation, Attend) and operation.keys == "cross"}
@@ -104,11 +104,10 @@ class CpuDecoder(Requests[CellTable]):
         packer.release()
 
     def statistics(self) -> CacheStatistics:
-        """Count what is open and what the cache holds."""
+        """Count what the cache holds."""
         self._settle_if_free()
         sources = sum(source.memory.nbytes for source in list(self._sources.values()))
-        return CacheStatistics(len(self._forest.requests), waiting_calls=len(self._forest.line) + self._turn.waiting,
-                               cache_tokens=sum(node.count for node in self._forest.nodes()),
+        return CacheStatistics(cache_tokens=sum(node.count for node in self._forest.nodes()),
                                cache_bytes=self._cache.nbytes + sources)
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],

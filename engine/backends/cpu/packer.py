@@ -6,24 +6,19 @@ import mmap
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows
-from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED, WAYS
+from ...model.precision import BLOCKS, COMPUTED, FORMATS, STORED, WAYS
 from ...model.run_config import RunConfig
 from ...programs import programs_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, LinearPart, Parameter, Relative, Rotary, Table
-from ...weights.bfloat16 import from_bfloat16, to_bfloat16
-from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
-from ...weights.int4 import quantize_int4, widen_int4
 from ...weights.packed import PACKED_PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
-from ...weights.quantize import is_bounded, quantize_linear, widen
+from ...weights.quantize import in_format, is_bounded, widen
 from ..relative import relative_vectors
 from .angles import Angles
 from .native.native import Kernels, NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
@@ -218,17 +213,9 @@ class Packer:
     def _as_computed(self, name: str, K: int) -> np.ndarray:
         """Return a weight [N,K], as the plan's precision rounds it, in float64."""
         parameter = Parameter((len(self._weights[name]), K), "linear")
-        weight, scales = self._rounded(name, parameter)
-        match STORED[weight.dtype]:
-            case "int4":
-                weight = widen_int4(weight, np.stack(scales, axis=1).astype(np.float64), K)
-            case "int8":
-                weight = weight * scales[0][:, None].astype(np.float64)
-            case "q8_0":
-                weight = widen_blocks(weight, K)
-            case "bfloat16":
-                weight = from_bfloat16(weight)
-        return weight.astype(np.float64)
+        weight, scale = self._in_format(name, parameter)
+        stored = {name: weight} if scale is None else {name: weight, f"{name}_scale": scale.astype(np.float64)}
+        return widen(stored, name, parameter).astype(np.float64)
 
     def _panels_of_heads(self, rows: np.ndarray, heads: int) -> np.ndarray:
         """Return rows [n, heads*d] as panels [heads, n/NR, d, NR] for each head, the last panel filled with zeros."""
@@ -262,23 +249,22 @@ class Packer:
         name = f"{PACKED_PREFIX}{operation.parts[0].weight}"
         if name in self._weights:       # the model was packed when it was converted
             return self._filled(name, N, K, bias, activation)
-        parts = {part.weight: self._rows(part.weight, x) for part in operation.parts}
+        parts = {part.weight: self._padded_to_heads(part.weight, x) for part in operation.parts}
         formats = {STORED[weight.dtype] for weight, _ in parts.values()}
         if len(formats) > 1:    # one map has one format, and the finer one holds what the other holds
             formats = {FORMATS[product.precision].finer}
-            parts = {part: self._rows(part, x, *formats) for part in parts}
+            parts = {name: self._padded_to_heads(name, x, *formats) for name in parts}
         [own_format] = formats
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
-        scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
+        scales = np.ones((FORMATS[own_format].scales, N), np.float32)
         scale, offset_scale = (*scales, None, None)[:2]     # int8 has the first alone, int4 both, other formats none
         packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale, format=own_format)
-        for part, part_runs in groupby(runs, key=itemgetter(0)):
+        for part, column, rows in runs:
             weight, part_scales = parts[part.weight]
-            for _, column, rows in part_runs:
-                for map_scale, part_scale in zip(scales, part_scales, strict=True):
-                    map_scale[column : column + rows.stop - rows.start] = part_scale[rows]
-                packed.fill(np.ascontiguousarray(weight[rows]), column)
+            if part_scales is not None:
+                scales[:, column : column + rows.stop - rows.start] = part_scales[rows].T
+            packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
 
     def _filled(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
@@ -298,59 +284,31 @@ class Packer:
         return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
                             others.get("_offset_scale"), own_format)
 
-    def _rows(self, name: str, x: Buffer, precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight [N,K] in a format of the plan's precision, and the scales of its rows.
-
-        Its inputs are padded with zeros as the heads of the buffer x are.
-        """
+    def _padded_to_heads(self, name: str, x: Buffer, *formats: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return a weight [N,K] and its scales as `_in_format` does, with zeros where the heads of the buffer x end."""
         heads = x.heads or 1
-        weight, scales = self._rounded(name, Parameter((len(self._weights[name]), x.width), "linear", heads), precision)
-        if x.heads and FORMATS[STORED[weight.dtype]].block == 1:      # of blocks, `_rounded` filled the last
+        weight, scale = self._in_format(name, Parameter((len(self._weights[name]), x.width), "linear", heads), *formats)
+        if x.heads and FORMATS[STORED[weight.dtype]].block == 1:    # blocks hold the zeros behind each head already
             width = x.width // heads
             padded = np.zeros((len(weight), heads, self.padded(x.width, heads) // heads), weight.dtype)
             padded[:, :, :width] = weight.reshape(len(weight), heads, width)
             weight = padded.reshape(len(weight), -1)
-        return weight, scales
+        return weight, scale
 
-    def _rounded(self, name: str, parameter: Parameter,
-                 precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight and its rows' scales. precision: None for the plan's, or the finer one of `_finer`."""
-        stored, form = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
-        if form.name in BLOCKS:     # blocks hold their own scales
-            return self._blocks(name, parameter, (precision,) if precision else (form.name, *form.beside)), []
-        precision = precision or (form.finer if name in self._finer else form.name)
-        if precision in INTEGERS:
-            return self._integers(name, parameter, precision)
-        if precision == "float32":
-            stored = widen(self._weights, name, parameter)
-        elif stored.dtype != np.uint16:     # the dtype of bfloat16 numbers
-            stored = to_bfloat16(widen(self._weights, name, parameter))
-        return stored, []
-
-    def _integers(self, name: str, parameter: Parameter, precision: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return a weight in int8 or int4 and the scales of its rows; an int8 weight stays one, also in int4 models.
+    def _in_format(self, name: str, parameter: Parameter, *formats: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return a weight of a linear map, and its scales, as `in_format` does; by default in the formats of the plan.
 
         A product that adds in 16 bits (AVX2's) needs int8 weights within the bound of `weights.int8_bound`; weights
         outside it are quantized again, in coarser steps.
         """
-        stored, bounded = self._weights[name], self._product.needs_bound
-        if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, parameter.heads)):
-            return stored, [self._weights[f"{name}_scale"]]
-        if STORED[stored.dtype] == precision == "int4":
-            return stored, [*np.ascontiguousarray(self._weights[f"{name}_scale"].T)]
-        wide = widen(self._weights, name, parameter)
-        if precision == "int8":
-            weight, scale = quantize_linear(wide, parameter.heads, bounded)
-            return weight, [scale]
-        weight, scales = quantize_int4(wide, parameter.heads)
-        return weight, [*np.ascontiguousarray(scales.T)]
-
-    def _blocks(self, name: str, parameter: Parameter, formats: Collection[str]) -> np.ndarray:
-        """Return a weight in blocks: as it is stored if that is one of the formats, otherwise in q8_0."""
-        stored = self._weights[name]
-        if STORED[stored.dtype] not in BLOCKS:
-            return quantize_q8_0(widen(self._weights, name, parameter), parameter.heads)
-        return stored if STORED[stored.dtype] in formats else to_q8_0(stored)
+        weights, bounded = self._weights, self._product.needs_bound
+        form = FORMATS[FORMATS[self._product.precision].stored]
+        if not formats:
+            is_finer = name in self._finer and form.name not in BLOCKS      # the blocks of a file stay as they are
+            formats = (form.finer,) if is_finer else (form.name, *form.beside)
+        if bounded and weights[name].dtype == np.int8 and not is_bounded(weights[name], parameter.heads):
+            weights = {name: widen(weights, name, parameter)}
+        return in_format(weights, name, parameter, formats, bounded)
 
 
 def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[LinearPart, int, slice]]:

@@ -11,7 +11,7 @@ from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
-from ...programs.observe import Observed, weight_offsets, with_observed
+from ...programs.observe import Observed, attention_offsets, with_observed
 from ..batch import Batch
 from ..interfaces import refuse_decoder
 from ..lock import new_turn
@@ -74,7 +74,7 @@ class CpuPlan:
         offsets = keys = None
         if observed is not None or batch.keys is not None:      # members: the schedule's order of the sequences
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
-            offsets = None if observed is None else weight_offsets(batch.cu_seqlens)[members]
+            offsets = None if observed is None else attention_offsets(batch.cu_seqlens)[members]
             keys = None if batch.keys is None else batch.keys[members].astype(np.int64)
         with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)

@@ -62,7 +62,7 @@ class ReferenceBackend:
                         run: RunConfig) -> ReferenceDecoder:
         """Convert the weights of a decoder to this backend's dtype."""
         _check_precision(run)
-        return ReferenceDecoder(config, weights, self.dtype, ReferenceOps(), run.cache_tokens, run.cache_precision)
+        return ReferenceDecoder(config, weights, self.dtype, ReferenceOps(), run.cache_precision)
 
     def ops(self, threads: int, portable: bool = False) -> ReferenceOps:
         """Return the formulas, which compute in the precision of their arguments."""

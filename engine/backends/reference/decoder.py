@@ -64,7 +64,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
     portable = False
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
-                 most_tokens: int | None = None, cache: str = "float32"):
+                 cache: str = "float32"):
         self.vocab_size = config.logits_width
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
@@ -72,16 +72,15 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._config, self._width = config, config.memory_size
         self.weights = {name: np.asarray(widen(weights, name, parameter), dtype)
                         for name, parameter in parameters_of(config).items()}
-        super().__init__(Forest(config.vocab_size, self.longest, most_tokens))
+        super().__init__(Forest(config.vocab_size, self.longest))
 
     def statistics(self) -> CacheStatistics:
-        """Count what is open and what the cache holds."""
+        """Count what the cache holds."""
         self._settle_if_free()
         nodes = list(self._forest.nodes())
         arrays = [array for node in nodes for heads in node.rows for array in heads]
         arrays += [array for source in list(self._sources.values()) for array in source.values()]
-        return CacheStatistics(len(self._forest.requests), waiting_calls=len(self._forest.line) + self._turn.waiting,
-                               cache_tokens=sum(node.count for node in nodes),
+        return CacheStatistics(cache_tokens=sum(node.count for node in nodes),
                                cache_bytes=sum(array.nbytes for array in arrays))
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],

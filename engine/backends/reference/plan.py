@@ -10,7 +10,7 @@ import numpy as np
 from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...programs import program_of
-from ...programs.observe import Observed, weight_offsets, with_observed
+from ...programs.observe import Observed, attention_offsets, with_observed
 from ...programs.operations import Attend, Embed, Store
 from ...programs.program import Program
 from ...weights.quantize import widen
@@ -57,15 +57,15 @@ class ReferencePlan:
     def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], stop: Stop) -> np.ndarray:
         """Return the result of a program, and fill the other arrays that it writes."""
         arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
-        offsets = weight_offsets(batch.cu_seqlens).tolist()
-        for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
+        offsets = attention_offsets(batch.cu_seqlens).tolist()
+        for (start, end), its_weights in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
             if start < end:
-                self._sequence(program, batch, slice(start, end), slice(*place), arrays, stop)
+                self._sequence(program, batch, slice(start, end), slice(*its_weights), arrays, stop)
         return arrays[0]
 
-    def _sequence(self, program: Program, batch: Batch, tokens: slice, places: slice, arrays: list[np.ndarray],
-                  stop: Stop) -> None:
-        """Run one sequence, which has the given places in arrays of attention weights, and `tokens` in all others."""
+    def _sequence(self, program: Program, batch: Batch, tokens: slice, its_weights: slice,
+                  arrays: list[np.ndarray], stop: Stop) -> None:
+        """Run one sequence. its_weights: its part of each array of attention weights; `tokens`: of all other arrays."""
         keys = None
         if batch.keys is not None:
             number = np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1       # of the sequence
@@ -86,7 +86,7 @@ class ReferencePlan:
                 for each in operation.observed:
                     weights = attention_weights(call, b=0, h=each.head)
                     if each.weights is not None:
-                        arrays[each.weights][places] = weights.ravel()
+                        arrays[each.weights][its_weights] = weights.ravel()
                     if each.entropy is not None:
                         arrays[each.entropy][tokens] = entropy(weights)
 

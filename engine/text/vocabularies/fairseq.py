@@ -15,7 +15,7 @@ from ...files.reading import FormatError
 from ...model.text_config import TextConfig
 from .language_codes import M2M100, MBART, MBART50, NLLB, WMT21
 from .sentencepiece import BPE, MAX_MODEL, UNIGRAM, Pieces, parse_model
-from .sentencepiece_tables import check_mapped, mapped_components, read_ids
+from .sentencepiece_tables import check_mapped, mapped_components, mapped_text, read_ids
 from .tokenizer_json import Components, document
 from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
 
@@ -77,10 +77,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         # The text of each special token that the template names.
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
         made = document(components, added, roles, FILES[0])
-    # Pieces that vocab.json lacks have got ids behind its own, which the model does not know: they become <unk>.
-    missing_pieces = len(components.ids) > len(ids)
-    return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing_pieces else 0,
-                      unknown_id=ids[unknown] if missing_pieces else 0)
+    return mapped_text(made, components, ids, unknown)
 
 
 def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, languages: Sequence[str], usual: str,

@@ -13,7 +13,7 @@ from ...files.folder import ModelFolder
 from ...files.reading import FormatError
 from ...model.text_config import TextConfig
 from .sentencepiece import MAX_MODEL, parse_model
-from .sentencepiece_tables import check_mapped, mapped_components, read_ids
+from .sentencepiece_tables import check_mapped, mapped_components, mapped_text, read_ids
 from .tokenizer_json import document
 from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
 
@@ -64,7 +64,4 @@ def _side(folder: ModelFolder, model: str, vocabulary: str, settings: TokenizerS
         components = mapped_components(pieces, ids, names["unk_token"], added, _TOKENS, single="A eos", pair="A B eos")
         roles = {role.removesuffix("_token"): name for role, name in names.items()}
         made = document(components, added, roles, vocabulary)
-    # Pieces that vocab.json lacks have got ids behind its own, which the model does not know: they become <unk>.
-    missing = len(components.ids) > len(ids)
-    return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing else 0,
-                      unknown_id=ids[names["unk_token"]] if missing else 0)
+    return mapped_text(made, components, ids, names["unk_token"])

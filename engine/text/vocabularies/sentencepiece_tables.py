@@ -18,6 +18,7 @@ from typing import Any
 from ...base.errors import UnsupportedError
 from ...files.folder import ModelFolder
 from ...files.reading import MAX_JSON, FormatError, parse_object
+from ...model.text_config import TextConfig
 from .byte_pairs import joined_pieces, spaces_decoder
 from .sentencepiece import BPE, BYTE, NORMAL, USER_DEFINED, Pieces
 from .tokenizer_json import Components
@@ -45,7 +46,8 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     """Return the components of a tokenizer.
 
     ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. added: the
-    tokens that are found in a text before it is split. tokens, single, pair: as in `Components`.
+    tokens that are found in a text before it is split. tokens: the special tokens by their roles, where the settings
+    name none. single, pair: the templates of a text and of a pair of texts.
     """
     scores = _scores(pieces)
     listed = [*sorted(ids, key=ids.__getitem__), *(text for text in scores if text not in ids)]
@@ -71,6 +73,16 @@ def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, adde
     normalizer = {"type": "Sequence", "normalizers": steps}
     return Components(model, all_ids, normalizer=normalizer, pre_tokenizer=splitter, tokens=tokens, single=single,
                       pair=pair, decoder=decoder)
+
+
+def mapped_text(tokenizer_json: bytes, components: Components, ids: Mapping[str, int], unknown: str) -> TextConfig:
+    """Return the text settings of a tokenizer.json with the ids of a table; components: those that it was made of.
+
+    Pieces that the table lacks have got ids behind its own, which the model does not know: they become `unknown`.
+    """
+    missing = len(components.ids) > len(ids)
+    return TextConfig(tokenizer_json, feeds_token_types=False, known_ids=len(ids) if missing else 0,
+                      unknown_id=ids[unknown] if missing else 0)
 
 
 def precompiled(pieces: Pieces) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ class Components:
     decoder: dict[str, Any] | None = None
     """How tokens become a text again."""
     reads_pairs: bool = True
-    """As in `TextConfig`; the template of a pair is not used if this is False."""
+    """Whether the tokenizer reads two texts as one sequence; if not, the template of a pair is not used."""
 
 
 def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .tools import RANGE, Cells, assert_as_good, assert_guards, available, guarded, load, round_up
+from .tools import FAR, RANGE, Cells, assert_as_good, assert_guards, attended, available, guarded, load, round_up
 
-FAR = 2**40
 MANY = 13
 """From this many queries on, the kernel unpacks ranges."""
 
@@ -50,19 +49,10 @@ def row_by_row(kernels, q, cache, S, e, scale, low=-FAR, high=FAR, bias=None, **
     return np.array(rows)
 
 
-def formula(q, k, v, scale, dtype, low=-FAR, high=FAR, softcap=0.0, bias=None):
+def formula(q, k, v, scale, dtype, bias=None, **options):
     """Return the formula's [T,heads,e] in the given precision; zeros for a query that sees no key."""
-    t, s = np.arange(len(q))[:, None], np.arange(len(k))
-    visible = ((t + low <= s) & (s < t + high))[:, None]
-    scores = np.einsum("thd,sd->ths", q.astype(dtype), k.astype(dtype)) * dtype(scale)
-    if softcap:
-        scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
-    if bias is not None:
-        scores = scores + bias.astype(dtype).swapaxes(0, 1)
-    scores = np.where(visible, scores, -np.inf)
-    powers = np.where(visible, np.exp(scores - np.maximum(scores.max(2, keepdims=True), -1e30)), dtype(0))
-    weights = powers / np.maximum(powers.sum(2, keepdims=True), np.finfo(dtype).tiny)
-    return weights @ v.astype(dtype)
+    return np.stack([attended(q[:, h], k, v, scale, dtype, bias=None if bias is None else bias[h], **options)
+                     for h in range(q.shape[1])], axis=1)
 
 
 def make(seed, T, heads, S, d, e, sharpness=1.0):

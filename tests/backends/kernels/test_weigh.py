@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from engine.backends.reference.formulas import entropy
 
-from .tools import assert_as_good, assert_guards, available, guarded, load
-
-FAR = 2**40
+from .tools import FAR, assert_as_good, assert_guards, attention_weights, available, guarded, load
 
 
 def run(kernels, q, k, scale, weights=True, entropies=True, **options):
@@ -26,21 +24,6 @@ def run(kernels, q, k, scale, weights=True, entropies=True, **options):
     return None if table is None else np.array(table), None if nats is None else np.array(nats[0])
 
 
-def formula(q, k, scale, dtype, low=-FAR, high=FAR, softcap=0.0, bias=None, mask=None):
-    """Return the formula's weights and entropies in the given precision; zeros for a query that sees no key."""
-    t, s = np.arange(len(q))[:, None], np.arange(len(k))
-    visible = (t + low <= s) & (s < t + high) & (True if mask is None else mask != 0)
-    scores = q.astype(dtype) @ k.astype(dtype).T * dtype(scale)
-    if softcap:
-        scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
-    if bias is not None:
-        scores = scores + bias.astype(dtype)
-    scores = np.where(visible, scores, -np.inf)
-    powers = np.where(visible, np.exp(scores - np.maximum(scores.max(1, keepdims=True), -1e30)), dtype(0))
-    weights = powers / np.maximum(powers.sum(1, keepdims=True), np.finfo(dtype).tiny)
-    return weights, entropy(weights)
-
-
 def make(seed, T, S, d, sharpness=1.0):
     rng = np.random.default_rng(seed)
     return rng.standard_normal((T, d), np.float32) * np.float32(sharpness), rng.standard_normal((S, d), np.float32)
@@ -48,7 +31,8 @@ def make(seed, T, S, d, sharpness=1.0):
 
 def check(kernels, q, k, **options):
     scale = 1 / math.sqrt(q.shape[1])
-    exact, naive = (formula(q, k, scale, dtype, **options) for dtype in (np.float64, np.float32))
+    exact, naive = ((weights, entropy(weights)) for weights in (
+        attention_weights(q, k, scale, dtype, **options) for dtype in (np.float64, np.float32)))
     # The last step of a weight divides numbers up to 1; that of an entropy subtracts numbers up to ln S and more.
     operands = np.ones(1), np.full(1, max(1.0, math.log(len(k))))
     for found, right, plain, operand in zip(run(kernels, q, k, scale, **options), exact, naive, operands, strict=True):

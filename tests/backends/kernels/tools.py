@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from engine.backends import numba_cpu
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
-from engine.model.precision import COMPUTED, WAYS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
@@ -22,16 +22,21 @@ def why_not(name: str) -> str | None:
     return numba_cpu.BACKEND.unavailable() if name == "numba" else isa.why_not(name)
 
 
-def load(name: str) -> Kernels:
-    """Return the kernel table of that name."""
-    if name == "numba":
-        from engine.backends.numba_cpu import table
+@cache
+def _own() -> Any:
+    """Return Numba's table without the kernels of other tables, which take the places of some of its own with AMX."""
+    from engine.backends.numba_cpu.table import Table
 
-        for precision in (*COMPUTED, *WAYS):
-            table.load(precision)
-        table.load("bfloat16", portable=True)
-        return table.load("int8", decoding=True)
-    return isa.load(name)
+    own = Table(None)
+    for precision in ("float32", "bfloat16", "int8"):
+        own.fill(precision, decoding=precision == "int8", portable=False)
+        own.fill(precision, decoding=False, portable=True)
+    return own
+
+
+def load(name: str) -> Kernels:
+    """Return the kernel table of that name; Numba's has the kernels alone that Numba compiles."""
+    return _own().kernels if name == "numba" else isa.load(name)
 
 
 def available() -> list[str]:
@@ -39,29 +44,22 @@ def available() -> list[str]:
     return [name for name in PROVIDERS if why_not(name) is None]
 
 
+def compiled() -> list[str]:
+    """Return the names of those that are compiled ahead of time, which have the products of weights in blocks."""
+    return [name for name in available() if name != "numba"]
+
+
 def _compiled(has: Callable[[Product], Any]) -> list[str]:
     """Return the compiled kernel tables that run here and whose product of bfloat16 has something.
 
     Numba's kernels have none of what tests ask for. Compiling them to ask would make every collection of tests slow.
     """
-    return [name for name in available() if name != "numba" and has(load(name).product("bfloat16"))]
+    return [name for name in compiled() if has(load(name).product("bfloat16"))]
 
 
 ATTENDING_IN_BFLOAT16 = _compiled(lambda product: not product.attends_in_float32)
-def why_no_tiles_of_numba() -> str | None:
-    """Return why Numba's kernels do not use AMX's tiles here, or None if they do."""
-    if reason := why_not("numba"):
-        return reason
-    from engine.backends.numba_cpu import target
-
-    return target.WHY_NO_TILES
-
-
-def with_tiles() -> list[str]:
-    """Return the names of the kernel tables that multiply on tiles, real or emulated, and run here."""
-    compiled = [name for name in ("amx", "amxemulated") if why_not(name) is None]
-    return compiled if why_no_tiles_of_numba() else [*compiled, "numba"]
-
+WITH_TILES = [name for name in ("amx", "amxemulated") if why_not(name) is None]
+"""The names of the kernel tables that multiply on tiles, real or emulated, and run here."""
 
 WRITING_OPERANDS = _compiled(lambda product: product.operands_depth)
 ATTENDING_ROWS = _compiled(lambda product: product.attends_rows)
@@ -203,6 +201,39 @@ def linear_in_order(a, w, bias):
     for k in range(a.shape[1]):
         y += a[:, k, None] * w[:, k]
     return y + bias
+
+
+FAR = 2**40
+"""A bound of a band that hides no key."""
+
+
+def attention_weights(q: np.ndarray, k: np.ndarray, scale: float, dtype: Any, low: int = -FAR, high: int = FAR,
+                      softcap: float = 0.0, bias: np.ndarray | None = None, mask: np.ndarray | None = None,
+                      score_mod: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
+                      ) -> np.ndarray:  # fmt: skip
+    """Return the formula's weights [T,S] in a precision; zeros for keys that a query does not see, whatever they hold.
+
+    score_mod: takes scores [T,S], the numbers of queries [T,1] and of keys [S], and returns scores.
+    """
+    t, s = np.arange(len(q))[:, None], np.arange(len(k))
+    visible = (t + low <= s) & (s < t + high) & (True if mask is None else mask != 0)
+    with np.errstate(invalid="ignore"):
+        scores = q.astype(dtype) @ k.astype(dtype).T * dtype(scale)
+        if softcap:
+            scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
+        if bias is not None:
+            scores = scores + bias.astype(dtype)
+        if score_mod is not None:
+            scores = score_mod(scores, t, s)
+    scores = np.where(visible, scores, dtype(-np.inf))
+    powers = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), dtype(-1e30)))
+    return powers / np.maximum(powers.sum(axis=1, keepdims=True), np.finfo(dtype).tiny)
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, dtype: Any, **options: Any) -> np.ndarray:
+    """Return the formula's [T,e] in a precision; a value that no query sees may be NaN. options: see above."""
+    weights, v = attention_weights(q, k, scale, dtype, **options), v.astype(dtype)
+    return weights @ v if np.isfinite(v).all() else np.array([row[row != 0] @ v[row != 0] for row in weights])
 
 
 CELL = 16

@@ -15,14 +15,12 @@ CAPSULE, COPIES = b"engine.KernelTable", []
 
 PEERS = {
     (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddubsw"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddubsw"): "avx2",
-    (4, "lanes"): "baseline"}  # fmt: skip
+    (4, "lanes"): "neon" if target.ARM else "baseline"}  # fmt: skip
 PEER = PEERS[target.VL, target.INTEGERS]
 """The compiled kernels that have the same vector length, tile shapes and integer instructions as Numba's."""
 
-FLOAT32_PEER = "amx" if target.TILES else PEER
-BFLOAT16_PEER = "amx" if target.TILES else "avx512bf16" if target.PAIR_STEPS == 1 else PEER
-INT8_PEER = FLOAT32_PEER
-"""The compiled kernels that have the same instructions for these products. If their operands are bfloat16, so is their
+BFLOAT16_PEER = "avx512bf16" if target.PAIR_STEPS == 1 else PEER
+"""The compiled kernels that have the same instructions for bfloat16. If their operands are bfloat16, so is their
 attention; Numba's is float32."""
 
 

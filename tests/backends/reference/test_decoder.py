@@ -158,7 +158,7 @@ def test_released_hypotheses_are_no_parents():
     decoder.release([*scores.hypotheses.tolist(), 10**6])
     decoder.close(request)
     decoder.close(request)
-    assert decoder.statistics().open_requests == 0, "what is released or closed already is left alone"
+    assert decoder._forest.requests == [], "what is released or closed already is left alone"
 
 
 def test_the_best_logits_come_first_and_low_ids_win_ties():

@@ -1,6 +1,6 @@
 """The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba.
 
-The order of the fields is the layout. table.pxd says what each struct and field means; private structs say it here.
+The order of the fields is the layout. table.pxd says what each struct and field means.
 """
 
 from __future__ import annotations
@@ -49,26 +49,14 @@ LAYOUTS: dict[str, type[ctypes.Structure]] = {}
 """The structs of table.pxd by name, for ctypes."""
 
 
-def _lay_out(cls: type) -> type[ctypes.Structure]:
-    """Lay out a class's annotations as a C struct; in annotations its name then means a pointer to the struct."""
+def struct(cls: type) -> type:
+    """Lay out a class's annotations as a struct of table.pxd; in annotations its name then means a pointer to it."""
     name = cls.__name__
     fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
-    layout = type(name, (ctypes.Structure,), {"_fields_": fields})
+    LAYOUTS[name] = layout = type(name, (ctypes.Structure,), {"_fields_": fields})
     placed = {field: Field(NUMBA_TYPES[kind], getattr(layout, field).offset)
               for field, kind in cls.__annotations__.items()}
-    NUMBA_TYPES[name] = Pointer(Struct(name, placed, ctypes.sizeof(layout)))
-    return layout
-
-
-def struct(cls: type) -> type:
-    """Lay out a struct of table.pxd."""
-    LAYOUTS[cls.__name__] = _lay_out(cls)
-    return cls
-
-
-def private(cls: type) -> type:
-    """Lay out a struct that compiled code does not have."""
-    _lay_out(cls)
+    NUMBA_TYPES[name] = Pointer(Struct(name, placed))
     return cls
 
 
@@ -98,24 +86,6 @@ class Output:
     sums: Floats        # where sums wait for the next part
     bfloat16: Int       # whether the numbers at data are bfloat16
     approximate: Int    # whether the activation may be approximate
-
-
-@private
-class TileBlock:
-    """A block of sums of AMX's tiles, and the inputs of its epilogue; see tiles.pxi."""
-
-    y: Linear
-    ranges: Floats  # (low, step) of the first row's codes
-    residual: Floats
-    out: Output
-    sums: Floats    # [SIDE][SIDE]; of int8, the bits of int32
-    column: Size    # the first one
-    rows: Size
-    columns: Size   # tiles of columns, 1 or 2
-    place: Size     # the offset in the result of the first 16 columns of the first row
-    second_place: Size      # the offset of the next 16 columns
-    initial: Size   # whether the sums are those of the first part of the depth
-    final: Size     # and of the last
 
 
 @struct

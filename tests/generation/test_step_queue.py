@@ -1,6 +1,6 @@
-"""A session gives each request the bits of the request alone, whatever comes, leaves or fails beside it.
+"""The queue of a decoder gives each request the bits of the request alone, whatever comes, leaves or fails beside it.
 
-    ENGINE_SESSION_OPERATIONS=100000 python -m pytest tests/generation/test_session.py -k threads
+    ENGINE_STEP_OPERATIONS=100000 python -m pytest tests/generation/test_session.py -k threads
 """
 
 import gc
@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 
 from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores
-from engine.base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
-from engine.generation.calls import generate, last_logits, score
+from engine.base.errors import Cancelled, InputError, TimedOut, UnsupportedError, WeightsError
+from engine.base.stop import NEVER
 from engine.generation.results import Request
-from engine.generation.schedule import FEWEST, Budget, Pace
+from engine.generation.schedule import FEWEST, Budget
 from engine.generation.scoring import AllLogits, LastLogits, Scoring
-from engine.generation.session import Session
+from engine.generation.step_queue import StepQueue
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
-from ..tools.sessions import finish, shared_session
+from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
 from .table_stepper import TableStepper
 
-OPERATIONS = int(os.environ.get("ENGINE_SESSION_OPERATIONS", "800"))
+OPERATIONS = int(os.environ.get("ENGINE_STEP_OPERATIONS", "800"))
 BIAS = {2: 2.0}
 BASE = {"max_new_tokens": 8, "eos_token_id": 2, "decoder_start_token_id": 1}
 CONFIGS = [GenerationConfig(**{**BASE, **options}) for options in (
@@ -64,13 +64,13 @@ def alone(request):
        st.integers(1, 40))
 def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper, rng, Budget(rows, tokens))
+    queue = queue_of(stepper, rng, Budget(rows, tokens))
     handles = []
     for request in requests:
-        handles.append(session.submit(request, rng.randrange(3), rng.choice("abc")))
+        handles.append(submit(queue, request, rng.randrange(3), rng.choice("abc")))
         for _ in range(rng.randrange(4)):
-            session.step()
-    finish(session)
+            queue.step()
+    finish(queue)
     stepper.assert_clean()
     for request, handle in zip(requests, handles, strict=True):
         expected = alone(request)
@@ -90,10 +90,10 @@ def test_each_row_has_its_own_settings():
     options += [{**own, "suppress_tokens": [3 + i % 7]} for i, own in enumerate(options)]
     requests = [request_of(i, GenerationConfig(**own)) for i, own in enumerate(options)]
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    handles = [session.submit(request) for request in requests]
-    finish(session)
-    assert len(session._groups) == 0
+    queue = queue_of(stepper)
+    handles = [submit(queue, request) for request in requests]
+    finish(queue)
+    assert len(queue._groups) == 0
     assert len(stepper.steps) < 20
     assert {len({row.best for row in step}) for step in stepper.steps} <= {1, 2}
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
@@ -101,28 +101,28 @@ def test_each_row_has_its_own_settings():
 
 def test_slots_are_reused():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
+    queue = queue_of(stepper)
     sampled = GenerationConfig(do_sample=True, max_new_tokens=200)
-    long = session.submit(request_of(0, sampled))
+    long = submit(queue, request_of(0, sampled))
     for i in range(30):
-        short = session.submit(request_of(i, replace(sampled, max_new_tokens=2, temperature=1 + i)))
-        while short.end is None:
-            session.step()
-    [group] = session._groups.values()
+        short = submit(queue, request_of(i, replace(sampled, max_new_tokens=2, temperature=1 + i)))
+        while not short.done:
+            queue.step()
+    [group] = queue._groups.values()
     assert len(group.slots._filters.top_p) == 2
-    finish(session)
+    finish(queue)
     assert long.result() == alone(request_of(0, sampled))
 
 
 def test_parts_of_prompts_ask_for_no_scores():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    first = session.submit(request_of(0, GenerationConfig(max_new_tokens=60)))
+    queue = queue_of(stepper)
+    first = submit(queue, request_of(0, GenerationConfig(max_new_tokens=60)))
     for _ in range(3):
-        session.step()
+        queue.step()
     long = Request(None, [3 + i % 19 for i in range(400)], CONFIGS[0])
-    second = session.submit(long)
-    finish(session)
+    second = submit(queue, long)
+    finish(queue)
     parts = [row for step in stepper.steps for row in step if len(row.tokens) > 2]
     assert len(parts) > 2
     assert parts[0].tokens.tolist() == long.prompt[: len(parts[0].tokens)]
@@ -130,21 +130,21 @@ def test_parts_of_prompts_ask_for_no_scores():
     assert all(any(len(row.tokens) == 1 for row in step) for step in stepper.steps[3:50]), "the other one goes on"
     assert min(len(row.tokens) for row in parts[:-1]) >= FEWEST
     assert second.result() == alone(long)
-    assert first.end is not None
+    assert first.done
 
 
 def test_scores_and_last_logits_beside_generations():
     rng = random.Random(3)
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper, rng)
+    queue = queue_of(stepper, rng)
     prompts = [np.array([4, 5, 6, 7, *range(3, 3 + n)]) for n in (1, 9, 4)]
     scored = [(Request(None, [5] * n, CONFIGS[0]), [*range(3, 3 + m)]) for n, m in ((1, 0), (3, 19), (30, 5))]
-    generated = [session.submit(request_of(i, config)) for i, config in enumerate(CONFIGS)]
-    ranks = session.submit(LastLogits(prompts, [4, 9]))
+    generated = [submit(queue, request_of(i, config)) for i, config in enumerate(CONFIGS)]
+    ranks = submit(queue, LastLogits(prompts, [4, 9]))
     text = np.arange(3, 18)
-    logits = session.submit(AllLogits(text, 23))
-    scores = [session.submit(Scoring(stepper, *each)) for each in scored]
-    finish(session)
+    logits = submit(queue, AllLogits(text, 23))
+    scores = [submit(queue, Scoring(stepper, *each)) for each in scored]
+    finish(queue)
     stepper.assert_clean()
     assert np.array_equal(ranks.result(), last_logits(TableStepper(bias=BIAS), [prompts], [4, 9])[0])
     assert np.array_equal(logits.result(), [table_logits(text[: i + 1], 23, BIAS) for i in range(len(text))])
@@ -156,8 +156,8 @@ def test_scores_and_last_logits_beside_generations():
 class Damaged(TableStepper):
     """Computes NaN for hypotheses of more than three tokens that begin with the token 20."""
 
-    def step(self, rows):
-        scores = super().step(rows)
+    def step(self, rows, stop=NEVER):
+        scores = super().step(rows, stop)
         lines = {True: [], False: []}
         for row, number in zip(rows, scores.hypotheses.tolist(), strict=True):
             ids = self.tokens[number][1]
@@ -170,9 +170,9 @@ class Damaged(TableStepper):
 
 def test_all_logits_may_be_nan_and_come_in_large_parts():
     stepper = Damaged(bias=BIAS)
-    session = Session(stepper, Budget(64, 100))
-    handle = session.submit(AllLogits(np.array([20, *range(3, 19)] * 10), 23))
-    finish(session)
+    queue = queue_of(stepper, budget=Budget(64, 100))
+    handle = queue.submit(AllLogits(np.array([20, *range(3, 19)] * 10), 23))
+    finish(queue)
     stepper.assert_clean()
     assert [len(row.tokens) for [row] in stepper.steps] == [100, 70]
     assert handle.result().shape == (170, 23)
@@ -182,45 +182,44 @@ def test_all_logits_may_be_nan_and_come_in_large_parts():
 @pytest.mark.parametrize("seed", range(6))
 def test_wrong_cancelled_and_damaged_requests_change_no_neighbour(seed):
     rng, stepper = random.Random(seed), Damaged(bias=BIAS)
-    session = shared_session(stepper, rng, Budget(20, 60))
+    queue = queue_of(stepper, rng, Budget(20, 60))
     kept, left, hurt = [], [], []
     for i in range(40):
         config = replace(rng.choice(CONFIGS), min_new_tokens=3, max_new_tokens=9)
         request = Request(None, [rng.randrange(3, 20), *[4] * rng.randrange(30)], config)
-        kept.append((session.submit(request), request))
+        kept.append((submit(queue, request), request))
         if i % 3 == 0:
-            left.append(session.submit(request_of(i, config)))
+            left.append(submit(queue, request_of(i, config)))
         if i % 4 == 0:
             bad = Request(None, [20, 3], config)
-            hurt.append(session.submit(bad))
+            hurt.append(submit(queue, bad))
         for wrong in (Request(None, [-1], config), Request(None, [99], replace(config, eos_token_id=99))):
             with pytest.raises(InputError):
-                session.submit(wrong)
+                submit(queue, wrong)
         for _ in range(rng.randrange(3)):
-            session.step()
+            queue.step()
         if left and rng.random() < 0.5:
             rng.choice(left).cancel()
     for handle in left:
         handle.cancel()
-    finish(session)
+    finish(queue)
     stepper.assert_clean()
     for handle, request in kept:
         assert handle.result() == alone(request)
     for handle in hurt:
         with pytest.raises(WeightsError, match="NaN"):
             handle.result()
-    assert sum(isinstance(getattr(handle.end, "error", None), Cancelled) for handle in left) > 3
+    assert sum(isinstance(handle.error, Cancelled) for handle in left) > 3
 
 
 def test_a_handle_gives_its_tokens_and_then_its_error_once():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    handle = session.submit(request_of(0, GenerationConfig(max_new_tokens=50)))
+    queue = queue_of(stepper)
+    handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=50)))
     for _ in range(6):
-        session.step()
+        queue.step()
     handle.cancel()
-    assert handle.end is None
-    session.step()
+    assert handle.done
     stepper.assert_clean()
     expected = alone(request_of(0, GenerationConfig(max_new_tokens=50)))[0].ids[:6]
     for _ in range(2):
@@ -235,14 +234,14 @@ def test_a_handle_gives_its_tokens_and_then_its_error_once():
 
 def test_deadlines():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper, budget=Budget(1))
+    queue = queue_of(stepper, budget=Budget(1))
     now = time.monotonic()
-    runs, waits = (session.submit(request_of(i, GenerationConfig(max_new_tokens=10**6)),
+    runs, waits = (submit(queue, request_of(i, GenerationConfig(max_new_tokens=10**6)),
                                   deadline=now + 0.05) for i in range(2))
-    later = session.submit(request_of(2), deadline=now + 1000)
-    while runs.end is None:
-        session.step()
-    finish(session)
+    later = submit(queue, request_of(2), deadline=now + 1000)
+    while not runs.done:
+        queue.step()
+    finish(queue)
     for handle in (runs, waits):
         with pytest.raises(TimedOut):
             handle.result()
@@ -252,36 +251,36 @@ def test_deadlines():
 
 
 def test_a_request_that_ends_before_its_deadline_leaves_nothing():
-    session = shared_session(TableStepper(bias=BIAS))
-    handles = [session.submit(request_of(i), deadline=deadline) for i in range(100)
+    queue = queue_of(TableStepper(bias=BIAS))
+    handles = [submit(queue, request_of(i), deadline=deadline) for i in range(100)
                for deadline in (10**400, float("inf"))]
-    finish(session)
+    finish(queue)
     assert all(handle.result() for handle in handles)
-    session.step()
-    assert len(session._deadlines) < 100
+    queue.step()
+    assert len(queue._deadlines) < 100
 
 
 def test_an_abandoned_handle_ends_its_request(monkeypatch):
     ignored = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper, budget=Budget(8))
+    queue = queue_of(stepper, budget=Budget(8))
     endless = GenerationConfig(max_new_tokens=10**6)
 
     def leave():
-        handle = session.submit(request_of(0, endless))
+        handle = submit(queue, request_of(0, endless))
         cycle = [handle, iter(handle)]
         cycle.append(cycle)
 
     for i in range(100):
         leave()
         if i % 10 == 0:
-            session.step()
+            queue.step()
             gc.collect(1)       # what is young: the others live until the end of all tests
     gc.collect()
-    assert not session.step() or not session.step()
+    assert not queue.step() or not queue.step()
     stepper.assert_clean()
-    assert not session._works
+    assert not queue._open
     assert not ignored
 
 
@@ -292,67 +291,86 @@ class Broken(TableStepper):
         super().__init__(bias=BIAS)
         self.error = error
 
-    def step(self, rows):
+    def step(self, rows, stop=NEVER):
         if len(self.steps) == 2:
+            self.steps.append([])
             raise self.error
-        return super().step(rows)
+        return super().step(rows, stop)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), WeightsError("torn")])
-def test_an_exception_out_of_a_step_ends_the_session(error):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), WeightsError("torn"), RuntimeError("a handler")])
+def test_requests_that_an_exception_tears_begin_anew(error):
+    """They come to the same results, and give no token twice."""
     stepper = Broken(error)
-    session = shared_session(stepper, budget=Budget(4))
-    handles = [session.submit(request_of(i, GenerationConfig(max_new_tokens=30))) for i in range(9)]
-    with pytest.raises(type(error)):
-        finish(session)
+    queue = queue_of(stepper, budget=Budget(4))
+    requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(9)]
+    handles = [submit(queue, request) for request in requests]
+    if isinstance(error, KeyboardInterrupt | RuntimeError):      # it may come from a signal handler
+        with pytest.raises(type(error)):
+            finish(queue)
+    finish(queue)
     stepper.assert_clean()
-    expected = WeightsError if isinstance(error, WeightsError) else EngineError
-    for handle in handles:
-        with pytest.raises(expected, match="torn" if expected is WeightsError else type(error).__name__):
+    for handle, request in zip(handles, requests, strict=True):
+        [result] = alone(request)
+        assert handle.result() == [result]
+        assert [token.id for token in handle] == result.ids
+
+
+class Poisoned(TableStepper):
+    """Raises an exception for each step that has a row of a request whose prompt begins with the token 20."""
+
+    def __init__(self, error):
+        super().__init__(bias=BIAS)
+        self.error, self.poisoned = error, set()
+
+    def step(self, rows, stop=NEVER):
+        self.poisoned |= {row.request for row in rows if row.parent is None and row.tokens[0] == 20}
+        for row in rows:
+            if row.request in self.poisoned and (row.parent is None or len(self.tokens[row.parent][1]) > 4):
+                raise self.error
+        return super().step(rows, stop)
+
+    def close(self, request):
+        self.poisoned.discard(request)
+        super().close(request)
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), WeightsError("torn")])
+def test_a_request_whose_steps_raise_fails_alone(error):
+    stepper = Poisoned(error)
+    queue = queue_of(stepper, budget=Budget(16))
+    config = GenerationConfig(max_new_tokens=12)
+    requests = [request_of(i % 15, own) for i, own in enumerate(CONFIGS)]
+    handles = [submit(queue, request) for request in requests]
+    bad = [submit(queue, Request(None, prompt, config)) for prompt in ([20, 3], [20], [20, 4, 5, 6, 7])]
+    finish(queue)
+    stepper.assert_clean()
+    for handle in bad:
+        with pytest.raises(type(error), match=str(error)):
             handle.result()
-    for call in (lambda: session.submit(request_of(0)), session.step):
-        with pytest.raises(InputError, match=r"takes no more requests.*make a new one"):
-            call()
-
-
-@pytest.mark.parametrize(("options", "match"), [
-    ({"priority": "high"}, "priority must be an int, not 'high'"), ({"priority": True}, "priority must be an int"),
-    ({"owner": 3}, "owner must be a str, such as the name of a user, not 3"), ({"owner": None}, "owner must be a str"),
-    ({"deadline": 1.0}, r"deadline=1\.0 has passed: time\.monotonic\(\) is"),
-    ({"deadline": "soon"}, "deadline must be a number"), ({"deadline": float("nan")}, "has passed"),
-    ({"deadline": -(10**400)}, "has passed"),
-])
-def test_wrong_arguments_of_submit(options, match):
-    stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    other = session.submit(request_of(0))
-    with pytest.raises(InputError, match=match):
-        session.submit(request_of(1), **options)
-    finish(session)
-    assert other.result() == alone(request_of(0))
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
 
 
 def test_wrong_requests_are_refused_to_the_submitter_alone():
     stepper = TableStepper(bias=BIAS, longest=20)
-    session = shared_session(stepper)
+    queue = queue_of(stepper)
     for request, error, match in (
         (Request(None, [3] * 21), InputError, "the prompt has 21 tokens, but the model reads at most 20"),
         (request_of(0, GenerationConfig(do_sample=True, num_beams=2)), UnsupportedError, "num_beams=1"),
         (request_of(0, GenerationConfig(num_return_sequences=2)), InputError, "needs do_sample"),
         (request_of(0, GenerationConfig(num_beams=1025)), InputError, "1,024 beams or samples"),
-        ([3], InputError, "Request objects"),
     ):
         with pytest.raises(error, match=match):
-            session.submit(request)
+            submit(queue, request)
 
 
 def test_given_numbers_that_end_too_early_fail_alone():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
+    queue = queue_of(stepper)
     sampled = GenerationConfig(do_sample=True, max_new_tokens=5)
-    short = session.submit(Request(None, [5], sampled, [[0.5, 0.5]]))
-    other = session.submit(Request(None, [5], sampled))
-    finish(session)
+    short = submit(queue, Request(None, [5], sampled, [[0.5, 0.5]]))
+    other = submit(queue, Request(None, [5], sampled))
+    finish(queue)
     stepper.assert_clean()
     with pytest.raises(InputError, match="only 2"):
         short.result()
@@ -360,110 +378,86 @@ def test_given_numbers_that_end_too_early_fail_alone():
 
 
 def test_a_request_that_never_fits_fails_alone():
-    class Bounded(TableStepper):
-        def open(self, source, tokens, stop=None):
-            if tokens > 50:
-                raise InputError(f"up to {tokens} tokens, and cache_tokens=50")
-            return super().open(source, tokens, stop)
-
-    stepper = Bounded(bias=BIAS)
-    session = shared_session(stepper)
-    handles = [session.submit(request_of(i, GenerationConfig(max_new_tokens=n)))
+    stepper = TableStepper(bias=BIAS)
+    queue = StepQueue(stepper, cache_tokens=50)
+    handles = [submit(queue, request_of(i, GenerationConfig(max_new_tokens=n)))
                for i, n in enumerate((5, 60, 5))]
-    finish(session)
+    finish(queue)
     with pytest.raises(InputError, match="cache_tokens=50"):
         handles[1].result()
     assert [len(handles[i].result()) for i in (0, 2)] == [1, 1]
     stepper.assert_clean()
 
 
-def test_steps_and_waits_in_the_wrong_thread():
-    stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    handle, found = session.submit(request_of(0)), []
-
-    def elsewhere():
-        for call in (session.step, session.close):
-            with pytest.raises(InputError, match="belongs to one thread"):
-                call()
-        found.append(handle.result(timeout=60))
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    with pytest.raises(InputError, match="would wait for itself"):
-        handle.result()
-    with pytest.raises(InputError, match="would wait for itself"):
-        next(iter(handle))
-    finish(session)
-    thread.join()
-    assert found == [alone(request_of(0))] == [handle.result()]
-
-
 def test_a_wait_ends_with_its_timeout_and_the_request_goes_on():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    handle, found = session.submit(request_of(0)), []
-
-    def wait():
-        for timeout in (0.01, "x", -1):
-            with pytest.raises(TimedOut if timeout == 0.01 else InputError):
-                handle.result(timeout)
-        found.append(True)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    thread.join()
-    assert found
-    assert not handle._waiters
-    finish(session)
-    assert handle.result() == alone(request_of(0))
+    queue = queue_of(stepper)
+    queue.start()
+    handle = submit(queue, request_of(0, GenerationConfig(max_new_tokens=2000)))
+    for timeout, error in ((0.01, TimedOut), ("x", InputError), (-1, InputError)):
+        with pytest.raises(error):
+            handle.result(timeout)
+    assert not handle.entry.end_bells
+    assert not handle.done
+    handle.cancel()
+    queue.stop()
+    with pytest.raises(Cancelled):
+        handle.result()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_session_does_not_go_on_in_a_forked_child():
+def test_requests_go_on_in_a_forked_child():
+    """Also one of another thread, which does not exist there."""
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper)
-    handle = session.submit(request_of(0))
+    queue, found = queue_of(stepper), []
+    handle, tokens = submit(queue, request_of(0)), []
+    thread = threading.Thread(target=lambda: found.append(submit(queue, request_of(1))))
+    thread.start()
+    thread.join()
+    for _, token in zip(range(3), handle, strict=False):
+        tokens.append(token)
+    expected = [alone(request_of(i)) for i in range(3)]
     child = os.fork()
     if not child:
         try:
-            for call in (session.step, session.close, handle.result, lambda: session.submit(request_of(1))):
-                with pytest.raises(InputError, match="forked child"):
-                    call()
+            assert [handle.result(), found[0].result(), submit(queue, request_of(2)).result()] == expected
+            assert [token.id for token in handle] == expected[0][0].ids
             os._exit(0)
         except BaseException:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    finish(session)
-    assert handle.result() == alone(request_of(0))
+    finish(queue)
+    assert [handle.result(), found[0].result()] == expected[:2]
 
 
-class Counting(Session):
+class Counting(StepQueue):
     """Counts how often each request ends."""
 
     def __init__(self, *given, **options):
         super().__init__(*given, **options)
         self.ends = []
 
-    def _end_one(self, work, end):
-        self.ends.append(work.entry.number)
-        super()._end_one(work, end)
+    def _finish(self, entry, end):
+        if entry.end is None:
+            self.ends.append(entry.number)
+        super()._finish(entry, end)
 
 
-def test_threads_submit_cancel_and_wait_while_another_steps():
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_threads_submit_cancel_and_wait(own_thread):
     """Nothing is lost and nothing comes twice."""
     stepper = TableStepper(bias=BIAS)
-    session = Counting(stepper, Budget(64), pace=Pace())
+    queue = Counting(stepper, Budget(64))
     requests = [request_of(i, config) for i, config in enumerate(CONFIGS * 2)]
     expected = [[result.ids for result in alone(request)] for request in requests]
-    wrong, leaves = [], threading.Event()
+    wrong = []
 
     def use(seed):
         rng = random.Random(seed)
         try:
-            for _ in range(OPERATIONS // 8):
+            for _ in range(OPERATIONS // 16):
                 which = rng.randrange(len(requests))
-                handle = session.submit(requests[which], rng.randrange(2), rng.choice("abcd"))
+                handle = submit(queue, requests[which], rng.randrange(2), rng.choice("abcd"))
                 kind = rng.random()
                 if kind < 0.2:
                     handle.cancel()
@@ -480,46 +474,38 @@ def test_threads_submit_cancel_and_wait_while_another_steps():
         except BaseException as error:
             wrong.append(error)
 
-    def step():
-        session.adopt()
-        while not leaves.is_set():
-            if not session.step():
-                session.sleep(0.2)
-
+    if own_thread:
+        queue.start()
     threads = [threading.Thread(target=use, args=(seed,)) for seed in range(8)]
-    owner = threading.Thread(target=step)
-    owner.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     gc.collect()
-    leaves.set()
-    session.wake()
-    owner.join()
-    session.adopt()
-    finish(session)
+    if own_thread:
+        queue.stop()
+    finish(queue)
     assert not wrong
     stepper.assert_clean()
-    assert sorted(session.ends) == [*range(OPERATIONS // 8 * 8)]
-    assert not session._works
-    assert not session._reading
+    assert sorted(queue.ends) == [*range(OPERATIONS // 16 * 8)]
+    assert not queue._open
+    assert not queue._reading
+    assert not queue._asleep
 
 
 def test_statistics():
     stepper = TableStepper(bias=BIAS)
-    session = shared_session(stepper, budget=Budget(2))
-    handles = [session.submit(request_of(i)) for i in range(4)]
-    handles.append(session.submit(Request(None, [3] * 200), priority=1))
-    assert session.statistics().waiting == 5
-    session.step()
-    statistics = session.statistics()
+    queue = queue_of(stepper, budget=Budget(2))
+    handles = [submit(queue, request_of(i)) for i in range(4)]
+    handles.append(submit(queue, Request(None, [3] * 200), priority=1))
+    assert queue.statistics(queue).waiting == 5
+    queue.step()
+    statistics = queue.statistics(queue)
     assert (statistics.waiting, statistics.rows) == (3, 0)
     assert statistics.prompt_tokens == 200 - FEWEST + 2
     assert statistics.step_seconds > 0
-    session.close()
-    assert session.statistics().waiting == 0
-    session.close()
+    queue.cancel_session(queue)
+    assert queue.statistics(queue).waiting == 0
     for handle in handles:
         with pytest.raises(Cancelled):
             handle.result()

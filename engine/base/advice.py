@@ -1,0 +1,599 @@
+"""The one table of the names that other libraries and programs have: what means the same here, or what to do instead.
+
+The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
+sentence-transformers, FlagEmbedding, torch and the API of OpenAI; the programs are llama.cpp, whisper.cpp, vLLM,
+text-embeddings-inference and those of these libraries. Calls, attributes, the command line and the tables of
+docs/coming-from.md are answered from it.
+
+A row is `same(ours, (their value, ours) ...)`, or `instead(what to do, values that change nothing ...)`; `nothing` says
+in front of the advice that the engine has nothing like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .other_names import OtherName, each, instead, nothing, same
+
+LACKS = "there is nothing like it; leave it out"
+CHAT = "chat(messages) of a Generator answers them, and apply_chat_template(messages) returns the prompt"
+"""What to do with the messages of a chat."""
+_BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
+_AS_ARGUMENTS = "give the settings as arguments of the call"
+_PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
+_FOLDER = "the settings are in the model's folder; change them there"
+_LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
+          "an error that a text is too long")
+_CPU = "the engine runs on CPUs, or on a GPU with backend=\"cuda\" of load alone, which is experimental; leave it out"
+_THREADS = "threads= of load says how many CPUs work"
+_ALL_CPUS = "one engine uses all CPUs that the process may use"
+_OBJECTS = "any number of Python threads may call one object"
+AT_CALL = "give it to the call, and not to load"
+
+LOAD: Mapping[str, OtherName] = each({
+    "max_tokens": OtherName("max_batch_tokens", earlier=True),
+    # The path.
+    "model_path model_name model_name_or_path model_size_or_path pretrained_model_name_or_path repo_id": same("path"),
+    "filename": instead("put it at the end of the name, as in org/name/model.gguf"),
+    "cache_dir cache_folder download_root": instead(
+        "the environment variable HF_HUB_CACHE says where models of the hub are kept"),
+    "token use_auth_token": instead("log in with hf auth login, or set the environment variable HF_TOKEN", False),
+    "local_files_only": instead("the environment variable HF_HUB_OFFLINE=1 forbids to ask the hub", False),
+    "force_download": instead("hf cache rm removes a model from the cache", False),
+    "trust_remote_code": instead("the engine never runs the code of a model folder; leave it out", False),
+    "subfolder": instead("put it at the end of the path", ""),
+    "files": instead("pass the path of a folder"),
+    # Threads.
+    "intra_threads cpu_threads": same("threads", (0, None)),
+    "n_threads num_threads": same("threads"),
+    "n_threads_batch": instead("threads says how many threads compute, prompts too"),
+    "inter_threads": instead(_OBJECTS, 1),
+    "num_workers": instead(_OBJECTS, 0, 1),
+    # Precisions.
+    "compute_type": same("precision", ("default", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
+    "dtype torch_dtype": same("precision", ("auto", None)),
+    "use_bf16": same("precision", (True, "bfloat16"), (False, None)),
+    "use_fp16": instead('precision="bfloat16" computes in 16 bits, where the CPU does', False),
+    "load_in_8bit": same("precision", (True, "int8"), (False, None)),
+    "load_in_4bit": same("precision", (True, "int4"), (False, None)),
+    "quantization_config": instead('precision="int8" or "int4" quantizes the weights'),
+    # The device.
+    "device device_map": instead(_CPU, "cpu", "auto"),
+    "device_index n_gpu_layers": instead(_CPU, 0),
+    "device_ids": instead(_CPU),
+    "devices": instead(_CPU, "cpu", ["cpu"]),
+    "cuda": instead(_CPU, False),
+    "providers": instead(_CPU, ["CPUExecutionProvider"]),
+    "attn_implementation": instead("a backend has one implementation of attention; leave it out", "eager", "sdpa"),
+    # Memory.
+    "use_mmap": same("memory", (True, "map"), (False, "copy")),
+    "use_mlock lazy_load": instead(LACKS, False),
+    "low_cpu_mem_usage": instead('memory="map" maps the file, and is the default', True, False),
+    "n_ctx": instead("the limit is that of the model; long_context=True (--long-context) is for models with two tables "
+                     "of positions, such as Phi-3.5", 0),
+    "n_batch": instead("max_batch_tokens bounds the tokens that are computed together"),
+    "max_queued_batches": instead(_BATCHES, 0),
+    "cache_tokens": instead("a Generator alone has it; max_rows and max_batch_tokens bound a call of a Transcriber or "
+                            "of a Reranker, and an Engine keeps nothing"),
+    # What a call or the folder says.
+    "seed truncate_dim normalize_embeddings batch_size": instead(AT_CALL),
+    "verbose": instead('logging.getLogger("engine") says how much is logged', False),
+    "max_seq_length query_max_length passage_max_length": instead(_LIMIT),
+    "query_instruction_for_retrieval": instead("prompt=... of encode stands in front of each text"),
+    "pooling_method prompts default_prompt_name similarity_fn_name": instead(_FOLDER),
+    "num_labels": instead(_FOLDER, 1),
+    "model_kwargs tokenizer_kwargs processor_kwargs config_kwargs automodel_args config": instead(_FOLDER, {}),
+    "tokenizer tokenizer_path": instead("the tokenizer is in the model's folder; leave it out"),
+    "chat_format chat_handler": instead("the template is in the model's files; template=... of chat takes another one"),
+    "embedding": instead('kind="encode" loads an encoder', False),
+})
+
+LACKED: Mapping[str, Any] = each({
+    "assistant_early_exit constraints dola_layers exponential_decay_length_penalty force_words_ids forced_decoder_ids "
+    "max_time penalty_alpha sequence_bias stop_strings top_h watermarking_config": None,
+    "diversity_penalty epsilon_cutoff eta_cutoff": 0.0,
+    "encoder_repetition_penalty guidance_scale typical_p": 1.0,
+    "remove_invalid_values token_healing": False,
+    "num_beam_groups": 1,
+})
+"""Settings of transformers' `generate` that change the results, which the engine does not implement, and the value with
+which they change nothing. None changes nothing for each of them. Files of settings have them, too."""
+_STOP = ("eos_token_id=[...] ends a result at a token; for a text, read stream(...) and leave its loop when the text "
+         "has come")
+_PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
+_STREAM = "stream(source) yields each token as soon as it is decided"
+_FORBID = "bad_words_ids and suppress_tokens forbid tokens"
+
+_GENERATE: Mapping[str, OtherName] = {
+    **{name: instead(LACKS, value) for name, value in LACKED.items()},
+    **each({
+        # The length.
+        "max_tokens max_completion_tokens max_decoding_length n_predict": same("max_new_tokens"),
+        "min_tokens min_decoding_length": same("min_new_tokens"),
+        "stop stop_words": nothing(_STOP, []),
+        "stop_strings stopping_criteria": nothing(_STOP),
+        "end_token": instead("eos_token_id=[...] takes the ids of the tokens that end a result"),
+        "max_time": instead("timeout=SECONDS stops the call with TimedOut"),
+        "max_input_length": instead("cut the inputs before the call", 0),
+        # The search.
+        "beam_size": same("num_beams"),
+        "num_hypotheses n": same("num_return_sequences"),
+        "repeat_penalty": same("repetition_penalty"),
+        "best_of": instead("give num_return_sequences, and choose by the score", 1),
+        "patience": nothing("early_stopping says when a beam search ends", 1.0),
+        "coverage_penalty": instead(LACKS, 0.0),
+        "frequency_penalty presence_penalty": nothing("repetition_penalty makes tokens that came before less likely",
+                                                      0.0),
+        "logit_bias": nothing(_FORBID, {}),
+        "suppress_sequences": instead("bad_words_ids takes the ids of sequences that must not come", []),
+        "disable_unk": instead("suppress_tokens=[id of the unknown token] forbids it", False),
+        "logits_processor": nothing(_FORBID),
+        "prefix_allowed_tokens_fn grammar response_format assistant_model suffix cache_implementation": instead(LACKS),
+        "tools": instead("chat(messages, tools=[...]) gives them to the template of the model", []),
+        # Sampling.
+        "sampling_topk": instead("give do_sample=True and top_k", 1),
+        "sampling_topp": instead("give do_sample=True and top_p", 1.0),
+        "sampling_temperature": instead("give do_sample=True and temperature", 1.0),
+        "tfs_z": instead(LACKS, 1.0),
+        "mirostat_mode": instead(LACKS, 0),
+        # The inputs.
+        "input_ids prompt": same("inputs"),
+        "attention_mask": instead(_PADDING),
+        "decoder_input_ids": instead("prompts=[...] takes the first tokens of each result"),
+        "target_prefix": instead("prompts=[...] of generate takes the first tokens of each result"),
+        "messages": instead(CHAT),
+        "src_lang": instead("call translate, which takes source_language"),
+        "tgt_lang": instead("call translate, which takes target_language"),
+        # The results.
+        "logprobs output_scores output_logits return_logits_vocab": nothing(_PROBABILITIES, False),
+        "top_logprobs": nothing(_PROBABILITIES, 0),
+        "return_scores": instead("each result has its score", False, True),
+        "return_dict_in_generate": instead("each result is an object with ids, score and text", True),
+        "return_attention": instead("output_attentions=True gives the weights of cross-attention", False),
+        "output_hidden_states": nothing("Engine.forward gives the hidden states of an encoder", False),
+        "echo": nothing("a result has the new tokens alone, so put the prompt in front of its text", False),
+        "include_prompt_in_result return_full_text": nothing("a result has the new tokens alone", False),
+        "streamer callback": instead(_STREAM),
+        "stream": instead(_STREAM, False),
+        # How it computes.
+        "generation_config": instead(_AS_ARGUMENTS),
+        "use_cache": nothing("keys and values are always cached", True),
+        "synced_gpus": instead(_CPU, False),
+        "batch_size": instead(_BATCHES),
+        "max_batch_size": instead(_BATCHES, 0),
+        "batch_type": instead(_BATCHES, "examples", "tokens"),
+    }),
+}
+"""The settings and the other arguments of `generate`, `stream`, `translate` and, in part, `transcribe`."""
+_ONE = {**{name: row for name, row in _GENERATE.items() if name != "prompt"},
+        **each({"inputs input_ids": same("source")})}
+"""The arguments of the methods that take one input."""
+_SCORE = each({
+    "input_ids source tokens": same("inputs"),
+    "labels target": same("targets"),
+    "attention_mask": instead(_PADDING),
+    "logprobs return_log_probs": instead("score always gives the log probabilities", True),
+    "max_batch_size": instead(_BATCHES, 0),
+    "max_input_length": instead("cut the inputs before the call", 0),
+})
+
+_TEMPLATE = 'template_options={"%s": ...} gives it to the template, if that asks for it'
+_MESSAGES = each({
+    "conversation conversations": same("messages"),
+    "chat_template": same("template"),
+    "sanitize_control_tokens": same("control_tokens", (True, "text"), (False, "parse")),
+    "functions": instead('tools=[{"type": "function", "function": {...}}] takes them'),
+})
+"""Arguments of the messages and of their template."""
+_CHAT: Mapping[str, OtherName] = {
+    **{name: row for name, row in _GENERATE.items()
+       if row.ours not in ("inputs", "prompts") and name not in ("messages", "tools")},
+    **_MESSAGES,
+    **each({
+        "chat_template_kwargs": same("template_options"),
+        "tool_choice": instead("tools are given to the template, and the model decides", "auto", "none"),
+        "format": instead(LACKS, ""),
+        "system": instead('give a first message {"role": "system", "content": ...}'),
+        "options": instead("give the settings as arguments, such as temperature=0.5", {}),
+        "keep_alive": instead(LACKS),
+        "stream": instead("stream_chat(messages) yields the answer piece by piece", False),
+        "enable_thinking think": instead(_TEMPLATE % "enable_thinking"),
+        "reasoning_effort": instead(_TEMPLATE % "reasoning_effort"),
+    }),
+}
+"""Arguments of the messages, and of the generation of an answer."""
+
+_WINDOWS = "each window is transcribed by itself, once"
+_NO_TEXT = "the model gets no text before the recording"
+_TRANSCRIBE: Mapping[str, OtherName] = {
+    **{name: row for name, row in _GENERATE.items() if name not in ("input_ids", "src_lang", "tgt_lang")},
+    **each({
+        "sounds": OtherName("audio", earlier=True),
+        "inputs file": same("audio"),
+        "return_timestamps": same("timestamps"),
+        "word_timestamps": same("timestamps", (True, "word")),
+        "without_timestamps": same("timestamps", (True, False), (False, True)),
+        "timestamp_granularities": instead('timestamps=True gives the times of segments, timestamps="word" those of '
+                                           "words"),
+        "response_format": instead("timestamps=True gives segments with times", "text"),
+        "log_progress": same("show_progress_bar"),
+        "generate_kwargs": instead(_AS_ARGUMENTS, {}),
+        "initial_prompt prompt_ids hotwords": nothing(_NO_TEXT),
+        "prompt": nothing(_NO_TEXT, ""),
+        "vad_filter": nothing("cut silence off before the call; silent windows give no text anyway", False),
+        "vad_parameters": nothing("cut silence off before the call"),
+        "clip_timestamps": nothing("pass the samples of each part as a recording", "0"),
+        "condition_on_previous_text condition_on_prev_tokens": nothing(_WINDOWS, False),
+        "prompt_reset_on_temperature temperature_increment_on_fallback compression_ratio_threshold "
+        "hallucination_silence_threshold": nothing(_WINDOWS),
+        "log_prob_threshold logprob_threshold": instead("a silent window is always one with a log probability below "
+                                                        "-1.0 for a token in the mean", -1.0),
+        "no_speech_threshold": instead('a silent window is always one whose probability of "no speech" is above 0.6',
+                                       0.6),
+        "max_initial_timestamp": instead("max_initial_timestamp_index counts steps of 0.02 s"),
+        "suppress_blank": instead("begin_suppress_tokens names the tokens that must not come first", True),
+        "language_detection_threshold": instead("detect_language gives the probability of the language"),
+        "language_detection_segments": instead("the language is that of the first 30 s", 1),
+        "multilingual": nothing("each recording has one language", False),
+        "chunk_length": nothing("windows have 30 s", 30),
+        "chunk_length_s": nothing("windows have 30 s", 0, 30),
+        "stride_length_s": nothing("each window begins where the last segment of the window before it ends"),
+        "verbose": instead("show_progress_bar=True shows a bar", False),
+        "fp16": instead('precision="bfloat16" of load computes in 16 bits, where the CPU does', False),
+    }),
+}
+
+_SPARSE = "the result is SparseVectors, whose parts are NumPy arrays"
+_DENSE = "encode(sentences) returns one vector for each text"
+_ENCODE = each({
+    "inputs input documents texts text": same("sentences"),
+    "task_type": instead("call encode_query or encode_document for a prompt"),
+    "processing_kwargs": instead(_FOLDER, {}),
+    "parallel num_workers": instead(_THREADS, 0),
+    "encoding_format": instead("the vectors are a NumPy array", "float"),
+    "max_length max_seq_length": instead(_LIMIT),
+    "padding": instead(_PADDING, True, False),
+    "return_tensors": instead("the results are NumPy arrays", "np"),
+    "return_dense": instead("encode returns one vector for each text", True),
+    "return_sparse": instead("encode_sparse(sentences) returns the sparse vectors", False),
+    "return_colbert_vecs": instead("encode_tokens(sentences) returns the vectors of tokens", False),
+})
+"""What methods share that return vectors of texts."""
+_PIPELINE = each({
+    "inputs sentences text args": same("texts"),
+    "padding": instead(_PADDING, True, False),
+    "max_length max_seq_length": instead(_LIMIT),
+    "tokenizer_kwargs": instead(_LIMIT, {}, {"truncation": True}),
+    "num_workers": instead(_THREADS, 0),
+    "return_tensors": instead("the results are dictionaries", False),
+})
+"""What the pipelines of transformers have."""
+_RANK = each({
+    "prompt prompt_name": instead("instruction=... says what counts as an answer"),
+    "batch_size": instead(_BATCHES),
+    "num_workers parallel": instead(_THREADS, 0),
+    "activation_fn activation_fct": instead("logits=True leaves the logistic function out"),
+    "apply_softmax": instead("a pair has one score here, and a softmax needs several", False),
+    "convert_to_numpy": instead("predict gives a NumPy array, and rank a list", True),
+    "convert_to_tensor": instead("predict gives a NumPy array, and rank a list", False),
+})
+
+CALLS: dict[str, Mapping[str, OtherName]] = {
+    "__init__": {name: row for name, row in LOAD.items() if row.ours not in ("path", "memory")},
+    "load": LOAD,
+    "generate": _GENERATE,
+    "results": _GENERATE,
+    "stream": {**_ONE, "stream": instead(_STREAM, True)},
+    "submit": {**_ONE, "stream": instead("the object that submit returns yields the pieces", True, False),
+               "timeout": instead("deadline=time.monotonic() + seconds ends a request, and result(timeout) a wait"),
+               "user": same("owner")},
+    "translate": {**_GENERATE, **each({
+        "inputs source": same("texts"), "src_lang": same("source_language"), "tgt_lang": same("target_language"),
+        "prompt": instead("pass the texts first"), "input_ids": instead("call generate for token ids")})},
+    "score": _SCORE,
+    "chat": _CHAT,
+    "stream_chat": {**_CHAT, "stream": instead("stream_chat always yields the answer piece by piece", True)},
+    "apply_chat_template": {**_MESSAGES, **each({
+        "padding truncation": instead(_PADDING, False),
+        "max_length": instead("a prompt is never cut"),
+        "return_tensors": instead("tokenize=True returns a list of ids"),
+        "return_dict": instead("tokenize=True returns a list of ids", False),
+        "return_assistant_tokens_mask": instead(LACKS, False),
+        "tokenizer_kwargs": instead(LACKS, {})})},
+    "transcribe": _TRANSCRIBE,
+    "transcriptions": _TRANSCRIBE,
+    "detect_language": {"sounds": _TRANSCRIBE["sounds"]},
+    "encode": {**_ENCODE, **each({
+        "normalize": same("normalize_embeddings"), "dimensions output_dimension": same("truncate_dim")})},
+    "encode_sparse": {**_ENCODE, **each({
+        "convert_to_tensor": instead(_SPARSE, True, False),
+        "convert_to_sparse_tensor": instead(_SPARSE, True),
+        "return_dense": instead(_DENSE, False),
+        "return_sparse": instead("encode_sparse returns the sparse vectors", True),
+        "save_to_cpu": instead("everything is on the CPU", True, False)})},
+    "encode_tokens": {**_ENCODE, **each({
+        "convert_to_numpy": instead("the result is a list of NumPy arrays", True, False),
+        "return_dense": instead(_DENSE, False),
+        "return_colbert_vecs": instead("encode_tokens returns the vectors of tokens", True),
+        "convert_to_tensor": instead("the result is a list of NumPy arrays; pass each to torch.from_numpy", False),
+        "output_value": instead(LACKS, "token_embeddings"),
+        "device": instead(_CPU, "cpu"),
+        "pool chunk_size": instead(_ALL_CPUS),
+        "token_pooling": instead(LACKS)})},
+    "classify": {**_PIPELINE, "return_all_scores": same("top_k", (True, None), (False, 1))},
+    "tag": {**_PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
+            "offset_mapping": instead("the tokenizer gives the offsets"),
+            "delimiter": instead("words are joined by spaces", " ")},
+    "fill_mask": _PIPELINE,
+    "answer": {**{name: row for name, row in _PIPELINE.items() if row.ours is None},
+               "topk": same("top_k"),
+               "max_question_len": instead("a question may be as long as the window lets it")},
+    "predict": {**_RANK, **each({"sentences inputs": same("pairs")})},
+    "rank": {**_RANK, **each({"docs passages texts": same("documents"), "top_n": same("top_k")})},
+    "attention": each({
+        "is_causal": same("causal"),
+        "attn_mask": instead("it is called mask if it is bool, and bias if it is added to the scores"),
+        "dropout_p": instead("there is no dropout", 0.0),
+        "enable_gqa": instead("k and v may have fewer heads than q in any case", True, False)}),
+    "softmax": {"dim": same("axis")},
+}
+"""The rows of each function, by the name of the function."""
+
+_MESSAGE = ('{0}("Hello") or {0}([{{"role": "user", "content": "Hello"}}]), and settings have names, such as '
+            "max_new_tokens=50")
+POSITIONAL: dict[str, str] = {
+    "generate": "prompts go into one list, the first argument, where prompts=... would begin the results of a model "
+                "with an encoder; settings have names, such as max_new_tokens=50",
+    "score": "score(inputs, targets)",
+    "chat": _MESSAGE.format("chat"),
+    "stream_chat": _MESSAGE.format("stream_chat"),
+    "predict": 'a pair is one argument: predict(("a query", "a document")), or predict([pair, ...])',
+    "rank": 'rank("a query", ["a document", ...])',
+    "answer": 'answer("a question", "the text to read")',
+}
+"""What to do about too few or too many arguments of a function, by its name. A method may add to its own."""
+
+_GENERATES = "a Generator generates; engine.load returns the object that the model's files ask for"
+_ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"
+_SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
+_TEXTS_TO_VECTORS = "encode(sentences) of an Engine does it"
+_QUERIES = "encode_query(sentences) of an Engine does it"
+_DOCUMENTS = "encode_document(sentences) of an Engine does it"
+_TOKENIZER = "the attribute tokenizer has encode and decode"
+
+ATTRIBUTES: Mapping[str, str] = each({
+    "to cuda cpu device get_device": _CPU,
+    "half float double bfloat16 float16 quantize dtype":
+        'precision="bfloat16" or "int8" of load chooses the precision; the attribute precision says it',
+    "train fit fine_tune finetune parameters named_parameters state_dict load_state_dict requires_grad_":
+        "nothing is trained here",
+    "eval": "nothing is trained here; leave it out",
+    "from_pretrained from_checkpoint from_gguf": "load reads a path or a name on the hub",
+    "save_pretrained push_to_hub export": "save(path) writes one .npz",
+    "compile warmup": "the kernels are compiled already; leave it out",
+    "modules layers embeddings get_input_embeddings encoder model net":
+        "load_model(path) returns a Model, which has the weights by name",
+    "convert_ids_to_tokens convert_tokens_to_ids convert_tokens_to_string detokenize tokenize decode": _TOKENIZER,
+    "batch_decode": "tokenizer.decode turns the ids of one result into text, and a result has its text",
+    "predict_proba decision_function":
+        "classify(texts, top_k=None) gives the probabilities of all labels, and predict(pairs) scores",
+    "get_max_seq_length max_length": "max_seq_length has it",
+    "id2label labels label2id classes_": 'heads["classify"].labels has the labels',
+    "truncate_dim": "encode(..., truncate_dim=...) does it",
+    "embed_query": "encode_query(text) of an Engine does it",
+    "embed_documents": "encode_document(texts) of an Engine does it",
+    "query_embed encode_queries": _QUERIES,
+    "passage_embed encode_corpus": _DOCUMENTS,
+    "transform fit_transform embed_text get_embeddings get_text_embedding create_embedding embed": _TEXTS_TO_VECTORS,
+    "ner extract_entities token_classification": "tag(texts) of an Engine does it",
+    "question_answering qa": "answer(question, context) of an Engine does it",
+    "unmask fill": "fill_mask(texts) of an Engine does it",
+    "semantic_search search community_detection paraphrase_mining":
+        "similarity(queries, documents) gives all similarities, on which np.argsort sorts",
+    "compute_score": "predict(pairs) does it for a reranker; similarity(a, b) compares vectors of any kind",
+    "compute_lexical_matching_score": "a.dot(b) does it for the results of encode_sparse",
+    "colbert_score": "similarity(a, b) does it for the results of encode_tokens of lists of texts",
+    "convert_id_to_token": "decode() of the result of encode_sparse gives the tokens with their weights",
+    "rerank": "rank(query, documents) of a Reranker does it",
+    "complete": "generate(prompt) of a Generator does it",
+    "create_completion": "generate(prompt) and stream(prompt) of a Generator do it",
+    "summarize": "generate(text) of a Generator does it",
+    "perplexity": "score(text) of a Generator gives the log probability of each token",
+    "generate_batch": "generate(inputs) of a Generator does it",
+    "generate_tokens": "stream(source) of a Generator does it",
+    "generate_iterable": "results(inputs) of a Generator does it",
+    "score_batch": "score(inputs, targets) of a Generator does it",
+    "translate_batch": "translate(texts) of a Generator does it, and generate(ids) for token ids",
+    "translate_file": "translate(lines) of a Generator does it",
+    "create_chat_completion chat_completion apply_chat_template chat stream_chat": CHAT,
+    "chat_template get_chat_template": "text.chat has the templates of the model's files",
+    "dim dimension embedding_size embedding_dim shape":
+        "get_embedding_dimension() of an Engine says it, and config.hidden_size the width of the model",
+    "hidden_size vocab_size num_layers num_attention_heads config_class": "the attribute config has it",
+    "eos_token_id": "generation.eos_token_id has it",
+    "generation_config": "generation has the settings of the model",
+    "num_parameters name path model_name summary info":
+        "print(model) says what it is, and the command engine info more",
+    "free release unload delete": "close() frees the weights",
+    "run infer inference pipeline invoke": "help(model) lists the methods",
+    "similarity_fn score_fn score_functions": "similarity_fn_name and similarity have it",
+    "encode_multi_process": "encode(sentences) uses all CPUs that the process may use",
+    "start_multi_process_pool": _THREADS,
+    "encode encode_query encode_document forward similarity similarity_pairwise with_text encode_stream encode_sparse "
+    "encode_tokens classify tag answer fill_mask look": _ENCODES,
+    "generate stream score translate": _GENERATES,
+    "rank": 'a Reranker ranks; engine.load(path, kind="rank") makes one',
+    "predict": 'a Reranker predicts scores; engine.load(path, kind="rank") makes one',
+    "transcribe detect_language": _SPEECH,
+})
+"""What to do in place of a method or an attribute that an object of the engine does not have."""
+
+_SET = "with_text({}=...) of an Engine returns another one with it, which shares the weights"
+SET: Mapping[str, str] = each({
+    **{name: _SET.format(name) for name in ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim")},
+    "max_length": "with_text(max_seq_length=...) of an Engine returns another one with it; a Reranker has it in load",
+    "similarity_fn_name": "with_text(similarity=...) returns another engine with it, which shares the weights",
+    "text": "with_text(...) of an Engine returns another one with other text settings, which shares the weights",
+    "generation generation_config": _AS_ARGUMENTS,
+    "device": _CPU,
+})
+"""What to do in place of setting an attribute; for every other public one, load the model again."""
+
+MODULE: Mapping[str, str] = each({
+    "pipeline from_pretrained AutoModel AutoTokenizer AutoModelForCausalLM AutoConfig AutoModelForTokenClassification "
+    "AutoModelForSequenceClassification Model.from_pretrained LLM Llama WhisperModel TextEmbedding InferenceSession "
+    "load_engine Encoder Embedder": "engine.load(path) returns the object for the model: an Engine, a Generator ...",
+    "SentenceTransformer CrossEncoder SparseEncoder":
+        "from engine.adapters.sentence_transformers import it; engine.load(path) is the engine's own",
+    "encode embed classify tag answer rank rerank fill_mask generate stream translate score transcribe similarity "
+    "tokenize": "it is a method of a loaded model: model = engine.load(path)",
+    "attention layer_norm linear softmax": "engine.ops has it",
+    "convert": "engine.convert_model(model, precision) and the command engine convert do it",
+    "cos_sim dot_score util": "similarity(a, b) of an Engine compares vectors",
+    "cuda device set_device is_available get_backend":
+        "backend=... of load chooses the backend, and engine info lists them",
+    "set_threads set_num_threads get_num_threads": "threads=... of load says how many",
+    "download fetch snapshot_download list_models":
+        "engine.load(name) downloads a model of the hub, and the command engine fetch, too",
+    "load_audio load_wav": "engine.read_audio(path) reads a file",
+    "Whisper": "engine.load(path) returns a Transcriber for Whisper",
+    "version": "engine.__version__ says it",
+    "Tokenizer": "a loaded model has the attribute tokenizer",
+    "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
+})
+"""What to do in place of a name that the module `engine` does not have."""
+
+CALLED: Mapping[str, str] = {
+    "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
+    "Generator": "generate(prompt), chat(messages), stream(prompt) or translate(text)",
+    "Reranker": "rank(query, documents) or predict(pairs)",
+    "Transcriber": "transcribe(recording)",
+}
+"""What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""
+
+TOKENIZER: Mapping[str, str] = each({
+    "apply_chat_template chat_template": CHAT,
+    "convert_ids_to_tokens convert_tokens_to_ids id_to_token token_to_id":
+        "token(id) gives the text of a token, and token_id(token) its id",
+    "tokenize encode_plus batch_encode_plus encode_batch":
+        "encode(text) gives the ids of one text, and tokenize(texts) of an Engine those of several",
+    "batch_decode decode_batch": "decode(ids) gives one text",
+    "convert_tokens_to_string": "join(tokens) does it",
+    "pad_token pad_token_id eos_token eos_token_id bos_token bos_token_id cls_token cls_token_id sep_token "
+    "sep_token_id unk_token unk_token_id mask_token mask_token_id all_special_ids all_special_tokens":
+        "special_tokens has the special tokens with their ids",
+    "model_max_length": "limit has the most tokens of a text",
+    "vocab_size get_vocab vocab": "config.vocab_size of the model is the number of tokens",
+    "from_pretrained from_file save_pretrained save add_tokens add_special_tokens truncation_side padding_side "
+    "enable_truncation enable_padding": "the tokenizer is that of the model's folder",
+})
+"""What to do in place of a method or an attribute that a `Tokenizer` does not have."""
+
+MODEL, FILE = "MODEL", "FILE"
+"""The places of the model, and of the file or the recordings behind it, which have no option here."""
+_TALK = "engine chat MODEL is a talk, with the template of the model"
+_TEXT = each({"--texts --sentences": same("--text")})
+_SEARCH = {"-n": same("--max-new-tokens"), "-s": same("--seed"), "--temp": same("--temperature")}
+_LLAMA_CPP = {"-c": LOAD["n_ctx"], "--ctx-size": LOAD["n_ctx"], "-ngl": LOAD["n_gpu_layers"]}
+_WRITES = "--{} writes it to standard output, and -o FILE to a file"
+
+OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
+    "": each({
+        "-m -hf --model --hf-repo": same(MODEL), "-t": same("--threads"), "-i --input": same(FILE),
+        "-o": instead("the report goes to standard output; write > FILE at the end")}),
+    "convert": each({
+        "--outtype --quantization --quantize -q": same(
+            "--precision", ("default", None), ("auto", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
+        "--outfile": same("--output"), "-i --input": same(MODEL),
+        "--output-dir": instead("-o takes the file to write, ending in .npz")}),
+    "encode": {**_TEXT, **each({
+        "--documents": same("--text"), "--normalize-embeddings": same("--normalize"),
+        "-p": instead("--text TEXT gives the text itself, and --prompt what stands in front of each text")})},
+    "embed": each({
+        "-i": same("--input"), "--normalize-embeddings": same("--normalize"),
+        "--dimensions --output-dimension": same("--truncate-dim")}),
+    "classify": {**_TEXT, "-k": same("--top-k"), "--return-all-scores": same("--top-k", (True, "0"), (False, "1"))},
+    "tag": _TEXT,
+    "answer": each({"-q": same("--question"), "-c --contexts": same("--context"), "-k": same("--top-k")}),
+    "rank": each({"-q": same("--query"), "-d --documents --docs --passages --texts": same("--document"),
+                  "-k": same("--top-k")}),
+    "generate": {**_LLAMA_CPP, **_SEARCH, **each({
+        "-cnv --conversation -sys --system-prompt --chat-template": instead(_TALK),
+        "-p --prompts --text --texts": same("--prompt"),
+        "-f --file": instead("the file is the second argument, without an option, and each line of it is a prompt")})},
+    "chat": {**_LLAMA_CPP, **_SEARCH, **each({
+        "-sys --system-prompt": same("--system"), "-p": same("--prompt"), "--chat-template-file": same("--template"),
+        "--chat-template": instead("--template takes a file with the template"),
+        "-cnv --conversation": instead("engine chat is a conversation; leave it out", True)})},
+    "translate": {**_TEXT, **_SEARCH, **each({
+        "-f --file": same(FILE), "--source-lang --from": same("--source-language"),
+        "--target-lang --to": same("--target-language")})},
+    "transcribe": each({
+        "-f": same(FILE), "-l": same("--language", ("auto", None)), "--word-timestamps": same("--words"),
+        "--output-dir": instead("--output takes the path of a file"),
+        "--output-format": instead("--json, --srt and --vtt are the formats"),
+        "-osrt": instead(_WRITES.format("srt")), "-ovtt": instead(_WRITES.format("vtt")),
+        "-oj": instead(_WRITES.format("json")),
+        "-otxt": instead("the text goes to standard output; -o FILE writes a file")}),
+    "serve": each({
+        "--model-id": same(MODEL), "--hostname": same("--host"), "-p": same("--port"), "--uds-path": same("--uds"),
+        "--served-name --alias": same("--served-model-name"), "--payload-limit": same("--max-body-bytes"),
+        "--engine": instead("--backend says what computes"),
+        "--api-key": instead("a key in a command line is seen by all users of the machine; write it into a file, and "
+                             "give --api-key-file, or set the variable ENGINE_API_KEY"),
+        "--no-mmap": same("--memory", (True, "copy"), (False, "map")),
+        "--disable-http2": instead("there is only HTTP/1.1", True),
+        "--max-num-batched-tokens --batch-size -b -ub --ubatch-size":
+            instead("--max-batch-tokens bounds what is computed at a time, in tokens"),
+        "--max-concurrent-requests --max-num-seqs --max-queue -np --parallel":
+            instead("requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
+        "--max-client-batch-size --max-batch-requests":
+            instead("a list of any length is served; --max-body-bytes bounds a request"),
+        "--auto-truncate --default-prompt --default-prompt-name":
+            instead("a request says it, in the fields truncate and prompt_name"),
+        "--cors-allow-origin --allowed-origins --permissive-cors":
+            instead("pages of other origins are refused; let a proxy allow them"),
+        "--ssl-keyfile --ssl-certfile --ssl-key-file --ssl-cert-file":
+            instead("let a proxy such as nginx or Caddy do TLS"),
+        "--prometheus-port": instead("GET /metrics has them"),
+        "--metrics --enable-metrics": instead("GET /metrics always has them", True),
+        "--json-output": instead("the log is always lines of JSON on standard error", True),
+        "--log-format --log-level": instead("the log is lines of JSON on standard error"),
+        "--tokenization-workers --workers --num-workers":
+            instead("--threads bounds the threads, and one process serves all clients"),
+        "--embedding --embeddings --rerank --reranking --runner":
+            instead("the files of the model say what it is for, or --kind does"),
+        "--pooling --pooling-method": instead("the files of the model say how its tokens are pooled"),
+        "--max-model-len --ctx-size -c": instead("the files of the model say how long a text may be")}),
+}
+"""What becomes of the options of other programs, by our command; "" is for all. `ours` is an option of the command, or
+`MODEL` or `FILE`; a name that ends with s gives an option that may come several times all texts behind it. These names
+are no arguments of `CALLS`, or are other options than arguments. Each becomes ours only where the command has it."""
+
+COMMANDS: Mapping[str, OtherName] = each({
+    "talk conversation conversational": same("chat"),
+    "complete completion text-generation": same("generate"),
+    "run cli": instead("engine generate MODEL --prompt TEXT and engine chat MODEL do it"),
+    "download pull get": same("fetch"),
+    "env environment": same("doctor"),
+    "quantize export save": instead("engine convert MODEL out.npz does it"),
+    "vectorize": same("encode"),
+    "embeddings embedding sentence-similarity feature-extraction":
+        instead("engine encode MODEL FILE -o vectors.npy does it"),
+    "rerank reranking": same("rank"),
+    "ner token-classification": same("tag"),
+    "text-classification sentiment-analysis": same("classify"),
+    "predict": instead("engine classify MODEL FILE does it"),
+    "qa question-answering": same("answer"),
+    "translation text2text-generation": same("translate"),
+    "summarize summarization": instead("engine translate MODEL FILE does it"),
+    "asr whisper automatic-speech-recognition": same("transcribe"),
+    "speech": instead("engine transcribe MODEL RECORDING does it"),
+    "benchmark speed": same("bench"),
+    "version": same("--version"),
+    "help": same("--help"),
+    "server v2 text-embeddings-router": same("serve"),
+    "start api": instead("engine serve MODEL does it"),
+})
+"""What becomes of the commands of other command lines."""

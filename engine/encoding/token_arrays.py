@@ -1,0 +1,213 @@
+"""Read the arrays or lists of `Engine.forward` as arrays of all their tokens, after checking what they are.
+
+An array [B,T] and a list of B sequences are both read as one array that holds all their tokens in order, padding
+included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.arguments import as_array
+from ..base.errors import InputError, shown
+from ..model.config import ModelConfig
+from .input_shape import InputShape
+
+_MASK_VALUES = "1 or True for a real token and 0 or False for padding"
+_MASK = f"an array [B,T] with {_MASK_VALUES}"
+
+Check: TypeAlias = Callable[[InputShape, Any], None]
+"""Raises an error for a form, or for the sequences of it, before anything is copied."""
+_MOST_TOKENS = 2**31 - 1
+"""Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
+_SLAB = 2**16
+"""How many tokens are looked at together before their number is known to be allowed."""
+
+
+def read_tokens(config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: Check | None
+                ) -> tuple[np.ndarray | None, np.ndarray | None, InputShape]:
+    """Return (ids [tokens] or None, embeddings [tokens, D] or None, form); exactly one of the first two is None."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
+    if input_ids is None:
+        embeds, form = _read("inputs_embeds", inputs_embeds, config.table_width, check)
+        return None, embeds, form
+    if config.vocab_size == 0:
+        raise InputError("this model has no word table to look input_ids up in; pass inputs_embeds")
+    ids, form = _read("input_ids", input_ids, check=check)
+    return ids, None, form
+
+
+def _read(name: str, value: Any, width: int | None = None, check: Check | None = None
+          ) -> tuple[np.ndarray, InputShape]:
+    """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the form.
+
+    `check` is called with the form and the sequences before anything is copied: an array that takes 8 bytes can claim
+    to have 2^40 tokens.
+    """
+    if isinstance(value, (list, tuple)):
+        rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=starts[1:])
+        form = InputShape(starts, shape=None)
+        _refuse_many(name, form)
+        if check:
+            check(form, rows)
+        empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
+        with _refusing_overflow(name):
+            return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
+    array = _array(name, value, rank=2, width=width)
+    B, T = array.shape[:2]
+    form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
+    _refuse_many(name, form)
+    if check:
+        check(form, array)
+    flat = array.reshape(B * T, *array.shape[2:])
+    if width is None:
+        return flat.astype(np.int64, copy=False), form
+    with _refusing_overflow(name):
+        return flat.astype(np.float32, copy=False), form
+
+
+def _refuse_many(name: str, form: InputShape) -> None:
+    if form.starts[-1] > _MOST_TOKENS:
+        raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
+                         f"{form.starts[-1]:,}; split the batch")
+
+
+@contextmanager
+def _refusing_overflow(name: str) -> Iterator[None]:
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise InputError(f"{name} must have numbers that float32 can hold, up to 3.4e38") from None
+
+
+def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: InputShape,
+                 rows: Sequence[np.ndarray] | np.ndarray) -> None:
+    """Raise `InputError` for a sequence that is too long for any positions, before its tokens are copied.
+
+    `pack` finds the other sequences that are too long, such as those of a list with a mask.
+    """
+    most = config.max_positions - config.position_offset
+    counted = is_ids and config.position_offset > 0     # as in RoBERTa, a position counts the tokens that are no pads
+    if form.shape is None and attention_mask is not None:
+        return  # the mask of a list is a list; `pack` looks at it
+    mask = None if attention_mask is None else _unmasked("attention_mask", attention_mask, _MASK)
+    if mask is not None and (mask.shape != form.shape or mask.dtype.kind not in "biu"):
+        return  # `with_mask` refuses it
+    if form.shape is not None and form.shape[1] <= most:
+        return
+    # A position table that is read by column has no row for column `most`, so no real token may stand there or later.
+    # Otherwise the real tokens are counted, and there may be `most` of them anywhere.
+    by_column = config.position_table and not counted
+    for b, row in enumerate(rows):
+        allowed = 0 if by_column else most      # how many more tokens there may be
+        for start in range(most if by_column else 0, len(row), _SLAB):
+            columns = slice(start, start + _SLAB)
+            real = np.ones(len(row[columns]), bool) if mask is None else mask[b, columns] != 0
+            if counted:
+                real &= row[columns] != config.pad_token_id
+            places = np.flatnonzero(real)
+            if len(places) > allowed:
+                raise too_long(config, b, start + int(places[allowed]))
+            allowed -= len(places)
+
+
+def too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
+    limit = "this model's position table" if config.position_table else "this model"
+    return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
+                      f"{config.longest_sequence} tokens that {limit} allows; shorten it")
+
+
+def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
+    """Return `value` as an integer array of that rank, or, if `width` is given, as a float array with one more axis.
+
+    The additional axis has the size `width`.
+    """
+    axes = ["B", "T"][-rank:] + ([] if width is None else [str(width)])
+    expected = f"{'an integer' if width is None else 'a float'} array [{','.join(axes)}]"
+    array = _unmasked(name, value, expected)
+    fits = array.ndim == len(axes) and (width is None or array.shape[-1] == width)
+    # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
+    if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
+        hint = "or a list of sequences of any lengths" if rank == 2 else "as one of the sequences of a list"
+        raise InputError(f"{name} must be {expected}, {hint}, not {_found(name, value, array)}")
+    return array
+
+
+def _found(name: str, value: Any, array: np.ndarray) -> str:
+    """Say what came in place of an array, and what to do."""
+    if array.dtype.kind in "US":
+        return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
+    if array.ndim == 0 and name.endswith("]"):
+        outer = name.partition("[")[0]      # such as "input_ids" of "input_ids[0]"
+        return f"the number {shown(value, 60)}; {outer} of one sequence goes into a list of its own: {outer}=[[...]]"
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _unmasked(name: str, value: Any, expected: str) -> np.ndarray:
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a "
+                         f"plain array, for example {name}.filled(0)")
+    return as_array(value, f"{name} must be {expected}")
+
+
+def with_mask(form: InputShape, attention_mask: Any) -> InputShape:
+    """Return the form with the tokens that the mask, of the same form as the tokens, marks as real."""
+    if form.shape is None:
+        mask = _read_list_mask(form, attention_mask)
+    else:
+        mask = _unmasked("attention_mask", attention_mask, _MASK)
+        if mask.shape != form.shape:
+            raise InputError(f"attention_mask must have the shape of the tokens, {list(form.shape)}, not "
+                             f"{list(mask.shape)}")
+    if mask.size and mask.dtype.kind not in "biu":
+        raise InputError(f"attention_mask must be integers or bool, {_MASK_VALUES}, not {mask.dtype}: a float mask may "
+                         "hold numbers to add to the scores, where 0 marks a real token. For a 0/1 mask, pass "
+                         "mask.astype(bool)")
+    if mask.size and (mask.min() < 0 or mask.max() > 1):
+        raise InputError(f"attention_mask must have {_MASK_VALUES}; it has values from {mask.min()} to {mask.max()}")
+    return form if mask.all() else InputShape(form.starts, form.shape, mask.reshape(-1).astype(bool))
+
+
+def _read_list_mask(form: InputShape, attention_mask: Any) -> np.ndarray:
+    """Return the mask of a list of sequences as one array [tokens], after checking the lengths of the rows."""
+    expected = "a list of sequences, as the tokens are"
+    if not isinstance(attention_mask, (list, tuple)):
+        raise InputError(f"attention_mask must be {expected}, not {type(attention_mask).__name__}")
+    rows = [_unmasked(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
+    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(form.starts).tolist():
+        shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
+        raise InputError(f"attention_mask must be {expected}: {_lengths(form)}; its rows have the shapes {shapes}")
+    # Empty rows are left out, because an empty list is a float array to NumPy.
+    return np.concatenate([np.zeros(0, bool), *(row for row in rows if row.size)])
+
+
+def read_companion(name: str, value: Any, form: InputShape) -> np.ndarray:
+    """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
+
+    def check(array: InputShape, _: object) -> None:
+        _check_same(name, array, form)
+
+    return _read(name, value, check=check)[0]
+
+
+def _check_same(name: str, array: InputShape, form: InputShape) -> None:
+    if (array.shape is None) != (form.shape is None):
+        expected = "a list of sequences" if form.shape is None else "an array [B,T]"
+        raise InputError(f"{name} must be {expected}, as the tokens are")
+    if array.shape != form.shape:
+        raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {array.shape}")
+    if not np.array_equal(array.starts, form.starts):
+        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(array)}")
+
+
+def _lengths(form: InputShape) -> str:
+    lengths = np.diff(form.starts)
+    return f"{len(lengths)} sequences of {', '.join(map(str, lengths[:8]))}{' ...' if len(lengths) > 8 else ''}"

@@ -1,0 +1,369 @@
+"""`StepQueue`: the queue of a model that generates, which computes the works of all callers together, step by step.
+
+    step     lets works enter while there is room; asks the schedule what to read; computes one step of the model; hands
+             each group its scores; and gives tokens and results to the tickets
+
+Each work goes through the same numbers alone and beside any others, because a row of a step has the same bits in any
+step (backends/steps.py), and because no work looks at another one. So a work that an interrupt or an error has torn is
+computed again from its beginning: it comes to the same tokens, and those that were given are not given twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from ..backends.steps import Row, Scores
+from ..base.errors import Cancelled, EngineError, InputError, TimedOut
+from ..base.stop import NEVER, Stop
+from ..queues.entry import Entry, OwnStop
+from ..queues.work_queue import WorkQueue, gets_signals, is_fault
+from .encoder_decoder import SourceStepper
+from .handles import Handle
+from .schedule import Budget, Pace, Schedule
+from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
+
+
+@dataclass(frozen=True)
+class SessionStatistics:
+    """What a session does at the moment."""
+
+    rows: int
+    """Sequences of which each step reads the next token."""
+    waiting: int
+    """Requests that wait until they enter."""
+    prompt_tokens: int
+    """Tokens of the prompts of the requests that have entered, which the model has not read yet."""
+    step_seconds: float
+    """How long the last step took."""
+
+
+@dataclass
+class _Part:
+    """What a step reads for one group; without a group, parts of prompts after which no scores are wanted."""
+
+    group: Group | None
+    sequences: list[Sequence]
+    rows: list[Row]
+
+
+class StepQueue(WorkQueue):
+    """The works of one model that generates. Any thread may call it."""
+
+    def __init__(self, stepper: SourceStepper, budget: Budget | None = None, cache_tokens: int | None = None,
+                 schedule: Schedule | None = None):
+        """Take the steps of the model.
+
+        cache_tokens: the most tokens of all works that have entered, each with those that it may have; None for any
+        number. schedule: None for one with this budget.
+        """
+        super().__init__()
+        self.budget = budget or Budget()
+        self.schedule = schedule or Schedule(self.budget, stepper.vocab_size)
+        self.tokens_in = self.tokens_out = 0
+        """Tokens of prompts and sources that entered, and new tokens."""
+        self._stepper, self._cache_tokens = stepper, cache_tokens
+        self._active: set[DecoderWork] = set()
+        """The works that have entered."""
+        self._groups: dict[tuple[DecoderWork | None, Hashable], Group] = {}
+        """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
+        self._reading: list[Sequence] = []
+        """The sequences that have more unread ids than the next token."""
+        self._freed: list[tuple[DecoderWork, int]] = []
+        """Hypotheses that no sequence has any more."""
+        self._paces: Counter[Pace] = Counter()
+        """How many works of sessions are open, by the pace of the session."""
+        self._step_seconds = 0.0
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the number of logits of a row."""
+        return self._stepper.vocab_size
+
+    def submit(self, work: DecoderWork, priority: int = 0, owner: Hashable = "", deadline: float = 0.0,
+               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> Handle:
+        """Let a work wait until it is computed, and return its ticket at once.
+
+        priority: a work of a higher one enters and is read first. owner: whose work it is; owners have equal shares of
+        the tokens that are read. deadline: the `time.monotonic()` at which the work ends with `TimedOut`; 0 for none.
+        stop: that of the call, which a step of this call alone looks at. session, pace: of the session that the work
+        belongs to. Raises `Closing` after `close`.
+        """
+        self._check_open()
+        entry = DecoderEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), session, pace)
+        return self._accept(Handle(self, entry))
+
+    def step(self) -> bool:
+        """Compute one step of all works, and return whether any is open; raises what interrupts it."""
+        self._check_thread()
+        try:
+            with self._turn.take():
+                self._step()
+        finally:
+            self._hand_on()
+        return bool(self._open or self._arrived)
+
+    def entries(self, session: object) -> list[DecoderEntry]:
+        """Return the works of a session that have not ended."""
+        return [entry for entry in [*self._open.values(), *self._arrived]
+                if entry.session is session and entry.end is None]
+
+    def cancel_session(self, session: object) -> None:
+        """End all works of a session with `Cancelled`."""
+        for entry in self.entries(session):
+            self.cancel(entry)
+
+    def statistics(self, session: object) -> SessionStatistics:
+        """Count what is open of a session."""
+        entries = self.entries(session)
+        works = {entry.work for entry in entries}
+        active = works & {*self._active}
+        rows = sum(sequence.work in works for group in [*self._groups.values()] for sequence in [*group.live])
+        unread = sum(sequence.unread for sequence in [*self._reading] if sequence.work in works)
+        return SessionStatistics(rows, len(works) - len(active), unread, self._step_seconds)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The works that have entered, and those that wait; what was cancelled counts in neither."""
+        if self._left:
+            self._settle()
+        entered = len(self._active)
+        return entered, max(0, len(self._open) + len(self._arrived) - entered)
+
+    def _enter(self, entry: DecoderEntry) -> None:
+        entry.restart()
+        self.schedule.wait(entry.work)
+        if isinstance(entry.pace, Pace):
+            self._paces[entry.pace] += 1
+
+    def _leave(self, entry: DecoderEntry) -> None:
+        work = entry.work
+        if work is None:        # it has left before
+            return
+        if work in self._active:
+            group = self._groups[self._key(work)]
+            group.leave(work)
+            if not group.works:
+                del self._groups[self._key(work)]
+            if self._reading:
+                self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            self._active.discard(work)
+            self._stepper.close(work.number)
+        if self.schedule.leave(work, len(entry.parts)) and isinstance(entry.pace, Pace):
+            self._paces[entry.pace] -= 1
+            if not self._paces[entry.pace]:
+                del self._paces[entry.pace]
+        entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
+
+    def _reset(self) -> None:
+        self._stepper.reset()
+        self.schedule.forget()
+        self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
+
+    def _adopt(self, entry: Entry) -> None:
+        """Let a work of the parent go on in a forked child, from its beginning."""
+        entry.process, entry.number = os.getpid(), next(self._numbers)
+        self._arrived.append(entry)
+
+    def _step(self) -> bool:
+        self._begin()
+        self._admit()
+        if self._active:
+            self.schedule.pace = self._pace()
+            self._compute()
+        self._torn = False
+        return bool(self._active)
+
+    def _pace(self) -> Pace | None:
+        """Return how long a step may take: any time for one caller alone, because nobody waits for a next token."""
+        if self._paces:
+            return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
+        return Pace() if self.schedule.owners > 1 else None
+
+    def _admit(self) -> None:
+        """Let works enter while there is room."""
+        most = min(self.budget.rows, self.budget.tokens)
+        while (work := self.schedule.first()) is not None:
+            if self._active and sum(active.rows for active in self._active) + work.rows > most:
+                return
+            if work.is_empty:
+                self._compute_empty(work)
+                continue
+            if self._cache_tokens is not None:
+                if work.cached > self._cache_tokens:
+                    self._finish(work.entry, InputError(
+                        f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
+                        f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
+                        "larger cache_tokens"))
+                    continue
+                if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
+                    return
+            work.number = self._stepper.open(work.packed)
+            self._active.add(work)
+            self.schedule.admit(work)
+            key = self._key(work)
+            if key not in self._groups:
+                self._groups[key] = work.group(self._stepper.vocab_size)
+            self._groups[key].enter(work)
+            self._reading += work.begin()
+            if not work.entry.entered:
+                self.tokens_in += work.tokens_in
+            work.entry.entered = True
+
+    def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
+        return (work if work.entry.alone else None), work.key
+
+    def _compute_empty(self, work: DecoderWork) -> None:
+        """Let a work that reads no sequence compute its results, in a step of its own."""
+        try:
+            work.entry.results = work.results(self._stepper, work.entry.stop)
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self._finish(work.entry, error)
+            return
+        self._finish(work.entry, True)
+
+    def _compute(self) -> None:
+        """Let the model read what the schedule chooses, and hand the scores to the groups."""
+        decoding = sum(len(group.live) for group in self._groups.values())
+        chosen = self.schedule.plan(decoding, self._reading) if self._reading else []
+        # The encoder reads a source in the step with the first token of its request.
+        read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
+        self._step_seconds = 0.0
+        for company in dict.fromkeys(key[0] for key in self._groups):
+            parts = self._parts(company, chosen)
+            if not parts:
+                continue
+            works = {sequence.work for part in parts for sequence in part.sequences}
+            try:
+                self._run(parts, self._stop_of(works))
+            except BaseException as error:
+                if not is_fault(error) or os.getpid() != self._process:
+                    raise       # of a signal handler; the works begin anew
+                self._blame(works, error)
+                return
+        self.schedule.measured(decoding, read, self._step_seconds)
+
+    def _stop_of(self, works: set[DecoderWork]) -> Stop:
+        """Return the stop of a step: that of one caller must not end the step of another one."""
+        if self.schedule.owners > 1 or self._paces:
+            return NEVER
+        stop = next(iter(works)).entry.stop
+        return stop if len(works) == 1 or not isinstance(stop, OwnStop) else stop.outer
+
+    def _blame(self, works: set[DecoderWork], error: BaseException) -> None:
+        """End the work whose step raised an error; if there are several, let each have steps of its own from now on.
+
+        All works begin anew, because nobody knows how far the step came.
+        """
+        left = [work for work in works if not work.has_ended]
+        stopped = [work for work in left if work.entry.stop.has_come]
+        if stopped and isinstance(error, (TimedOut, Cancelled)):
+            for work in stopped:
+                self._finish(work.entry, error)
+        elif gets_signals() and not isinstance(error, (EngineError, MemoryError)) and not (
+                len(left) == 1 and left[0].entry in self._stepping):
+            raise error     # it may come from a signal handler of this thread, and is for its caller
+        elif len(left) == 1:
+            self._finish(left[0].entry, error)
+        else:
+            for work in left:
+                work.entry.alone = True
+        self._mend()
+
+    def _run(self, parts: list[_Part], stop: Stop) -> None:
+        """Compute one step of the model, and hand out what comes of it."""
+        begun = time.perf_counter()
+        scores = self._stepper.step([row for part in parts for row in part.rows], stop)
+        self._step_seconds += time.perf_counter() - begun
+        self._note_hypotheses(parts, scores)
+        if self._reading:
+            self._reading = [sequence for sequence in self._reading if sequence.unread]
+        if not scores.finite.all():
+            scores = self._without_failed(parts, scores)
+        outcome = Outcome()
+        for part, part_scores in zip(parts, scores.split([part.rows for part in parts]), strict=True):
+            if part.group is not None and part.sequences:
+                part.group.advance(part.sequences, part.rows, part_scores, outcome)
+        self._take(outcome, stop)
+        self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
+        self._freed = []
+
+    def _parts(self, company: DecoderWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+        """Return what a step reads: one token of each live sequence, and these parts of others.
+
+        company: a work whose rows have a step of their own; None for all others.
+        """
+        of_groups: dict[Any, list[tuple[Sequence, int]]] = {}
+        silent = _Part(group=None, sequences=[], rows=[])
+        for sequence, n in chosen:
+            key = self._key(sequence.work)
+            if key[0] is not company:
+                continue
+            # A group gets a part with scores, and the last part of a sequence without any, such as a common prefix.
+            if sequence.read + n > sequence.first_scored or n == sequence.unread:
+                of_groups.setdefault(key, []).append((sequence, n))
+            else:
+                silent.sequences.append(sequence)
+                silent.rows.append(sequence.row(n))
+        parts = []
+        for key, group in self._groups.items():
+            new = of_groups.get(key, [])
+            if key[0] is not company or (not new and not group.live):
+                continue
+            sequences = [*group.live, *(sequence for sequence, _ in new)] if new else group.live
+            group.prepare(sequences)
+            rows = [sequence.row(1) for sequence in group.live]
+            rows += [sequence.row(n) for sequence, n in new]
+            parts.append(_Part(group, sequences, rows))
+        return [*parts, silent] if silent.rows else parts
+
+    def _note_hypotheses(self, parts: list[_Part], scores: Scores) -> None:
+        """Note how much the model has read of each sequence, and which hypothesis that is."""
+        numbers = iter(scores.hypotheses.tolist())
+        for part in parts:
+            for sequence, row in zip(part.sequences, part.rows, strict=True):
+                before, hypothesis = sequence.hypothesis, next(numbers)
+                sequence.read += len(row.tokens)
+                sequence.hypothesis = hypothesis
+                if sequence.work.move(before, hypothesis):      # no other sequence has the old one
+                    self._freed.append((sequence.work, before))  # type: ignore[arg-type]
+
+    def _without_failed(self, parts: list[_Part], scores: Scores) -> Scores:
+        """End the works of rows with NaN, and return the scores of the other rows, which stay in the parts."""
+        sequences = [sequence for part in parts for sequence in part.sequences]
+        rows = [row for part in parts for row in part.rows]
+        for sequence, finite in zip(sequences, scores.finite.tolist(), strict=True):
+            if not (finite or sequence.work.has_ended or sequence.work.takes_nan):
+                self._finish(sequence.work.entry, sequence.work.failure(sequence))
+        stays = [not sequence.work.has_ended for sequence in sequences]
+        for part in parts:
+            pairs = [(sequence, row) for sequence, row in zip(part.sequences, part.rows, strict=True)
+                     if not sequence.work.has_ended]
+            part.sequences, part.rows = [sequence for sequence, _ in pairs], [row for _, row in pairs]
+        return scores.of(rows, stays)
+
+    def _take(self, outcome: Outcome, stop: Stop) -> None:
+        """Give the tokens and the results of a step to the tickets, and end the works that are done."""
+        for work, sample, token in outcome.tokens:
+            self.tokens_out += work.entry.put(sample, token) and work.makes_tokens
+        for work, results in outcome.done.items():
+            try:
+                work.entry.results = work.completed(results, self._stepper, stop)
+            except InputError as wrong:
+                self._finish(work.entry, wrong)
+                continue
+            self.tokens_out += work.ends(results)
+            self._finish(work.entry, True)
+        for work, error in outcome.failed.items():
+            self._finish(work.entry, error)
+        for sequence in outcome.left:
+            if not sequence.work.has_ended and sequence.work.drop(sequence.hypothesis):
+                assert sequence.hypothesis is not None
+                self._freed.append((sequence.work, sequence.hypothesis))
+        self._reading += outcome.begun

@@ -1,0 +1,104 @@
+"""`Entry`: what a queue keeps of a work to its end."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from ..base.stop import Stop
+
+
+class OwnStop(Stop):
+    """The stop of one work: that of its call, an earlier deadline, or the end of its ticket."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer: Stop, deadline: float):
+        super().__init__(min(filter(None, (outer.deadline, deadline)), default=0.0))
+        self.outer = outer
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the time has come, or the call or the ticket was cancelled."""
+        return self.outer.has_come or self.cancelled or 0 < self.deadline < time.monotonic()
+
+    def check(self) -> None:
+        """Raise as the stop of the call does, and then as `Stop.check`."""
+        self.outer.check()
+        if self.cancelled or self.deadline:
+            super().check()
+
+
+class Holder(weakref.ref[Any]):
+    """A weak reference to a ticket, which the queue gets when nobody holds the ticket any more.
+
+    Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
+    """
+
+    __slots__ = ("entry",)
+    entry: Entry
+
+
+class Entry:
+    """A work on its way through a queue. The thread that has the queue's turn changes it; any thread may read it."""
+
+    __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "holder", "number", "owner", "parts",
+                 "priority", "process", "since", "stop", "waited")
+
+    def __init__(self, number: int, priority: int, owner: Hashable, stop: Stop):
+        self.number, self.priority, self.owner, self.stop = number, priority, owner, stop
+        self.process = os.getpid()
+        self.holder: Holder | None = None
+        self.parts: list[Any] = []
+        """What was given so far. Nothing else says how much that is, so that no interrupt can give anything twice."""
+        self.end: BaseException | bool | None = None
+        """True when all is there, the error of a work that failed, and None until then."""
+        self.bells: deque[SimpleQueue[bool]] = deque()
+        """Of the threads that wait for the next part; an item in one wakes its thread."""
+        self.end_bells: deque[SimpleQueue[bool]] = deque()
+        """Of the threads that wait for the end."""
+        self.callbacks: deque[Callable[[], object]] = deque()
+        self.since = time.perf_counter()        # when it began to wait for its next batch
+        self.waited = self.computing = 0.0
+
+    def has_news(self, seen: int | None) -> bool:
+        """Return whether there are more than `seen` parts, or the end; with None, whether the end is there."""
+        return self.end is not None or (seen is not None and len(self.parts) > seen)
+
+    def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
+        """Return the bells of those who wait for news; seen: as in `has_news`."""
+        return self.end_bells if seen is None else self.bells
+
+    def ring(self) -> None:
+        """Wake the threads that wait for a part, and after the end all."""
+        _ring(self.bells)
+        if self.end is not None:
+            _ring(self.end_bells)
+
+    def call_back(self) -> None:
+        """Call the functions that wait for the end, each once."""
+        while self.callbacks:
+            try:
+                call = self.callbacks.popleft()
+            except IndexError:      # another thread has taken it
+                return
+            call()
+
+
+def _ring(bells: deque[SimpleQueue[bool]]) -> None:
+    while bells:
+        with suppress(IndexError):      # its thread has taken it
+            bells.popleft().put(False)
+
+
+def has_news(entries: Sequence[Entry], seen: int | None) -> bool:
+    """Return whether there is news of one of some entries; seen: as in `Entry.has_news`."""
+    if len(entries) == 1:
+        return entries[0].has_news(seen)
+    return any(entry.has_news(seen) for entry in entries)

@@ -1,0 +1,147 @@
+"""`Rows`: the ticket of a work of pieces, each of which has a row; and `Waiting`: its entry in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..base.stop import Stop
+from .entry import Entry
+from .ticket import Ticket
+from .work import Work
+
+if TYPE_CHECKING:
+    from .work_queue import WorkQueue
+
+
+class Part:
+    """The rows of some pieces of a work, which one batch computed."""
+
+    __slots__ = ("end", "numbers", "rows")
+
+    def __init__(self, numbers: list[int], end: int, rows: Any):
+        """end: how many pieces of the work have their row now."""
+        self.numbers, self.end, self.rows = numbers, end, rows
+
+
+class Waiting(Entry):
+    """A work of pieces on its way through a queue."""
+
+    __slots__ = ("job", "left", "taken", "work")
+
+    def __init__(self, number: int, work: Work, priority: int, owner: Hashable, stop: Stop, mixes: bool = True):
+        """mixes: whether its pieces may be computed beside those of other works."""
+        super().__init__(number, priority, owner, stop)
+        self.work = work
+        self.job: Hashable = work.job if mixes else number
+        """What its batches are told by: works with equal jobs share them."""
+        self.taken = 0
+        """How many pieces a batch has taken, in the order of the work."""
+        self.left = sum(work.costs)
+        """The tokens of the other pieces."""
+        self.parts: list[Part] = []
+        if not work.order:
+            self.end = True
+
+    @property
+    def most(self) -> int | None:
+        """The most pieces of a batch."""
+        return self.work.most
+
+    @property
+    def pieces_left(self) -> int:
+        """The number of pieces that no batch has taken."""
+        return len(self.work.order) - self.taken
+
+    @property
+    def first(self) -> int:
+        """The tokens of the first piece, 0 once it was taken."""
+        return 0 if self.taken else self.work.costs[self.work.order[0]]
+
+    @property
+    def given(self) -> int:
+        """How many pieces have their row."""
+        return self.parts[-1].end if self.parts else 0
+
+    def take(self, room: int | None) -> int | None:
+        """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
+        cost = self.work.costs[self.work.order[self.taken]]
+        if room is not None and cost > room:
+            return None
+        self.taken += 1
+        self.left -= cost
+        return cost
+
+    def give(self, rows: Any, shared: bool) -> None:
+        """Take the rows of the pieces that were taken last. shared: the batch has rows of other works, too."""
+        given = self.given
+        if shared:      # a view of an array of the whole batch would keep that alive
+            rows = rows.copy() if isinstance(rows, np.ndarray) else [
+                row.copy() if isinstance(row, np.ndarray) else row for row in rows]
+        self.parts.append(Part(self.work.order[given : self.taken], self.taken, rows))
+        if self.bells:
+            self.ring()
+
+    def clock(self, begun: float, ended: float) -> None:
+        """Count the times of a batch that it was in."""
+        self.waited += begun - self.since
+        self.computing += ended - begun
+        self.since = ended
+
+    def rewind(self) -> None:
+        """Take back what a batch has taken that was never computed."""
+        self.taken = self.given
+        self.left = sum(self.work.costs[i] for i in self.work.order[self.taken :])
+
+
+class Rows(Ticket):
+    """The rows of one work, for its caller."""
+
+    __slots__ = ("_read",)
+    entry: Waiting
+
+    def __init__(self, queue: WorkQueue, entry: Waiting):
+        super().__init__(queue, entry)
+        self._read = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether some of its pieces wait for a batch."""
+        return self.entry.end is None and self.entry.pieces_left > 0
+
+    def __iter__(self) -> Iterator[tuple[list[int], Any]]:
+        return self
+
+    def __next__(self) -> tuple[list[int], Any]:
+        """Wait for rows, and return (the numbers of their pieces, the rows); raises the error of the work.
+
+        A row is given once, and not kept: `result` has no rows of which an iteration has given some.
+        """
+        entry = self.entry
+        if self._read == len(entry.parts) and entry.end is None:
+            self._queue.wait([entry], self._read)
+        if self._read == len(entry.parts):
+            self._raise()
+            raise StopIteration
+        part = entry.parts[self._read]
+        self._read += 1
+        rows, part.rows = part.rows, None
+        return part.numbers, rows
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Wait for all rows, and return them in the order of the pieces; raises the error of the work.
+
+        timeout: as in `wait`.
+        """
+        self.wait(timeout)
+        if self._read:
+            raise InputError("the rows of this ticket were given one batch after the other; take them all from "
+                             "there, or call result without an iteration")
+        rows: list[Any] = [None] * len(self.entry.work.order)
+        for part in self.entry.parts:
+            for i, row in zip(part.numbers, part.rows, strict=True):
+                rows[i] = row
+        return rows

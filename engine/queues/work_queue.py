@@ -1,0 +1,356 @@
+"""`WorkQueue`: works of many callers, which the callers that wait compute together, one thread at a time.
+
+    submit   a work goes into a deque, from any thread
+    wait     a caller that finds nobody stepping takes the turn, and steps until it has news of its own work; then it
+             hands the turn on to another caller that waits
+    step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
+    start    a thread of the queue's own steps in place of the callers; until `stop`
+
+An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
+code; and a step that did not end leaves `_torn` behind, from which the next one begins anew with the works that are
+open. What was given is never given again, because `Entry.parts` alone says how much that is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ..backends.lock import any_turn
+from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
+from ..base.stop import NEVER, Stop
+from .entry import Entry, Holder, has_news
+from .ticket import AnyTicket
+
+LOG = logging.getLogger("engine")
+
+LOOK = 0.15
+"""Seconds after which a thread that waits looks again without a word: whether anybody steps, and at its stop."""
+
+
+class WorkQueue(ABC):
+    """The works of one loaded model. Any thread may call it. A subclass says what a step computes."""
+
+    def __init__(self) -> None:
+        self._turn = any_turn()     # the right to step
+        self._torn = False
+        self._process = os.getpid()
+        self._numbers = count()
+        self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
+        self._left: deque[Entry | Holder] = deque()     # cancelled, or nobody holds the ticket
+        self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
+        self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
+        self._asleep: deque[SimpleQueue[bool]] = deque()    # the bells of threads that would step if nobody did
+        self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
+        self._thread: threading.Thread | None = None
+        self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
+        self._starts = 0        # calls of `start` without their `stop`
+        self._starting = any_turn()     # the right to change these, and to start and end the thread
+        self._sleeps = self._stops = self._closing = False
+        self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
+
+    @abstractmethod
+    def _step(self) -> bool:
+        """Compute something, in the turn; return False if nothing waits for it. It begins with `_begin`."""
+
+    @abstractmethod
+    def _enter(self, entry: Any) -> None:
+        """Let a work that has arrived wait for its batches."""
+
+    @abstractmethod
+    def _leave(self, entry: Any) -> None:
+        """Forget a work that ends; it may have left before."""
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Forget all works; those that are open enter again afterwards, and what was given of them stays."""
+
+    def _linger(self) -> None:  # noqa: B027, because most queues do not wait
+        """Wait a moment before the first step of a caller, for works that may come."""
+
+    def _accept(self, ticket: AnyTicket) -> AnyTicket:
+        """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
+        entry = ticket.entry
+        if entry.end is None:
+            entry.holder = Holder(ticket, self._left.append)
+            entry.holder.entry = entry
+            self._arrived.append(entry)
+            if self._sleeps:
+                self._bell.put(None)
+        return ticket
+
+    def _check_open(self) -> None:
+        """Raise `Closing` after `close`."""
+        if self._closing:
+            raise Closing
+
+    def cancel(self, entry: Entry) -> None:
+        """End a work with `Cancelled`, in the next step, or at once if nobody steps."""
+        entry.stop.cancelled = True
+        self._left.append(entry)
+        if self._sleeps:
+            self._bell.put(None)
+        elif entry.process == os.getpid():
+            self._settle()
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether a thread of the queue's own steps."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self, entries: Sequence[Entry], seen: int | None, until: Stop = NEVER) -> None:
+        """Return when there is news of one of some works; the caller may step until then.
+
+        seen: the parts that the caller has; there is news when there are more, or the end; None for the end alone.
+        until: when to stop, beside the stops of the works. Raises `EngineError` in code that a step of the same thread
+        called or that interrupted it, and would wait for itself.
+        """
+        bell: SimpleQueue[bool] | None = None
+        heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
+        try:
+            while not has_news(entries, seen):
+                until.check()
+                for entry in entries:
+                    entry.stop.check()
+                    if entry.process != os.getpid():
+                        self._adopt(entry)
+                self._check_thread()
+                steps = not self.has_thread
+                if steps:
+                    heir = True
+                    with self._turn.take_if_free() as taken:
+                        if taken:
+                            self._step_for(entries, seen, until)
+                    if taken and has_news(entries, seen):
+                        return
+                if bell is None:        # and look once more: the turn may have come free before the bell was there
+                    bell = SimpleQueue()
+                    for entry in entries:
+                        entry.bells_of(seen).append(bell)
+                    if steps:
+                        self._asleep.append(bell)
+                    continue
+                heir = False
+                with suppress(Empty):
+                    heir = bell.get(timeout=_seconds([*(entry.stop for entry in entries), until]))
+                    heir, bell = self._silence(bell, entries, seen) or heir, None
+        finally:
+            if bell is not None:
+                heir = self._silence(bell, entries, seen) or heir
+            if heir:
+                self._hand_on()
+
+    def _silence(self, bell: SimpleQueue[bool], entries: Sequence[Entry], seen: int | None) -> bool:
+        """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
+        for entry in entries:
+            with suppress(ValueError):      # somebody has rung it
+                entry.bells_of(seen).remove(bell)
+        try:
+            self._asleep.remove(bell)
+        except ValueError:      # somebody has taken it, to ring it, or is about to
+            return True
+        return False
+
+    def _adopt(self, entry: Entry) -> None:
+        """Let a work go on that a forked child has from its parent; raises `InputError` if it does not."""
+        raise InputError("a ticket does not go on in a forked child, which has none of its parent's threads; call "
+                         "the model in the child")
+
+    def _check_thread(self) -> None:
+        if self._turn.held:
+            raise EngineError("the engine was called from a signal handler that interrupted a call of the same model, "
+                              "or by code that this call runs; let the handler set a flag, and call the engine "
+                              "afterwards")
+
+    def _hand_on(self) -> None:
+        """Wake a caller that waits for the turn, if there is one, and end what was cancelled."""
+        if self._asleep:
+            with suppress(IndexError):
+                self._asleep.popleft().put(True)
+                return
+        if self._left:
+            self._settle()
+
+    def _settle(self) -> None:
+        """End what was cancelled, unless somebody steps, who will do it."""
+        with self._turn.take_if_free() as taken:
+            if taken:
+                self._begin()
+                self._torn = False
+        if taken and self._asleep:      # somebody may have found the turn taken meanwhile
+            self._hand_on()
+
+    def _step_for(self, entries: Sequence[Entry], seen: int | None, until: Stop) -> None:
+        """Step until there is news of a work of the calling thread, or nothing left to do."""
+        self._stepping = entries
+        try:
+            self._linger()
+            while self._step() and not has_news(entries, seen):
+                until.check()
+                for entry in entries:
+                    entry.stop.check()
+        finally:
+            self._stepping = ()
+
+    def _begin(self) -> None:
+        """Begin a step, which ends with `_torn = False`: collect what has arrived, and end what was given up."""
+        mends, self._torn = self._torn or self._process != os.getpid(), True
+        if mends:
+            self._mend()
+        # Each stays in its deque until all is done for it, so that no interrupt can lose it.
+        while self._arrived:
+            entry = self._arrived[0]
+            if entry.process == self._process and entry.number not in self._open and entry.end is None:
+                self._open[entry.number] = entry
+                self._let_in(entry)
+            self._arrived.popleft()
+        while self._left:
+            one = self._left[0]
+            entry = one.entry if isinstance(one, Holder) else one
+            if entry.process == self._process:
+                self._finish(entry, Cancelled())
+            self._left.popleft()
+        while self._deadlines and self._deadlines[0][0] < time.monotonic():
+            if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
+                self._finish(late, TimedOut())
+        if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
+            self._deadlines = [one for one in self._deadlines if one[1] in self._open]
+            heapify(self._deadlines)
+        if self._refusal is not None:
+            for entry in [*self._open.values()]:
+                self._finish(entry, self._refusal)
+
+    def _let_in(self, entry: Entry) -> None:
+        self._enter(entry)
+        if entry.stop.deadline:
+            heappush(self._deadlines, (entry.stop.deadline, entry.number))
+
+    def _mend(self) -> None:
+        """Begin anew: after an interrupt with the works that are open, and in a forked child with none."""
+        self._deadlines = []
+        if self._process != os.getpid():
+            self._open, self._process, self._thread = {}, os.getpid(), None
+        self._reset()
+        for entry in [*self._open.values()]:
+            if entry.end is not None:
+                self._finish(entry, entry.end)
+            else:
+                self._let_in(entry)
+
+    def _finish(self, entry: Entry, end: BaseException | bool) -> None:
+        """End a work, unless it has ended; and tell those who wait."""
+        if entry.end is None:
+            entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
+        entry.holder = None       # so that the end of its ticket calls nothing
+        self._leave(entry)
+        entry.ring()
+        self.call_back(entry)
+        self._open.pop(entry.number, None)
+
+    def _without_own_frames(self, error: BaseException) -> BaseException:
+        """Return an error without the frames of this queue, which hold the works of other callers.
+
+        An `EngineError` says by itself what is wrong, and keeps no frames at all, which could hold much memory.
+        """
+        trace = None if isinstance(error, EngineError) else error.__traceback__
+        while trace is not None and trace.tb_frame.f_locals.get("self") is self:
+            trace = trace.tb_next
+        return error.with_traceback(trace)
+
+    def call_back(self, entry: Entry) -> None:
+        """Call the callbacks of a work that has ended, whatever they raise."""
+        while entry.callbacks:
+            try:
+                entry.call_back()
+            except BaseException as error:
+                if not is_fault(error):
+                    raise
+                LOG.warning("a callback of a ticket raised %s: %s", type(error).__name__, error)
+
+    def start(self) -> None:
+        """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`."""
+        with self._starting.take():
+            self._starts = self._starts + 1 if self.has_thread else 1
+            if not self.has_thread:
+                self._stops = False
+                thread = self._thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._thread, self._starts = None, 0
+                    raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
+                                             ) from None
+
+    def stop(self) -> None:
+        """Take back a `start`; after the last one the thread ends, and the callers step again."""
+        with self._starting.take():
+            self._starts = max(0, self._starts - 1)     # in a forked child there may be no such start
+            if self._starts and self.has_thread:
+                return
+            self._stops = True
+            self._bell.put(None)
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                thread.join()
+        self._hand_on()
+
+    def close(self, *, drain: bool = True) -> None:
+        """Take no more works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
+        self._closing = True
+        if not drain:
+            self._refusal = Closing()
+        self._bell.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            with self._turn.take():
+                while self._step():
+                    pass
+
+    def _serve(self) -> None:
+        """Step until the queue is closed and nothing waits."""
+        try:
+            while True:
+                with self._turn.take():     # a caller that has it stays until it has rows of its own
+                    while not self._stops and self._step():
+                        pass
+                if self._stops or (self._closing and not self._arrived):
+                    return
+                self._sleeps = True
+                if not self._arrived and not self._left and not self._closing and not self._stops:
+                    with suppress(Empty):
+                        self._bell.get(timeout=LOOK)
+                self._sleeps = False
+                while not self._bell.empty():
+                    self._bell.get()
+        except BaseException as error:      # a fault of the queue itself, for which nobody shall wait
+            self._closing, self._refusal = True, EngineError(f"the queue has ended: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._sleeps = False
+
+
+def _seconds(stops: Sequence[Stop]) -> float:
+    """Return how long a thread may sleep until it looks at these stops again."""
+    now = time.monotonic()
+    return max(0.0, min([LOOK, *(stop.deadline - now for stop in stops if stop.deadline)]))
+
+
+def gets_signals() -> bool:
+    """Return whether signal handlers run in this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def is_fault(error: BaseException) -> bool:
+    """Return whether an error is one of what was called, and no interrupt of this thread, such as Ctrl-C."""
+    return isinstance(error, Exception) or not gets_signals()

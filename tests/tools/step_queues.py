@@ -1,0 +1,73 @@
+"""Queues of decoders whose parts of prompts have random sizes, and requests of all kinds in them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engine.base.stop import NEVER, Stop
+from engine.generation import calls
+from engine.generation.checks import checked
+from engine.generation.handles import Handle
+from engine.generation.results import Generated, Request
+from engine.generation.schedule import Budget, Pace, Schedule
+from engine.generation.scoring import Scoring
+from engine.generation.step_queue import StepQueue
+
+
+class RandomParts(Schedule):
+    """A schedule that reads 1 to 300 tokens of prompts in a step, at random."""
+
+    def __init__(self, budget: Budget, vocab_size: int, rng: random.Random, most: int = 300):
+        super().__init__(budget, vocab_size)
+        self._rng, self._most = rng, most
+
+    def size(self, decoding: int) -> int:
+        """Return a random size, often a small one."""
+        return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
+
+
+def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | None = None, most: int = 300
+             ) -> StepQueue:
+    """Return a queue. rng: for parts of random sizes."""
+    budget = budget or Budget()
+    schedule = None if rng is None else RandomParts(budget, stepper.vocab_size, rng, most)
+    return StepQueue(stepper, budget, schedule=schedule)
+
+
+def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None
+           ) -> Handle:
+    """Submit a `Request`, which is checked, or a work, as a session does it."""
+    work = checked(queue._stepper, request, queue.budget) if isinstance(request, Request) else request
+    return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=Pace())
+
+
+def finish(queue: StepQueue, most: int = 100_000) -> None:
+    """Step until nothing is left to do."""
+    for _ in range(most):
+        if not queue.step():
+            return
+    raise AssertionError("the queue comes to no end")
+
+
+def generate(stepper: Any, requests: Iterable[Request], budget: Budget | None = None, stop: Stop = NEVER
+             ) -> list[list[Generated]]:
+    """Return the results of requests, which a queue of their own computes, or the queue that is given."""
+    queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
+    works = [checked(queue._stepper, request, queue.budget) for request in requests]
+    return calls.run(queue, works, stop, "input {}".format)
+
+
+def score(stepper: Any, requests: Sequence[Request], continuations: Sequence[Sequence[int]],
+          budget: Budget | None = None, stop: Stop = NEVER) -> list[list[float]]:
+    """Return the log probabilities of continuations; the other arguments are those of `generate`."""
+    queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
+    works = [Scoring(queue._stepper, *pair) for pair in zip(requests, continuations, strict=True)]
+    return calls.run(queue, works, stop)
+
+
+def last_logits(stepper: Any, groups: Any, ids: Sequence[int], budget: Budget | None = None, **options: Any) -> Any:
+    """Return what `engine.generation.calls.last_logits` returns; the other arguments are those of `generate`."""
+    queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
+    return calls.last_logits(queue, groups, ids, **options)
