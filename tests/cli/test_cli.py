@@ -384,20 +384,27 @@ def test_run_as_a_module():
     assert run.stdout == f"encoder-engine {engine.__version__}\n"
 
 
-def test_bench(model, capsys, monkeypatch):
+@pytest.fixture
+def short_bench(monkeypatch):
+    """Let `engine bench` measure for a moment, the machine's limits too; tests/backends/test_peak.py has their size."""
     bench = pytest.importorskip("engine.studies.bench", reason="the compiled kernels are not built")
     monkeypatch.setattr(bench, "SECONDS", 0.0)
+    monkeypatch.setattr("engine.backends.peak.ROUNDS", 10_000)
+    monkeypatch.setattr("engine.backends.peak.BUFFER", 2**16)
+
+
+@pytest.mark.usefixtures("short_bench")
+def test_bench(model, capsys):
     assert main(["bench", model, "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[0] == "1x16" and "%" in line for line in lines)
     assert not any("1x512" in line for line in lines), "longer than the model allows"
 
 
+@pytest.mark.usefixtures("short_bench")
 @pytest.mark.parametrize("make", [language_model, translator])
 def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
-    bench = pytest.importorskip("engine.studies.bench_generation", reason="the compiled kernels are not built")
-    monkeypatch.setattr("engine.studies.bench.SECONDS", 0.0)
-    monkeypatch.setattr(bench, "PROMPTS", (20, 1024))
+    monkeypatch.setattr("engine.studies.bench_generation.PROMPTS", (20, 1024))
     save(make(), tmp_path / "model.npz")
     assert main(["bench", str(tmp_path / "model.npz"), "--threads", "1", "--precision", "int8"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

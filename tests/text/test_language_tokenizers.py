@@ -26,8 +26,9 @@ from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.fairseq import read_m2m
 from engine.text.vocabularies.language_codes import M2M100, MBART50, NLLB, WMT21
 
+from ..tools.changed_folders import copied
 from ..tools.paths import DECODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER
-from ..tools.tiny_models import copied, safetensors, write_json
+from ..tools.tiny_models import safetensors, write_json
 from ..tools.tiny_text import COMPOSED
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -91,7 +92,7 @@ def test_pieces_that_the_vocabulary_lacks():
 def test_settings_that_name_nothing(tmp_path):
     """Old folders of NLLB and M2M100 have no settings; the ids of the languages are fairseq's."""
     for name in ("nllb", "m2m_100", "mbart"):
-        folder = copied(folder_of(name), tmp_path / name)
+        folder = copied(tmp_path / name, folder_of(name))
         for file in ("tokenizer_config", "special_tokens_map"):
             (folder / f"{file}.json").unlink(missing_ok=True)
         text, family = read(folder), FAMILIES.get(name, "m2m_100")
@@ -100,8 +101,8 @@ def test_settings_that_name_nothing(tmp_path):
 
 
 def test_the_source_language_of_the_settings(tmp_path):
-    settings = {"tokenizer_class": "NllbTokenizer", "src_lang": "deu_Latn"}
-    folder = copied(folder_of("nllb"), tmp_path, tokenizer_config=settings)
+    folder = copied(tmp_path, folder_of("nllb"), tokenizer_config={
+        "tokenizer_class": "NllbTokenizer", "src_lang": "deu_Latn"})
     assert ids_of(read(folder), "nllb", "the cat") == ids_of(read(folder_of("nllb")), "nllb", "the cat", "deu_Latn")
 
 
@@ -116,7 +117,7 @@ def test_the_source_language_of_the_settings(tmp_path):
 ])  # fmt: skip
 def test_bad_folders(tmp_path, name, files, error, words):
     with pytest.raises(error, match=words):
-        read(copied(folder_of(name), tmp_path, **files))
+        read(copied(tmp_path, folder_of(name), **files))
 
 
 def test_ids_of_the_settings_that_are_not_fairseq_s(tmp_path, caplog):
@@ -124,7 +125,7 @@ def test_ids_of_the_settings_that_are_not_fairseq_s(tmp_path, caplog):
     tokens = settings["added_tokens_decoder"]
     number = next(number for number, token in tokens.items() if token["content"] == "deu_Latn")
     tokens["5000"] = tokens.pop(number)
-    assert read_vocabulary(ModelFolder(copied(folder_of("nllb"), tmp_path, tokenizer_config=settings))) is None
+    assert read_vocabulary(ModelFolder(copied(tmp_path, folder_of("nllb"), tokenizer_config=settings))) is None
     assert "'deu_Latn' has the id 5000 in the settings" in caplog.text
 
 
@@ -136,7 +137,7 @@ def test_the_tables_of_languages():
 def model_folder(name: str, folder: Path, **settings: Any) -> Path:
     """Write the folder of a model with a golden tokenizer and random weights."""
     kind = FAMILIES.get(name, "m2m_100")
-    copied(folder_of(name), folder)
+    copied(folder, folder_of(name))
     size = max(expected(name)[0].values()) + 1 + 8
     values = json.loads((DECODERS / kind / "config.json").read_text(encoding="utf-8"))
     write_json(folder / "config.json", values | {"vocab_size": size, "decoder_start_token_id": 2})

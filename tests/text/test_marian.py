@@ -18,8 +18,9 @@ from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies.marian import read_marian
 
+from ..tools.changed_folders import copied
 from ..tools.paths import DECODERS, MARIAN_TOKENIZER, TOKENIZERS
-from ..tools.tiny_models import copied, safetensors, write_json
+from ..tools.tiny_models import safetensors, write_json
 from ..tools.tiny_text import COMPOSED
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -69,7 +70,7 @@ def test_pieces_of_the_other_side_match_no_text_and_are_decoded():
 
 def test_separate_vocabularies(tmp_path):
     reversed_ids = {piece: len(vocabulary()) - 1 - i for piece, i in vocabulary().items()}
-    folder = copied(GOLDEN, tmp_path, tokenizer_config={"separate_vocabs": True}, target_vocab=reversed_ids)
+    folder = copied(tmp_path, GOLDEN, tokenizer_config={"separate_vocabs": True}, target_vocab=reversed_ids)
     sides = read_marian(ModelFolder(folder))
     text = "the cat"
     assert ids_of(sides.source, text) == ids_of(read_marian(ModelFolder(GOLDEN)).source, text)
@@ -81,7 +82,7 @@ def test_a_vocabulary_with_all_pieces_has_no_unknown_ids(tmp_path):
     sides = read_marian(ModelFolder(GOLDEN))
     pieces = {text.strip() for side in (sides.source, sides.target)
               for text, _ in json.loads(side.tokenizer_json)["model"]["vocab"]}  # fmt: skip
-    folder = copied(GOLDEN, tmp_path, vocab={piece: i for i, piece in enumerate(sorted(pieces))})
+    folder = copied(tmp_path, GOLDEN, vocab={piece: i for i, piece in enumerate(sorted(pieces))})
     sides = read_marian(ModelFolder(folder))
     assert (sides.source.known_ids, sides.target.known_ids) == (0, 0)
     assert tokenizers.Tokenizer.from_str(sides.source.tokenizer_json.decode()).get_vocab_size() == len(pieces)
@@ -89,7 +90,7 @@ def test_a_vocabulary_with_all_pieces_has_no_unknown_ids(tmp_path):
 
 @pytest.mark.parametrize("name", ["source.spm", "target.spm", "vocab.json"])
 def test_another_folder(tmp_path, name):
-    (copied(GOLDEN, tmp_path) / name).unlink()
+    (copied(tmp_path, GOLDEN) / name).unlink()
     assert read_marian(ModelFolder(tmp_path)) is None
 
 
@@ -102,18 +103,18 @@ def test_another_folder(tmp_path, name):
 ])
 def test_bad_vocabularies(tmp_path, files, words):
     with pytest.raises(WeightsError, match=words):
-        read_marian(ModelFolder(copied(GOLDEN, tmp_path, **files)))
+        read_marian(ModelFolder(copied(tmp_path, GOLDEN, **files)))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", (GOLDEN / "target.spm").read_bytes()[:-100]])
 def test_bad_models(tmp_path, data):
-    (copied(GOLDEN, tmp_path) / "source.spm").write_bytes(data)
+    (copied(tmp_path, GOLDEN) / "source.spm").write_bytes(data)
     with pytest.raises(WeightsError, match=r"source\.spm"):
         read_marian(ModelFolder(tmp_path))
 
 
 def test_models_of_another_type(tmp_path):
-    (copied(GOLDEN, tmp_path) / "source.spm").write_bytes((TOKENIZERS / "llama" / "tokenizer.model").read_bytes())
+    (copied(tmp_path, GOLDEN) / "source.spm").write_bytes((TOKENIZERS / "llama" / "tokenizer.model").read_bytes())
     with pytest.raises(UnsupportedError, match="has the type 2; only Unigram"):
         read_marian(ModelFolder(tmp_path))
 
@@ -132,7 +133,7 @@ def test_known_ids_are_saved():
 
 
 def test_a_folder_translates_with_both_tokenizers(tmp_path):
-    folder, size = copied(GOLDEN, tmp_path), len(vocabulary())
+    folder, size = copied(tmp_path, GOLDEN), len(vocabulary())
     model = DECODERS / "marian"
     values = json.loads((model / "config.json").read_text(encoding="utf-8"))
     special = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0,

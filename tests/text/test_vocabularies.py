@@ -26,12 +26,13 @@ from engine.text.vocabularies.recipes import RECIPES
 from engine.text.vocabularies.sentencepiece import MAX_MODEL, parse_model
 from engine.text.vocabularies.tokenizer_settings import MAX_ADDED
 
+from ..tools.changed_folders import copied
 from ..tools.encoders import load_encoder
 from ..tools.limited import outcome
 from ..tools.minilm import FOLDER as MINILM
 from ..tools.minilm import MISSING
 from ..tools.paths import TOKENIZERS
-from ..tools.tiny_models import copied, hf_folder, write_json
+from ..tools.tiny_models import hf_folder, write_json
 
 pytest.importorskip("tokenizers")
 
@@ -110,7 +111,7 @@ def test_a_folder_is_loaded_with_its_vocabulary(tmp_path):
 
 
 def test_tokenizer_json_is_preferred(tmp_path):
-    folder = copied(GOLDEN / "bert_uncased", hf_folder(tmp_path))
+    folder = copied(hf_folder(tmp_path), GOLDEN / "bert_uncased")
     write_json(folder / "config.json", json.loads((folder / "config.json").read_text()) | json.loads(
         (hf_folder(tmp_path / "other") / "config.json").read_text()))
     (folder / "tokenizer.json").write_bytes(b"{}")
@@ -129,7 +130,7 @@ def test_a_folder_without_vocabulary(tmp_path):
     {"tokenizer_class": "XLMRobertaTokenizerFast"}, {"auto_map": {"AutoTokenizer": ["x.Y", None]}},
 ])  # fmt: skip
 def test_tokenizers_that_are_not_supported(tmp_path, caplog, settings):
-    assert read_vocabulary(copied(GOLDEN / "bert_uncased", tmp_path, tokenizer_config=settings)) is None
+    assert read_vocabulary(copied(tmp_path, GOLDEN / "bert_uncased", tokenizer_config=settings)) is None
     assert "token ids only" in caplog.text
     slow = settings.get("tokenizer_class") == "BertJapaneseTokenizer"
     advice = "transformers writes no tokenizer.json" if slow else "write a tokenizer.json with transformers"
@@ -158,7 +159,7 @@ def test_a_model_with_such_a_tokenizer_takes_token_ids(tmp_path, caplog):
 ])
 def test_settings_have_an_effect(tmp_path, name, settings, text, other):
     plain = read_vocabulary(GOLDEN / name)
-    folder = copied(GOLDEN / name, tmp_path, tokenizer_config=settings)
+    folder = copied(tmp_path, GOLDEN / name, tokenizer_config=settings)
     changed = read_vocabulary(folder)
     assert changed != plain
     if text is not None:
@@ -176,7 +177,7 @@ def test_a_token_that_is_null_and_that_a_text_needs(tmp_path, caplog, name, role
     """transformers, version 4 or 5, loads no such folder, or fails at a text."""
     stated = json.loads((GOLDEN / name / "tokenizer_config.json").read_text()) if (
         GOLDEN / name / "tokenizer_config.json").exists() else {}
-    assert read_vocabulary(copied(GOLDEN / name, tmp_path, tokenizer_config=stated | {role: None})) is None
+    assert read_vocabulary(copied(tmp_path, GOLDEN / name, tokenizer_config=stated | {role: None})) is None
     assert f"{role} is null, and this tokenizer cannot do without that token. The model therefore" in caplog.text
 
 
@@ -190,18 +191,18 @@ def test_a_token_that_is_null_is_no_token(tmp_path, name, role, text, expected):
     """The ids are those of transformers 5.23; for Llama, with the bos and eos tokens that its settings ask for."""
     stated = json.loads((GOLDEN / name / "tokenizer_config.json").read_text()) if (
         GOLDEN / name / "tokenizer_config.json").exists() else {}
-    assert tokens(copied(GOLDEN / name, tmp_path, tokenizer_config=stated | {role: None}), [text]) == [expected]
+    assert tokens(copied(tmp_path, GOLDEN / name, tokenizer_config=stated | {role: None}), [text]) == [expected]
     assert tokens(GOLDEN / name, [text]) != [expected]
 
 
 def test_the_number_of_sentinels(tmp_path):
-    folder = copied(GOLDEN / "t5", tmp_path, tokenizer_config={"extra_ids": 3})
+    folder = copied(tmp_path, GOLDEN / "t5", tokenizer_config={"extra_ids": 3})
     [few], [many] = tokens(folder, ["<extra_id_0>"]), tokens(GOLDEN / "t5", ["<extra_id_0>"])
     assert many[0] - few[0] == 97
 
 
 def test_left_truncation_keeps_the_end(tmp_path):
-    folder = copied(GOLDEN / "bert_uncased", tmp_path, tokenizer_config={"truncation_side": "left"})
+    folder = copied(tmp_path, GOLDEN / "bert_uncased", tokenizer_config={"truncation_side": "left"})
     whole = tokens(folder, ["the cat sleeps in the warm sun"])[0]
     left = TextConfig(read_vocabulary(folder) or b"", max_seq_length=4)
     plain = TextConfig(read_vocabulary(GOLDEN / "bert_uncased") or b"", max_seq_length=4)
@@ -226,7 +227,7 @@ BAD_SETTINGS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("key", BAD_SETTINGS)
 def test_bad_settings(tmp_path, key):
     value, words = BAD_SETTINGS[key]
-    folder = copied(GOLDEN / "bert_uncased", tmp_path, tokenizer_config={key: value})
+    folder = copied(tmp_path, GOLDEN / "bert_uncased", tokenizer_config={key: value})
     with pytest.raises(WeightsError, match=words):
         read_vocabulary(folder)
 
@@ -236,13 +237,13 @@ def test_bad_settings(tmp_path, key):
     {str(i): {"content": str(i)} for i in range(MAX_ADDED + 1)},
 ])
 def test_bad_added_tokens(tmp_path, value):
-    folder = copied(GOLDEN / "bert_uncased", tmp_path, tokenizer_config={"added_tokens_decoder": value})
+    folder = copied(tmp_path, GOLDEN / "bert_uncased", tokenizer_config={"added_tokens_decoder": value})
     with pytest.raises(WeightsError, match="added"):
         read_vocabulary(folder)
 
 
 def test_many_tokens_of_the_older_file(tmp_path):
-    folder = copied(GOLDEN / "bert_uncased", tmp_path, added_tokens={str(i): i for i in range(MAX_ADDED + 1)})
+    folder = copied(tmp_path, GOLDEN / "bert_uncased", added_tokens={str(i): i for i in range(MAX_ADDED + 1)})
     with pytest.raises(WeightsError, match="more than 10,000 tokens"):
         read_vocabulary(folder)
 
@@ -347,7 +348,7 @@ def test_large_lists_of_words(tmp_path):
     ("bert_uncased", "vocab.txt", b""), ("bert_uncased", "vocab.txt", b"\xff"), ("bert_uncased", "vocab.txt", b"a\nb"),
 ])
 def test_bad_vocabularies(tmp_path, name, file, data):
-    (copied(GOLDEN / name, tmp_path) / file).write_bytes(data)
+    (copied(tmp_path, GOLDEN / name) / file).write_bytes(data)
     with pytest.raises(EngineError, match=file.partition(".")[0]):
         read_vocabulary(tmp_path)
 

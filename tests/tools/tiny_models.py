@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +92,3 @@ def safetensors(tensors: dict[str, np.ndarray], **dtypes: str) -> bytes:
 def write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")
-
-
-def copied(source: Path, folder: Path, **files: Any) -> Path:
-    """Copy a folder, with other JSON files, which are named without their suffix."""
-    shutil.copytree(source, folder, dirs_exist_ok=True)
-    for name, value in files.items():
-        write_json(folder / f"{name}.json", value)
-    return folder

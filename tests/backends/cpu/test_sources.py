@@ -75,16 +75,15 @@ def test_float32_against_float64(model, name):
 
 @pytest.mark.parametrize(("name", "precision"), EVERY_PRODUCT)
 def test_bits_depend_neither_on_threads_nor_on_other_sources(precision, name):
-    config = DECODERS["2017"]
-    expected = [Sources(config, precision, name, 1).run([n])[0] for n in LENGTHS]
-    for threads in (1, 2, 3, 4):
-        together = Sources(config, precision, name, threads).run(LENGTHS)
+    by_threads = {threads: Sources(DECODERS["2017"], precision, name, threads) for threads in (1, 2, 3, 4)}
+    expected, all_at_once = [by_threads[1].run([n])[0] for n in LENGTHS], by_threads[1].run([sum(LENGTHS)])[0]
+    for found in by_threads.values():
+        together = found.run(LENGTHS)
         # `sources` gives each call the same vectors from the start, so only the first source has those of `expected`.
         assert np.array_equal(together[0], expected[0])
-        alone = [Sources(config, precision, name, threads).run([n])[0] for n in LENGTHS]
-        for a, b in zip(alone, expected, strict=True):
-            assert np.array_equal(a, b)
-        assert np.array_equal(np.concatenate(together, 3), Sources(config, precision, name, 1).run([sum(LENGTHS)])[0])
+        for n, own in zip(LENGTHS, expected, strict=True):
+            assert np.array_equal(found.run([n])[0], own)
+        assert np.array_equal(np.concatenate(together, 3), all_at_once)
 
 
 def test_a_source_without_vectors_is_refused():

@@ -42,11 +42,15 @@ def by_ranges(kernels, q, cache, S, e, scale, **options):
 
 
 def row_by_row(kernels, q, cache, S, e, scale, low=-FAR, high=FAR, bias=None, **options):
-    """The same, each query alone."""
-    rows = [[run(kernels, q[t : t + 1, h : h + 1], cache, S, e, scale, low=low + t, high=high + t,
-                 bias=None if bias is None else bias[h : h + 1, t : t + 1], **options)[0, 0]
-             for h in range(q.shape[1])] for t in range(len(q))]
-    return np.array(rows)
+    """The same, each query alone, into rows with guards between them."""
+    T, heads, d = q.shape
+    out, scratch = guarded(T * heads, e, e + 3), guarded(1, kernels.cached_attention_scratch(d, e))
+    for row, (t, h) in zip(out, np.ndindex(T, heads), strict=True):
+        cache.attend(kernels, q[t : t + 1, h : h + 1], row[None, None], S, scale, scratch[0], low=low + t,
+                     high=high + t, bias=None if bias is None else bias[h : h + 1, t : t + 1], **options)
+    assert_guards(out)
+    assert_guards(scratch)
+    return np.array(out).reshape(T, heads, e)
 
 
 def formula(q, k, v, scale, dtype, bias=None, **options):

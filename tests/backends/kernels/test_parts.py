@@ -4,6 +4,8 @@ The definition is here, in NumPy: the parts of a float, three in float32 and two
 the tiles add their products.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -100,13 +102,19 @@ def make(rng, *shapes):
     return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
 
+@cache
+def products(precision, M):
+    """Return the operands of products of M rows, each with its result, which is that of all kernels."""
+    rng, sizes = np.random.default_rng(M), (
+        (16, 1), (48, 31), (64, 32), (80, 33), (32, 65), (16, 767), (48, 769), (16, 1600))
+    operands = [make(rng, (M, K), (N, K), (N,), (M, N)) for N, K in sizes]
+    return [(*own, multiplied(precision, *own)) for own in operands]
+
+
 @pytest.mark.parametrize("M", ROWS)
 def test_every_bit(kernels, precision, M):
-    rng = np.random.default_rng(M)
-    for N, K in ((16, 1), (48, 31), (64, 32), (80, 33), (32, 65), (16, 767), (48, 769), (16, 1600)):
-        a, w, bias, residual = make(rng, (M, K), (N, K), (N,), (M, N))
-        out = run(kernels, precision, a, w, bias, None, residual)
-        assert np.array_equal(out, multiplied(precision, a, w, bias, residual)), (N, K)
+    for a, w, bias, residual, expected in products(precision, M):
+        assert np.array_equal(run(kernels, precision, a, w, bias, None, residual), expected), w.shape
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
