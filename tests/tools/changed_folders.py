@@ -1,4 +1,4 @@
-"""Folders of models with other settings and tensors."""
+"""Copies of the folders of models with other settings, tensors and files."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def change(folder: Path, tensors: dict[str, np.ndarray] | None = None, *, keep: 
 def changed(folder: Path, source: Path, tensors: dict[str, np.ndarray] | None = None, **changes: Any) -> Path:
     """Copy a folder and `change` it."""
     return change(Path(shutil.copytree(source, folder)), tensors, **changes)
+
+
+def copied(folder: Path, source: Path, **files: Any) -> Path:
+    """Copy a folder, with other JSON files."""
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    for name, value in files.items():
+        write_json(folder / f"{name}.json", value)
+    return folder
