@@ -59,87 +59,39 @@ RUN = [
     "generate G -p cat -ngl 0 --device cpu --use-cache --dtype auto", "sentiment-analysis C f.txt -k=2 --top-k 2",
 ]  # fmt: skip
 
-ANSWERED = {
+ANSWERED = [
     # transformers
-    "chat G": "this model has no chat template; pass template=",
-    "serve G": "and this model is for a Generator",
-    "serve E --memory disk": "invalid choice: 'disk'",
-    "serve E --port 99999": "--port must be from 0 to 65535",
-    "serve E --uds s --port 80": "--uds and --host or --port both say where to listen",
-    "serve E --served-model-name ''": "--served-model-name is empty",
-    "serve E --api-key-file absent": "--api-key-file: absent cannot be read",
-    "generate G --prompt cat --max-length 3": "has no option --max-length",
-    "generate G --prompt cat --min-new-tokens 3": "In Python, generate has min_new_tokens for it",
-    "classify C f.txt --batch-size 8": "has no option --batch-size",
-    "classify C a.csv": "into a .jsonl file",
-    "classify C --text-column text a.jsonl": "has no option --text-column",
-    "answer A f.txt": "a question, a tab and the",
-    "translate S f.txt --src_lang en --tgt_lang de": "has no language",
+    "chat G", "serve G", "serve E --port 99999", "serve E --uds s --port 80", "serve E --served-model-name ''",
+    "serve E --api-key-file absent", "generate G --prompt cat --max-length 3",
+    "generate G --prompt cat --min-new-tokens 3", "classify C f.txt --batch-size 8", "classify C a.csv",
+    "classify C --text-column text a.jsonl", "answer A f.txt", "translate S f.txt --src_lang en --tgt_lang de",
     # sentence-transformers
-    "encode E f.txt": "the form is: engine encode MODEL [FILE] -o OUTPUT",
-    "encode E f.txt v.npy": "-o/--output",
-    "encode E a.csv -o v.npy": "engine embed MODEL FILES -o FOLDER reads",
-    "encode E f.txt -o v.pt": "must be - or be named",
-    "encode E f.txt a.txt -o v.npy": "engine encode reads one file; engine embed MODEL FILES -o FOLDER reads many",
-    "encode E f.txt -o v.npy --batch-size 4": "In Python, encode has batch_size for it",
-    "encode E f.txt -o v.npy --truncate-dim 4": "In Python, encode has truncate_dim",
-    "embed E f.txt": "-o/--output",
-    "embed E -o out": "give a model and files of rows",
-    "rerank R f.txt": "give the query of the documents with --query",
-    "rank R f.txt": "give the query of the documents with --query",
-    "rank R cats f.txt": "unrecognized arguments: f.txt",
+    "encode E f.txt", "encode E f.txt v.npy", "encode E a.csv -o v.npy", "encode E f.txt -o v.pt",
+    "encode E f.txt a.txt -o v.npy", "encode E f.txt -o v.npy --batch-size 4",
+    "encode E f.txt -o v.npy --truncate-dim 4", "embed E f.txt", "embed E -o out", "rerank R f.txt", "rank R f.txt",
+    "rank R cats f.txt",
     # llama.cpp
-    "-m G -p cat": "the command comes first",
-    "generate R -hf org/name": "-hf org/name and R both give the model; leave one of them out",
-    "generate G --prompt cat --color": "--help lists",
-    "convert G new.gguf": "must be named *.npz",
+    "-m G -p cat", "generate R -hf org/name", "generate G --prompt cat --color", "convert G new.gguf",
     # whisper
-    "transcribe R a.wav --model tiny": "--model tiny and R both give the model; leave one of them out",
-    "transcribe W a.wav -osrt": "--srt writes it to standard output, and -o FILE to a file",
-    "transcribe W a.wav --word_timestamps True": "or --timestamps\n",
-    "transcribe W": "engine transcribe MODEL AUDIO",
-    "transcribe a.wav W": "a.wav is no model",
+    "transcribe R a.wav --model tiny", "transcribe W a.wav -osrt", "transcribe W a.wav --word_timestamps True",
+    "transcribe W", "transcribe a.wav W",
     # CTranslate2, and slips
-    "convert E": "engine convert E out.npz",
-    "convert E new.npz --force": "has no option --force",
-    "translate S --src f.txt": "has no option --src",
-    "encod E f.txt": "did you mean encode?",
-    "": "required: COMMAND",
-    "generate G -p cat -n 5 --max-new-tokens 6": "-n 5 and --max-new-tokens 6 contradict each other; give one of them",
-    "generate G -p cat -n 5 --max-new 6": "-n 5 and --max-new 6 contradict each other",
-    "generate G -p cat -n 5 --max-tokens 6": "-n 5 and --max-tokens 6 contradict each other",
-    "generate -m G -p cat --model E": "-m G and --model E both give the model",
-    "generate G f.txt -i rows.txt": "f.txt and -i rows.txt both give the file",
-    "generate G -i f.txt -i rows.txt": "f.txt and -i rows.txt both give the file",
-    "generate G -p cat -n x": "argument -n: invalid int value: 'x'",
-    "generate G -p cat -n -1": "engine generate: -n must be an int of at least 1, not -1\n",
-    "generate G -p cat -n 2 -t 0": "engine generate: -t must be an int of at least 1, not 0\n",
-    "generate G -p cat -n 2 --do-sample --beam-size 2": "--do-sample needs --beam-size 1, not 2",
-    "fetch C": "'C' is here already, and is no name of a model on the hub",
-    "generate G . -n 2": "'.' is a folder; expected a file of UTF-8 text",
-    "generate G -p cat -n": "argument -n: expected one argument",
-    "generate G -p cat -n5": "generate has no option -n5; write -n 5",
-    "generate G -p cat --max-tok 5": "generate has no option --max-tok",
-    "generate G -p cat 'the cat'": "--prompt comes in place of a file; leave out 'the cat'",
-    "generate G promts.txt": "'promts.txt': no such file",
-    "generate G './my prompts'": "'./my prompts': no such file",
-    "encode E f.txt -o v.npy --normalize-embeddings False --normalize": "contradict each other",
-    "classify C --return-all-scores maybe -k 2": "contradict each other",
-    "tag T f.txt --grouped-entities=maybe": "expected True or False, not 'maybe'",
-    "doctor -m G": "doctor has no option -m",
-    "chat G f.txt": "'f.txt' is the name of a file or a folder here",
-    "chat G 'Hello you' -p cat": "--prompt comes in place of a text without an option",
-    "chat G ' '": "the message is empty",
-    "embed E a.jsonl -o out9 --colum text": "",
-    "info nowhere": "nowhere",
-    "generate G --max-new-tokens x --prompt cat": "invalid int value: 'x'",
-    "encode E none.txt -o v.npy": "'none.txt': no such file; expected a file of UTF-8 text",
-    "bench": "engine bench MODEL",
-    "compare E --precision int8": "the form is: engine compare MODEL --data DATA",
-    "calibrate C": "--data FILE",
-    "encode E f.txt -o v.npy --precision int3": "'int3' is no precision here; choose float32",
-}  # fmt: skip
-"""What standard error says of each of these lines; "" for a line that runs."""
+    "convert E", "convert E new.npz --force", "translate S --src f.txt", "encod E f.txt", "",
+    "generate G -p cat -n 5 --max-new-tokens 6", "generate G -p cat -n 5 --max-new 6",
+    "generate G -p cat -n 5 --max-tokens 6", "generate -m G -p cat --model E", "generate G f.txt -i rows.txt",
+    "generate G -i f.txt -i rows.txt", "generate G -p cat -n x", "generate G -p cat -n -1",
+    "generate G -p cat -n 2 -t 0", "generate G -p cat -n 2 --do-sample --beam-size 2", "fetch C", "generate G . -n 2",
+    "generate G -p cat -n", "generate G -p cat -n5", "generate G -p cat --max-tok 5", "generate G -p cat 'the cat'",
+    "generate G promts.txt", "generate G './my prompts'",
+    "encode E f.txt -o v.npy --normalize-embeddings False --normalize", "classify C --return-all-scores maybe -k 2",
+    "tag T f.txt --grouped-entities=maybe", "doctor -m G", "chat G f.txt", "chat G 'Hello you' -p cat", "chat G ' '",
+    "embed E a.jsonl -o out9 --colum text", "info nowhere", "generate G --max-new-tokens x --prompt cat",
+    "encode E none.txt -o v.npy", "bench", "compare E --precision int8", "calibrate C",
+]  # fmt: skip
+"""Lines whose status and standard error are recorded."""
+VARIED = {"serve E --memory disk": "invalid choice: 'disk'",
+          "encode E f.txt -o v.npy --precision int3": "'int3' is no precision here; choose float32"}
+"""Parts of answers that depend on the version of Python, and on the CPU."""
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +138,15 @@ def test_standard_input_that_is_closed_is_an_error(folder, monkeypatch, capsys, 
 
 
 @pytest.mark.parametrize("line", ANSWERED)
-def test_it_is_answered_with_the_right_form(folder, monkeypatch, capsys, line):
+def test_it_is_answered_with_the_right_form(folder, monkeypatch, capsys, snapshot, line):
     monkeypatch.chdir(folder)
     status, error = typed(line, capsys)
-    assert ANSWERED[line] in error
-    assert (status == 0) == (ANSWERED[line] == "")
+    assert f"{status}: {error}" == snapshot
+
+
+@pytest.mark.parametrize("line", VARIED)
+def test_it_names_what_may_be_given(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    status, error = typed(line, capsys)
+    assert VARIED[line] in error
+    assert status != 0
