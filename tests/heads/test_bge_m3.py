@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -98,22 +98,14 @@ def test_the_form_of_vectors_of_tokens(given, expected):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_text_in_any_company(precision, compiled_backend):
-    some = [*folders.QUERIES, *folders.DOCUMENTS]
-    whole = load(backend=compiled_backend, threads=2, precision=precision)
-    expected = [bits(whole.encode_tokens(some)), bits(whole.encode_sparse(some))]
-    rng = random.Random(0)
-    for threads, most in ((1, 8192), (2, 100), (3, 300)):
-        engine = load(backend=compiled_backend, threads=threads, max_batch_tokens=most, precision=precision)
-        order = rng.sample(range(len(some)), len(some))
-        mixed = [some[i] for i in order]
-        for call, own in zip((engine.encode_tokens, engine.encode_sparse), expected, strict=True):
-            assert bits(call(mixed)) == [own[i] for i in order]
-            assert bits(call(mixed, batch_size=3)) == [own[i] for i in order]
-            for i in (0, 2, 7):
-                assert bits(call([some[i]])) == [own[i]]
-    assert whole.encode_tokens(some[0]).tobytes() == expected[0][0]
-    assert bits(whole.encode_sparse(some[0])) == expected[1][:1]
+def test_a_text_in_any_company(precision, compiled_backend, check_company):
+    some, loaded = [*folders.QUERIES, *folders.DOCUMENTS], partial(load, backend=compiled_backend, precision=precision)
+    engine = loaded()
+    for call in (Engine.encode_tokens, Engine.encode_sparse):
+        check_company(loaded, call, some)
+        expected, single = bits(call(engine, some)), call(engine, some[0])
+        assert bits(call(engine, some, batch_size=3)) == expected
+        assert bits([single] if isinstance(single, np.ndarray) else single) == expected[:1]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -60,16 +60,12 @@ def test_vectors_and_scores_of_sentence_transformers(name, one_backend):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_a_text_in_any_company(precision, one_backend):
-    whole = load("bert", backend=one_backend, threads=2, precision=precision)
-    for role in ("query", "document"):
-        expected = encode(whole, role)
-        for threads, most in ((1, 8192), (3, 100), (4, 50)):
-            engine = load("bert", backend=one_backend, threads=threads, max_batch_tokens=max(most, 96),
-                          precision=precision)
-            for i, (row, text) in enumerate(zip(expected, folders.ROLES[role], strict=True)):
-                assert getattr(engine, f"encode_{role}")(text).tobytes() == row.tobytes(), (role, i)
-            assert [row.tobytes() for row in encode(engine, role)] == [row.tobytes() for row in expected]
+def test_a_text_in_any_company(precision, one_backend, check_company):
+    for role, call in (("query", Engine.encode_query), ("document", Engine.encode_document)):
+        some = folders.ROLES[role]
+        check_company(partial(load, "bert", backend=one_backend, precision=precision), call, some)
+        engine = load("bert", backend=one_backend, precision=precision)
+        assert [call(engine, text).tobytes() for text in some] == [row.tobytes() for row in call(engine, some)]
 
 
 def test_tokens_that_fill_a_query_are_not_read(one_backend):

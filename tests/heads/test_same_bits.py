@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from functools import partial
 
 import pytest
 
@@ -36,28 +36,15 @@ INPUTS = {"electra_answer": PAIRS, "bert_fill_mask": MASKED, "xlm_roberta_pairs"
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_in_any_company(name, one_backend):
-    inputs, call = INPUTS.get(name, SOME), CALLS[name]
-    whole = call(Engine.load(folder_of(name), backend=one_backend, threads=2), inputs)
-    rng = random.Random(0)
-    for threads, most in ((1, 8192), (2, 100), (3, 300), (4, 1000)):
-        engine = Engine.load(folder_of(name), backend=one_backend, threads=threads, max_batch_tokens=most)
-        order = rng.sample(range(len(inputs)), len(inputs))
-        found = call(engine, [inputs[i] for i in order])
-        assert [found[order.index(i)] for i in range(len(inputs))] == whole
-    for i in (0, 3, len(inputs) - 1):
-        assert call(engine, [inputs[i]]) == [whole[i]]
+def test_in_any_company(name, one_backend, check_company):
+    check_company(partial(Engine.load, folder_of(name), backend=one_backend), CALLS[name], INPUTS.get(name, SOME))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["bert_classify", "bert_tag", "bert_fill_mask", "bert_pairs"])
-def test_in_other_precisions(name, precision, compiled_backend):
-    inputs, call = INPUTS.get(name, SOME)[:12], CALLS[name]
-    one, two = (Engine.load(folder_of(name), backend=compiled_backend, threads=threads, precision=precision)
-                for threads in (1, 2))
-    whole = call(two, inputs)
-    assert call(one, inputs[::-1]) == whole[::-1]
-    assert [call(one, [text])[0] for text in inputs[:3]] == whole[:3]
+def test_in_other_precisions(name, precision, compiled_backend, check_company):
+    load = partial(Engine.load, folder_of(name), backend=compiled_backend, precision=precision)
+    check_company(load, CALLS[name], INPUTS.get(name, SOME)[:12])
 
 
 def test_a_query_with_many_documents_gives_the_bits_of_each_pair(one_backend):

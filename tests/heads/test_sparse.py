@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,18 +72,10 @@ def test_the_words_of_sentence_transformers(tmp_path, case, one_backend):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_the_bits_of_a_text_in_any_company(tmp_path, precision, one_backend):
+def test_the_bits_of_a_text_in_any_company(tmp_path, precision, one_backend, check_company):
     folder = sparse_folder(tmp_path / "folder", "bert_fill_mask", "sum" if precision == "bfloat16" else "max")
-    some = [*texts.TEXTS[:14], texts.TEXTS[38]]
-    whole = Engine.load(folder, backend=one_backend, threads=2, precision=precision).encode_sparse(some)
-    for threads, most in ((1, 8192), (3, 120), (4, 500)):
-        engine = Engine.load(folder, backend=one_backend, threads=threads, max_batch_tokens=most, precision=precision)
-        found = engine.encode_sparse(some[::-1])
-        for i in range(len(some)):
-            assert found[len(some) - 1 - i].values.tobytes() == whole[i].values.tobytes()
-            assert found[len(some) - 1 - i].indices.tolist() == whole[i].indices.tolist()
-    alone = engine.encode_sparse(some[3])
-    assert alone.values.tobytes() == whole[3].values.tobytes()
+    check_company(partial(Engine.load, folder, backend=one_backend, precision=precision), Engine.encode_sparse,
+                  [*texts.TEXTS[:14], texts.TEXTS[38]])
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])

@@ -19,7 +19,7 @@ MISTAKES = (
             "self.copy.attention, self.copy.attention_scratch = float32.attention, float32.attention_scratch",
             "self.copy.attention_scratch = self.copy.attention_scratch",
             "tests/backends/cpu/test_digests.py::test_portable_bits_are_those_of_all_sets",
-            cases="portable and wide and tanh"),
+            cases="tanh"),
     _native("Portable bits pad heads to the vectors of the CPU, so that ranges of codes hold other zeros.",
             "engine/backends/cpu/native/kernel_table.pxi",
             "self.lanes = PORTABLE_LANES if portable and self.row.bounded else kernels.VL",
