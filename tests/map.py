@@ -51,19 +51,19 @@ OTHERS = {
     "backends/cpu/native/column_maxima.pxi": "backends/kernels/test_maxima.py",
     "backends/cpu/native/executor.pxi": "backends/cpu/test_plan.py backends/cpu/test_stop.py",
     "backends/cpu/native/features.pxi": "backends/cython_cpu/test_instruction_sets.py",
-    "backends/cpu/native/kernel_table.pxi":
-        "backends/numba_cpu/test_table.py backends/cpu/test_digests.py backends/cpu/test_same_bits.py",
+    "backends/cpu/native/kernel_table.pxi backends/cpu/native/table.pxd backends/cpu/native/layout.py":
+        "backends/cpu/test_kernel_table.py backends/numba_cpu/test_table.py backends/cpu/test_digests.py "
+        "backends/cpu/test_same_bits.py",
     "backends/cpu/native/logits.pxi": "backends/kernels/test_logits.py",
     "backends/cpu/native/pool.c backends/cpu/native/pool.h": "backends/cpu/test_stop.py",
     "backends/cpu/native/program.pxi": "backends/cpu/test_plan.py backends/kernels/test_logits.py",
-    "backends/cpu/native/sizes.pxi": "backends/numba_cpu/test_table.py",
     "backends/cpu/native/schedule.pxi": "backends/cpu/test_plan.py benchmarks/test_simulation.py",
     "backends/cpu/native/turn.pxi": "backends/cpu/test_stop.py interface/test_requests.py",
     "backends/cpu/native/weights.pxi": "backends/cpu/test_plan.py weights/test_packed.py",
     "backends/cpu/native/*": "backends/cpu/test_plan.py backends/cpu/test_random_models.py",
     "backends/cython_cpu/isa.py backends/cython_cpu/__init__.py backends/cython_cpu/kernels*.py?":
         "backends/cython_cpu/test_instruction_sets.py",
-    "backends/cython_cpu/kernels.pxi backends/cython_cpu/table.pxd": "backends/kernels/test_providers.py",
+    "backends/cython_cpu/kernels.pxi": "backends/kernels/test_providers.py",
     "backends/cython_cpu/tile_kernels.pxi backends/cython_cpu/simd/tiles.h":
         "backends/kernels/test_tiles.py backends/kernels/test_parts.py",
     "backends/cython_cpu/simd/*":

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ..cpu.native.native import PRODUCT_PLACES, Kernels, product_name
+from ..cpu.native.layout import PRODUCT_PLACES
+from ..cpu.native.native import Kernels, product_name
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
 from .compiler.structs import LAYOUTS

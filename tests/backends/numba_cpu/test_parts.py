@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cython_cpu import isa
 
 from ..kernels.tools import assert_guards, convert, guarded, load, pack

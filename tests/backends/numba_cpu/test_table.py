@@ -14,13 +14,14 @@ import pytest
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.native import native
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native_ops import NativeOps
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
 from engine.model.precision import COMPUTED
 
 from ...tools.paths import TESTS
+from ..kernels.table import function
 from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, PEER, WITHOUT
@@ -252,7 +253,8 @@ def test_cached_attention(both, kind, storage, T, heads, d, e):
     results = []
     for kernels in both:
         out = np.empty((T, heads, e), np.float32)
-        cache.attend(kernels, q, out, S, 0.2, np.empty(kernels.cached_attention_scratch(d, e), np.float32), **options)
+        scratch = np.empty(function(kernels, "cached_attention_scratch")(d, e), np.float32)
+        cache.attend(kernels, q, out, S, 0.2, scratch, **options)
         results.append(out)
     assert np.array_equal(*results)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from ...cpu.native.native import PRODUCT_PLACES
+from ...cpu.native.layout import PRODUCT_PLACES
 from ..target import PAIR_STEPS
 from .pointers import Field, Pointer, Struct
 

@@ -66,7 +66,9 @@ ctypedef void (*ScoreMod)(float* scores, Py_ssize_t stride, Py_ssize_t b, Py_ssi
                           Py_ssize_t key, Py_ssize_t keys, const void* captured) noexcept nogil
 
 cdef enum:
-    DISTANCES = 511             # the most distances between the queries and the keys that attention works on together
+    KEYS = 256                  # of a block of keys that attention works on together
+    QUERIES = 256               # of a group of queries that use the block
+    DISTANCES = 511             # the most distances between these queries and keys
 
 cdef struct Relative:
     # Terms of the scores that depend on the distance t - s of a query and a key, whose row of a table is r(t - s):
