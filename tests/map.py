@@ -71,10 +71,9 @@ OTHERS = {
         "backends/kernels/test_int8.py backends/cpu/test_digests.py project/test_setup.py",
     "backends/cython_cpu/kernels/attention.pxi backends/numba_cpu/kernels/attention.py":
         "backends/kernels/test_attention_options.py",
-    "backends/cython_cpu/kernels/tiles.pxi backends/numba_cpu/kernels/tiles.py":
-        "backends/kernels/test_written_operands.py",
+    "backends/cython_cpu/kernels/tiles.pxi": "backends/kernels/test_written_operands.py",
     "backends/*_cpu/kernels/attention_tiles.pxi": "backends/kernels/test_attention_bfloat16.py",
-    "backends/*_cpu/kernels/blocks.*": "backends/kernels/test_integers.py weights/test_blocks.py",
+    "backends/cython_cpu/kernels/blocks.pxi": "backends/kernels/test_integers.py weights/test_blocks.py",
     "backends/*_cpu/kernels/cached_*.pxi backends/*_cpu/kernels/cells.* backends/*_cpu/kernels/ranges.*":
         "backends/kernels/test_cached_attention.py",
     "backends/*_cpu/kernels/depth.* backends/cython_cpu/kernels/tile.pxi backends/numba_cpu/kernels/tile.py "
@@ -83,8 +82,10 @@ OTHERS = {
         "backends/kernels/test_rowwise.py",
     "backends/*_cpu/kernels/embed.*": "families/test_vectors.py weights/test_embedding_tables.py",
     "backends/cython_cpu/kernels/few_rows.pxi": "backends/kernels/test_int8.py backends/kernels/test_tiles.py",
-    "backends/*_cpu/kernels/nibbles.* backends/*_cpu/kernels/integer_pairs.py": "backends/kernels/test_integers.py",
-    "backends/*_cpu/kernels/operands.*": "backends/kernels/test_written_operands.py backends/kernels/test_tiles.py",
+    "backends/cython_cpu/kernels/nibbles.pxi backends/numba_cpu/kernels/integer_pairs.py":
+        "backends/kernels/test_integers.py",
+    "backends/cython_cpu/kernels/operands.pxi":
+        "backends/kernels/test_written_operands.py backends/kernels/test_tiles.py",
     "backends/numba_cpu/kernels/pairs.py": "backends/kernels/test_bfloat16.py",
     "backends/*_cpu/kernels/roofline.*": "backends/test_peak.py",
     "backends/*_cpu/kernels/scores.*": "backends/kernels/test_attention_options.py",
@@ -92,8 +93,7 @@ OTHERS = {
     "backends/numba_cpu/rows.py backends/numba_cpu/target.py backends/numba_cpu/compiler/structs.py "
     "backends/numba_cpu/compiler/pointers.py backends/numba_cpu/compiler/vector.py": "backends/numba_cpu/test_table.py",
     "backends/numba_cpu/compiler/compiling.py": "backends/numba_cpu/test_cache.py",
-    "backends/numba_cpu/compiler/emit.py": "backends/numba_cpu/test_tile.py",
-    "backends/numba_cpu/compiler/flow.py": "backends/numba_cpu/test_amx.py",
+    "backends/numba_cpu/compiler/emit.py backends/numba_cpu/compiler/flow.py": "backends/numba_cpu/test_tile.py",
     "backends/global_names.py backends/numba_cpu/compiler/*.py": "backends/numba_cpu/test_score_mod.py",
     "backends/numba_cuda/__init__.py backends/numba_cuda/support.py backends/numba_cuda/toolchain.py":
         "backends/test_cuda.py",

@@ -28,7 +28,7 @@ BACKEND_IMPORTS = {
     "reference": set(),
     "cpu": set(),
     "cython_cpu": {"cpu"},
-    "numba_cpu": {"cpu"},
+    "numba_cpu": {"cpu", "cython_cpu"},      # whose kernels fill what Numba leaves
     "numba_cuda": set(),
 }
 """The other backends that each backend may import. All may import the modules directly in backends/."""

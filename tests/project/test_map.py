@@ -40,8 +40,9 @@ def test_each_pattern_of_the_table_is_needed():
     ("files/npz.py", ["files/test_npz.py"]),
     ("backends/__init__.py", ["backends/test_backends.py"]),
     ("backends/cython_cpu/kernels/softmax.pxi", ["backends/kernels/test_softmax.py"]),
-    ("backends/numba_cpu/kernels/parts.py", ["backends/numba_cpu/test_parts.py", "backends/kernels/test_parts.py"]),
-    ("backends/numba_cpu/compiler/amx.py", ["backends/numba_cpu/test_amx.py"]),
+    ("backends/numba_cpu/kernels/tile.py", ["backends/numba_cpu/test_tile.py", "backends/kernels/test_linear.py",
+                                            "backends/kernels/test_bfloat16.py"]),
+    ("backends/numba_cpu/compiled.py", ["backends/numba_cpu/test_compiled.py"]),
     ("families/bert.py", OTHERS["families/*.py"].split()),
     ("files/none.py", []),
 ])

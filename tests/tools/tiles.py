@@ -7,6 +7,6 @@ def floats_on_tiles(backend: str) -> bool:
         from engine.backends.cython_cpu import isa
 
         return isa.chosen().product("float32").strip > 1
-    from engine.backends.numba_cpu.target import TILES
+    from engine.backends.numba_cpu import table
 
-    return TILES
+    return table.load().product("float32").strip > 1

@@ -120,8 +120,9 @@ def test_models_run_from_the_blocks_of_their_file(tmp_path, kinds, words, precis
     assert STORED[weights["embeddings.word"].dtype] == table
     expected = logits_of(load_model(tmp_path / "m.gguf", precision="float32"), "float32", "reference")
     rounded = "Q5_1" in (words, *kinds.values())
-    for backend in {*COMPILED} - {"cuda"}:
-        found = logits_of(model, precision, backend)
+    results = {backend: logits_of(model, precision, backend) for backend in {*COMPILED} - {"cuda"}}
+    for backend, found in results.items():
+        assert np.array_equal(found, results["cython"])
         assert np.abs(found - expected).max() <= (1e-2 if rounded else 2e-3) * np.abs(expected).max()
         assert np.array_equal(logits_of(model, precision, backend, threads=2), found)
         assert np.array_equal(logits_of(model, precision, backend, ids=range(3, 5)), found[:2])

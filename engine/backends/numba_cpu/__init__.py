@@ -1,10 +1,11 @@
 """The Numba backend: kernels that are compiled at first use for the CPU they run on; `engine.backends.cpu` runs them.
 
     table.py rows.py      the kernel table, filled        target.py    the CPU, and the shapes for it
+    compiled.py           the kernels compiled ahead of time that fill the rest: tiles, and weights in blocks
     kernels/              the kernels; the .pxi file of the same name in cython_cpu/kernels explains each
         tile.py           generator of register tiles     dot.py pairs.py    dot products and bfloat16, as LLVM IR
     compiler/compiling.py annotations to C functions      pointers.py structs.py   C pointers and structs for Numba
-        cache.py          machine code on disk            vector.py emit.py amx.py vectors and tiles, as LLVM IR
+        cache.py          machine code on disk            vector.py emit.py  vectors, as LLVM IR
         score_mod.py score_walk.py                        score functions of users
 """
 
@@ -45,17 +46,22 @@ class NumbaBackend:
         return True
 
     def describe(self) -> str:
-        """Describe in lines LLVM's name of the CPU, the instructions of products, and why AMX is not used."""
+        """Describe in lines LLVM's name of the CPU, the instructions of products, and which of them Numba leaves."""
         import numba
 
         from ..cpu.native.native import ARCHITECTURE
-        from . import rows, target
+        from . import compiled, target
+        from .table import table
 
-        lines = [f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}",
-                 ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()
-                           if row["instruction"])]
-        if target.WHY_NO_TILES and ARCHITECTURE == "x86_64":
-            lines.append(target.WHY_NO_TILES)
+        beside, taken = compiled.chosen(), table().taken
+        lines = [f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}"
+                 f"{f', beside {beside} kernels' if beside else ''}",
+                 ", ".join(f"{name} by {instruction}" for name, instruction in table().instructions().items()),
+                 f"{', '.join(sorted(taken))} on the {beside} kernels, which are compiled ahead of time" if beside else
+                 f"no q8_0, int4, q4_0 and q4_1, which run on kernels that are compiled ahead of time: "
+                 f"{compiled.explain()}"]
+        if beside != "amx" and ARCHITECTURE == "x86_64" and (reason := compiled.why_not("amx")):
+            lines.append(reason)
         return "\n".join(lines)
 
     def layout(self, precision: str, decodes: bool = False, portable: bool = False) -> PackedFormat | None:
@@ -100,9 +106,11 @@ class NumbaBackend:
 
 def _check_precision(run: RunConfig) -> None:
     if run.precision not in (*COMPUTED, *WAYS):     # a way that these kernels lack gets a message of its own
-        from .rows import ROWS
+        from ..cpu.native.native import product_name
+        from .table import table
 
-        names = [*COMPUTED, *(name for name in WAYS if ROWS[name]["instruction"])]
+        there = table().instructions()
+        names = [name for name in (*COMPUTED, *WAYS) if product_name(name, False) in there]
         raise UnsupportedError(not_there("numba", names, run.precision))
 
 

@@ -1,44 +1,37 @@
-"""The names and sizes of each row of the kernel table; see Product in table.pxd."""
+"""The names and sizes of the rows of the kernel table that Numba's kernels fill; see Product in table.pxd."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .target import DOT, FUSED, INTEGERS, LINE_BYTES, OPERAND_BYTES, PAIR_STEPS, TILE_ROWS, TILES, VL
+from .target import DOT, FUSED, INTEGERS, OPERAND_BYTES, PAIR_STEPS, VL
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
-_VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}      # rows
+SIZES = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}      # rows
 _PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
 _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
-
-_FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS}
-_INT16 = {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32, "operand_bytes": 2,
-          **_VECTORS}
+_FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **SIZES}
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": _FLOAT32,
-    "bfloat16": {**(_PAIRS if PAIR_STEPS == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES,
-                 **_VECTORS},
+    "bfloat16": {**(_PAIRS if PAIR_STEPS == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES, **SIZES},
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
-             "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
-    "int16": _INT16,
-    "codes": {"name": b"codes", "instruction": INTEGERS.encode(), "depth_step": 32, "operand_bytes": 2, "beside": 44,
-              **_VECTORS},      # beside: 32 codes, a float step, an int32 sum, two int16 sums
+             "bounded": INTEGERS == "vpmaddubsw", **SIZES},
+    "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
+              "operand_bytes": 2, **SIZES},
     "fma": _FLOAT32,
-    "int16_vectors": _INT16,
-    "bfloat16x3": {**_FLOAT32, "name": b"bfloat16x3", "instruction": b""},
     "bfloat16_weights": {**_FLOAT32, **_WIDENED, "depth_step": 2},
 }
-"""The fields of each product's row that are no functions, for each name in PRODUCT_PLACES. The table points to the
-texts, which must not be released. A product without an instruction is not there."""
+"""The fields of each product's row that are no functions, by name in PRODUCT_PLACES. The table points to the texts,
+which must not be released. The products that are not here are those of compiled kernels alone."""
 
-if TILES:
-    # Fewer rows than those of the compiled kernels: results between products are float32 here.
-    _STRIPS = {"strip": TILE_ROWS, "block": 128, "shared": 128, "bundle": 512}
-    ROWS["float32"] = {"name": b"float32", "instruction": b"six tdpbf16ps", "depth_step": 32,
-                       "operand_bytes": 6, "fresh_depth": 768, **_STRIPS}
-    ROWS["bfloat16x3"] = {**ROWS["float32"], "name": b"bfloat16x3", "instruction": b"three tdpbf16ps",
-                          "operand_bytes": 4}
-    ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
-    ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
-    ROWS["int16"] = {**_INT16, "instruction": b"tdpbssd and tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
+ABSENT: dict[str, Any] = {"name": b"", "instruction": b"", **SIZES}
+"""The fields of the row of a product that is not there."""
+
+TAKEN: dict[str, Any] = {"attend_rows": None, "attend_rows_scratch": None, "operands_depth": 0, "hidden_columns": 0,
+                         "approximates": 0}
+"""The fields of compiled kernels' rows that change here: attention is Numba's, and results between products are exact
+floats, so that a model has the same bits on every table with these products."""
+
+ON_TILES: dict[str, Any] = {**TAKEN, "block": 128, "shared": 128, "bundle": 512}
+"""The same of rows on tiles, with fewer rows at a time: floats fill the L2 cache sooner than operands."""

@@ -1,4 +1,7 @@
-"""Fill the kernel table with functions that Numba compiles at first use, for the CPU that they run on."""
+"""Fill the kernel table with functions that Numba compiles at first use, for the CPU that they run on.
+
+The products that Numba lacks, and those that are on tiles where compiled kernels have tiles, are these kernels' own.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ..cpu.native.layout import PRODUCT_PLACES
+from ...base.errors import UnsupportedError
+from ...model.precision import WAYS
+from ..cpu.native.layout import PRODUCT_PLACES, capsule_of, structures, table_in
 from ..cpu.native.native import Kernels, product_name
+from ..cython_cpu import isa
+from . import compiled
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
-from .compiler.structs import LAYOUTS
 from .kernels import (
     attention,
     bfloat16,
@@ -26,15 +32,13 @@ from .kernels import (
     linear,
     maxima,
     norm,
-    parts,
     roofline,
     rotary,
     softmax,
-    tiles,
     weigh,
 )
-from .rows import ROWS
-from .target import FUSED, MR, NR, PAIR_STEPS, TILES, VL
+from .rows import ABSENT, ON_TILES, ROWS, TAKEN
+from .target import FUSED, MR, NR, PAIR_STEPS, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
@@ -60,15 +64,19 @@ DECODING: dict[str, Callable[..., Any]] = {
 """The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 
 
+ATTENTION: dict[str, Callable[..., Any]] = {
+    "attention": attention.attention, "attention_scratch": attention.attention_scratch}
+"""The attention of every product, also of those of compiled kernels: it is in float32."""
+
+
 def _product(pack: Callable[..., Any], multiply: Callable[..., Any], rounds: Callable[..., Any],
              convert: Callable[..., Any] | None = None) -> dict[str, Callable[..., Any]]:
-    """Return the functions of a product by their field in the table. Attention is in float32 for every precision."""
-    return {"pack": pack, "multiply": multiply, "rounds": rounds, "attention": attention.attention,
-            "attention_scratch": attention.attention_scratch, **({} if convert is None else {"convert": convert})}
+    """Return the functions of a product by their field in the table."""
+    return {"pack": pack, "multiply": multiply, "rounds": rounds, **ATTENTION,
+            **({} if convert is None else {"convert": convert})}
 
 
 _FMA = _product(linear.pack, linear.linear, roofline.fma_rounds)
-_INT16 = _product(integers.pack_integers, integers.linear_integers, integers.integer_rounds, integers.to_integers)
 _PAIRS: tuple[Callable[..., Any], ...] = (bfloat16.linear_widened, bfloat16.pair_rounds)
 if PAIR_STEPS == 1:     # operands are bfloat16, and must be converted
     _PAIRS = (bfloat16.linear_bfloat16, bfloat16.pair_rounds, bfloat16.to_operands)
@@ -76,61 +84,67 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
     "bfloat16": _product(bfloat16.pack_bfloat16, *_PAIRS),
     "int8": _product(int8.pack_int8, int8.linear_int8, int8.dot_rounds, int8.quantize),
-    "int16": _INT16,
-    "codes": _product(integers.pack_integers, integers.linear_integers, int8.dot_rounds, integers.to_codes),
+    "int16": _product(integers.pack_integers, integers.linear_integers, integers.integer_rounds, integers.to_integers),
     "fma": _FMA,
-    "int16_vectors": _INT16,
     "bfloat16_weights": _product(bfloat16.pack_bfloat16, bfloat16.linear_widened, roofline.fma_rounds),
 }
 """The functions of each product, by its name in `ROWS`. A row is filled when a plan first asks for the product, because
-compiling takes seconds; those of float32 are always filled. bfloat16x3 has functions only on tiles."""
-
-if TILES:
-    for _name, _functions in {
-        "float32": (parts.pack_parts, parts.tiles_float32, parts.tile_rounds_float32, parts.to_parts),
-        "bfloat16x3": (parts.pack_parts, parts.tiles_two_parts, parts.tile_rounds_two_parts, parts.to_two_parts),
-        "bfloat16": (tiles.pack_tiles_bfloat16, tiles.tiles_bfloat16, tiles.tile_rounds_bfloat16, tiles.to_tiles),
-        "int8": (tiles.pack_tiles_int8, tiles.tiles_int8, tiles.tile_rounds_int8, tiles.quantize_to_tiles),
-        "int16": (tiles.pack_tiles_int8, tiles.tiles_int16, tiles.tile_rounds_int16, tiles.integers_to_tiles),
-    }.items():
-        PRODUCTS[_name] = _product(*_functions) | {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
-
-_ISA = b"numba"
-_CAPSULE = b"engine.KernelTable"
+compiling takes seconds; those of float32 are always filled."""
 
 
-class _Table:
-    """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses."""
+class Table:
+    """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses.
 
-    def __init__(self) -> None:
-        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
-        self.memory.isa = _text(_ISA)
+    beside: the instruction set whose compiled kernels fill what Numba leaves, or None: nothing does.
+    """
+
+    def __init__(self, beside: str | None):
+        self.memory = structures()["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
+        self.memory.isa = _text(b"numba")
+        self.taken: set[str] = set()
+        """The names of the products of compiled kernels."""
+        theirs = table_in(isa.load(beside).capsule).products if beside else None
         for name, place in PRODUCT_PLACES.items():
-            for field, value in ROWS[name].items():
+            fields = ROWS.get(name, ABSENT)
+            if theirs and theirs[place].multiply and (name not in ROWS or theirs[place].strip > 1):
+                self.memory.products[place], fields = theirs[place], TAKEN if theirs[place].strip == 1 else ON_TILES
+                self.taken.add(name)
+            for field, value in fields.items():
                 setattr(self.memory.products[place], field, _text(value) if isinstance(value, bytes) else value)
-        self.compiled: dict[str, Any] = {}
+        self.functions: dict[str, Any] = {}
         self.filled: set[str] = set()
-        capsule = ctypes.pythonapi.PyCapsule_New
-        capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
+        self.kernels = Kernels(capsule_of(self.memory))
+
+    def instructions(self) -> dict[str, str]:
+        """Return the instruction of each product that is there, by its name."""
+        return {name: ctypes.string_at(self.memory.products[place].instruction).decode()
+                for name, place in PRODUCT_PLACES.items() if name in ROWS or name in self.taken}
 
     def fill(self, precision: str, decoding: bool, portable: bool) -> None:
-        """Compile the functions of a precision, and also of float32, because single operations use them."""
-        needed = ["float32", "fma", product_name(precision, decoding, portable), *(["decoding"] if decoding else [])]
+        """Compile the functions of a precision, and also of float32, because single operations use them.
+
+        Raises `UnsupportedError` where the precision is one of compiled kernels, and there are none.
+        """
+        own = product_name(precision, decoding, portable)
+        needed = ["float32", "fma", own, *(["decoding"] if decoding else [])]
         wanted = [name for name in needed if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
+        if own not in ROWS and own not in self.taken and precision not in WAYS:     # the packer refuses a way
+            raise UnsupportedError(f"precision {precision!r} of the backend numba runs on kernels that are compiled "
+                                   f'ahead of time: {compiled.explain()}, or use backend="cython"')
         shared = KERNELS | (DECODING if decoding else {})
         targets = [(self.memory, field, function) for field, function in shared.items()]
         for name in wanted:
-            if name in PRODUCTS:
+            if name in PRODUCT_PLACES:
                 row = self.memory.products[PRODUCT_PLACES[name]]
-                targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
-        missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.compiled}
+                functions = ATTENTION if name in self.taken else PRODUCTS.get(name, {})
+                targets += [(row, field, function) for field, function in functions.items()]
+        missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.functions}
         for name, function in _progress(missing):
-            self.compiled[name] = compile_kernel(function, KernelCache(name))
+            self.functions[name] = compile_kernel(function, KernelCache(name))
         for struct, field, function in targets:
-            setattr(struct, field, self.compiled[function.__name__].address)
+            setattr(struct, field, self.functions[function.__name__].address)
         self.filled.update(wanted)
 
 
@@ -138,7 +152,12 @@ def _text(value: bytes) -> ctypes.c_void_p:
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
-_table = cache(_Table)
+@cache
+def table() -> Table:
+    """Return the table of this process."""
+    return Table(compiled.chosen())
+
+
 _lock = threading.RLock()
 # A fork waits until no other thread compiles, because the child would find Numba's own lock taken.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -147,12 +166,13 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 def load(precision: str = "float32", *, decoding: bool = False, portable: bool = False) -> Kernels:
     """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py).
 
-    decoding: whether the kernels of decoders are wanted, too. portable: whether it shall compute portable bits.
+    decoding: whether the kernels of decoders are wanted, too. portable: whether it shall compute portable bits. Raises
+    `UnsupportedError` for a precision of compiled kernels where there are none.
     """
     with _lock:
-        table = _table()
-        table.fill(precision, decoding, portable)
-        return table.kernels
+        found = table()
+        found.fill(precision, decoding, portable)
+        return found.kernels
 
 
 def _progress(kernels: dict[str, Any]) -> Any:

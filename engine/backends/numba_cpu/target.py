@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from numba.core.registry import cpu_target
 
-from ..cpu.native.native import refusal
-
 TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
+ARM = TRIPLE.startswith(("aarch64", "arm64"))
 
 
 def _shape() -> tuple[int, int, int]:
@@ -15,7 +14,7 @@ def _shape() -> tuple[int, int, int]:
         return 16, 4, 6
     if "+avx2" in FEATURES and "+fma" in FEATURES:
         return 8, 2, 6
-    return 4, 2, 6
+    return (4, 4, 6) if ARM else (4, 2, 6)
 
 
 def _integers() -> str:
@@ -25,29 +24,13 @@ def _integers() -> str:
     return "vpmaddubsw" if VL > 4 else "lanes"
 
 
-def _why_no_tiles() -> str | None:
-    """Return why products do not run on AMX's tiles, or None if they do.
-
-    If LLVM may use them, `refusal` asks Linux for permission, which holds until the process ends. Without permission a
-    tile instruction would end the process.
-    """
-    needed = {"avx512bf16": "+avx512bf16" in FEATURES and VL == 16}
-    needed |= {name: f"+{name}" in FEATURES for name in ("amx-tile", "amx-bf16", "amx-int8")}
-    if all(needed.values()):
-        return refusal("amx")
-    return f"Numba compiles for a CPU without {', '.join(name for name, there in needed.items() if not there)}"
-
-
 VL, NV, MR = _shape()
 KC = 1024
 """The largest K block of a product, as in simd/common.h."""
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)     # why 5: simd/x86.h
-WHY_NO_TILES = _why_no_tiles()
-TILES = WHY_NO_TILES is None
-"""Whether products of floats, bfloat16 and int8 run on AMX's tiles."""
 
-PAIR_STEPS = 1 if VL == 16 and "+avx512bf16" in FEATURES and (TILES or CPU.startswith("znver")) else 2
+PAIR_STEPS = 1 if VL == 16 and "+avx512bf16" in FEATURES and CPU.startswith("znver") else 2
 """1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the two
 weights of a pair are converted and multiplied in turn.
 
@@ -61,8 +44,5 @@ STEPS = 4
 LINE, AHEAD = 16, 512
 """LINE: floats in a cache line. AHEAD: prefetch distance in floats."""
 
-LINE_BYTES, TILE_ROWS = 4 * LINE, 16
-"""The size of one of AMX's tiles: bytes of a row, and rows."""
-
-FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
+FUSED = "+fma" in FEATURES or ARM
 """Whether the CPU has fused multiply-adds. If not, v_fma rounds twice, because LLVM would call a slow function."""

@@ -15,7 +15,6 @@ from engine.model import config
 from engine.model.precision import CACHED, COMPUTED, LOADABLE
 
 from ...tools.paths import ROOT
-from ..kernels.table import table_of
 
 BACKENDS = ROOT / "engine" / "backends"
 
@@ -28,7 +27,7 @@ def test_every_struct_has_the_size_that_was_compiled():
 def test_a_table_reads_as_compiled_code_reads_it(name):
     """The fields of a table and of its rows, through ctypes."""
     kernels = isa.load(name)
-    table = table_of(kernels.capsule)
+    table = layout.table_in(kernels.capsule)
     assert [ctypes.string_at(table.isa).decode(), table.VL, table.NR, table.MR, bool(table.fused)] == [
         kernels.isa, kernels.VL, kernels.NR, kernels.MR, kernels.fused]
     names = {"fma": {"float32"}, "int16_vectors": {"int16"}, "bfloat16": {"bfloat16", "bfloat16_weights"}}

@@ -9,18 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.native.layout import PRODUCT_PLACES, STRUCTS, ctype, structures
+from engine.backends.cpu.native.layout import PRODUCT_PLACES, STRUCTS, ctype, structures, table_in
 from engine.backends.cpu.native.native import Kernels
 
 FAR = 2**40
-CAPSULE = b"engine.KernelTable"
-
-
-def table_of(capsule: object) -> Any:
-    """Return the kernel table in a capsule."""
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    address = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, CAPSULE)
-    return structures()["KernelTable"].from_address(address)
 
 
 def function(kernels: Kernels, name: str, product: str = "") -> Callable[..., Any]:
@@ -35,7 +27,7 @@ def function(kernels: Kernels, name: str, product: str = "") -> Callable[..., An
 
 
 def _row(kernels: Kernels, product: str) -> Any:
-    table = table_of(kernels.capsule)
+    table = table_in(kernels.capsule)
     return table.products[PRODUCT_PLACES[product]] if product else table
 
 

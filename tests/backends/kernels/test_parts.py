@@ -36,7 +36,7 @@ LEFT_OUT = {"float32": 2.0**-20, "bfloat16x3": 2.0**-14}
 ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
 
 
-@pytest.fixture(params=[name for name in tools.with_tiles() if load(name).product("float32").strip > 1])
+@pytest.fixture(params=tools.WITH_TILES)
 def kernels(request):
     return load(request.param)
 

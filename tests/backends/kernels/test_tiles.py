@@ -19,19 +19,9 @@ ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
 COLUMNS = (16, 48, 64, 80)
 DEPTHS = (1, 2, 30, 32, 34, 63, 64, 65, 96)
 
-TILES = tools.with_tiles()
-
-
-@pytest.fixture(params=TILES)
+@pytest.fixture(params=tools.WITH_TILES)
 def kernels(request):
     return load(request.param)
-
-
-def test_numba_has_tiles():
-    reason = tools.why_no_tiles_of_numba()
-    assert ("numba" in TILES) == (reason is None)
-    if reason:
-        pytest.skip(reason)
 
 
 def added_in_tiles(a, w):
@@ -231,10 +221,9 @@ def test_slices_of_the_depth_change_no_bit(kernels, precision, M):
         assert np.array_equal(out, expected), K
 
 
-@pytest.mark.parametrize("name", [name for name in TILES if name != "numba"])
+@pytest.mark.parametrize("name", tools.WITH_TILES)
 @pytest.mark.parametrize("M", [1, 17, 32, 65])
 def test_parts_of_the_depth_change_no_bit(name, M):
-    """Numba's kernels compute all of the depth at once."""
     kernels = load(name)
     product = kernels.product("bfloat16")
     assert product.hidden_columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from engine.backends import numba_cpu
 from engine.backends.cpu.native.layout import CELL
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
-from engine.model.precision import COMPUTED, WAYS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .table import FAR, function, ready, stride, struct
@@ -25,16 +25,21 @@ def why_not(name: str) -> str | None:
     return numba_cpu.BACKEND.unavailable() if name == "numba" else isa.why_not(name)
 
 
-def load(name: str) -> Kernels:
-    """Return the kernel table of that name."""
-    if name == "numba":
-        from engine.backends.numba_cpu import table
+@cache
+def _own() -> Any:
+    """Return Numba's table without the kernels of other tables, which take the places of some of its own with AMX."""
+    from engine.backends.numba_cpu.table import Table
 
-        for precision in (*COMPUTED, *WAYS):
-            table.load(precision)
-        table.load("bfloat16", portable=True)
-        return table.load("int8", decoding=True)
-    return isa.load(name)
+    own = Table(None)
+    for precision in ("float32", "bfloat16", "int8"):
+        own.fill(precision, decoding=precision == "int8", portable=False)
+        own.fill(precision, decoding=False, portable=True)
+    return own
+
+
+def load(name: str) -> Kernels:
+    """Return the kernel table of that name; Numba's has the kernels alone that Numba compiles."""
+    return _own().kernels if name == "numba" else isa.load(name)
 
 
 def available() -> list[str]:
@@ -42,29 +47,22 @@ def available() -> list[str]:
     return [name for name in PROVIDERS if why_not(name) is None]
 
 
+def compiled() -> list[str]:
+    """Return the names of those that are compiled ahead of time, which have the products of weights in blocks."""
+    return [name for name in available() if name != "numba"]
+
+
 def _compiled(has: Callable[[Product], Any]) -> list[str]:
     """Return the compiled kernel tables that run here and whose product of bfloat16 has something.
 
     Numba's kernels have none of what tests ask for. Compiling them to ask would make every collection of tests slow.
     """
-    return [name for name in available() if name != "numba" and has(load(name).product("bfloat16"))]
+    return [name for name in compiled() if has(load(name).product("bfloat16"))]
 
 
 ATTENDING_IN_BFLOAT16 = _compiled(lambda product: not product.attends_in_float32)
-def why_no_tiles_of_numba() -> str | None:
-    """Return why Numba's kernels do not use AMX's tiles here, or None if they do."""
-    if reason := why_not("numba"):
-        return reason
-    from engine.backends.numba_cpu import target
-
-    return target.WHY_NO_TILES
-
-
-def with_tiles() -> list[str]:
-    """Return the names of the kernel tables that multiply on tiles, real or emulated, and run here."""
-    compiled = [name for name in ("amx", "amxemulated") if why_not(name) is None]
-    return compiled if why_no_tiles_of_numba() else [*compiled, "numba"]
-
+WITH_TILES = [name for name in ("amx", "amxemulated") if why_not(name) is None]
+"""The names of the kernel tables that multiply on tiles, real or emulated, and run here."""
 
 WRITING_OPERANDS = _compiled(lambda product: product.operands_depth)
 ATTENDING_ROWS = _compiled(lambda product: product.attends_rows)

@@ -24,7 +24,6 @@ CODEGEN.magic_tuple = magic_tuple
 from engine.backends.numba_cpu import target  # noqa: E402
 
 target.INTEGERS, target.DOT, target.CODE_BYTES = "lanes", 4, 1
-target.TILES = False
 target.PAIR_STEPS = 1 if PAIRS else 2
 target.OPERAND_BYTES = 2 * target.PAIR_STEPS
 

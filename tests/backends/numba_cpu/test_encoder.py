@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.plan import CpuPlan
-from engine.backends.numba_cpu import target
+from engine.backends.numba_cpu import compiled
 from engine.backends.reference import ReferenceBackend
 from engine.base.errors import UnsupportedError
 from engine.model.run_config import RunConfig
@@ -15,7 +15,9 @@ from engine.model.run_config import RunConfig
 from ...tools.encoders import engine_of
 from ...tools.plans import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ...tools.tiny_models import random_model
-from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, attending_in_float32
+from .peers import BFLOAT16_PEER, PEER, attending_in_float32
+
+TILES = compiled.chosen() == "amx"
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -31,14 +33,14 @@ def test_against_float64_and_the_compiled_kernels(shape):
     naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
     allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
     assert np.abs(out - exact).max() <= allowed
-    if isa.why_not(FLOAT32_PEER) is None:
-        assert np.array_equal(out, make_plan(config, weights, 2, FLOAT32_PEER).forward(batch))
+    if isa.why_not(peer := "amx" if TILES else PEER) is None:
+        assert np.array_equal(out, make_plan(config, weights, 2, peer).forward(batch))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_other_precisions_against_the_compiled_kernels(precision, shape):
-    peer = {"bfloat16": BFLOAT16_PEER, "int8": INT8_PEER}[precision]
+    peer = "amx" if TILES else {"bfloat16": BFLOAT16_PEER, "int8": PEER}[precision]
     if reason := isa.why_not(peer):
         pytest.skip(reason)
     config = SHAPES[shape]
@@ -69,6 +71,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    names = f"float32, bfloat16, int8, q8_0, int4, q4_0, q4_1{', bfloat16x3' * target.TILES} here"
+    names = f"float32, bfloat16, int8, q8_0, int4, q4_0, q4_1{', bfloat16x3' * TILES} here"
     with pytest.raises(UnsupportedError, match=f"{names}; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")

@@ -1,33 +1,29 @@
 """Compare Numba's kernels with the compiled ones of the same vector size: equal to the last bit."""
 
-import ctypes
 import os
 import platform
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.native import native
-from engine.backends.cpu.native.layout import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS, PRODUCT_PLACES
 from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
-from engine.model.precision import COMPUTED
 
 from ...tools.paths import TESTS
 from ..kernels.table import function
 from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
-from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, PEER, WITHOUT
+from .peers import BFLOAT16_PEER, PEER, WITHOUT
 
-table, structs, target, embed = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                                 for name in ("table", "compiler.structs", "target", "kernels.embed"))
+table, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                 for name in ("table", "target"))
 
 KERNEL_TESTS = TESTS / "backends" / "kernels"
 
@@ -45,67 +41,29 @@ def both():
 
 
 @pytest.fixture(scope="module")
-def both_float32():
-    """The same for products of floats"""
-    return beside(FLOAT32_PEER)
-
-
-@pytest.fixture(scope="module")
 def both_bfloat16():
     """The same for bfloat16"""
     return beside(BFLOAT16_PEER)
 
 
-@pytest.fixture(scope="module")
-def both_int8():
-    """The same for int8"""
-    return beside(INT8_PEER)
-
-
-def fields_in_c(struct):
-    """The names of a struct's fields in table.pxd, in their order."""
-    text = Path(isa.__file__).with_name("table.pxd").read_text(encoding="utf-8")
-    body = re.search(rf"^cdef struct {struct}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)[1]
-    code = re.sub(r"\((?!\*)[^()]*\)", "", re.sub(r" *#.*", "", body))     # without comments and lists of arguments
-    return re.findall(r"(\w+)\)?(?:\[\w+\])?(?: noexcept nogil)?$", code, re.MULTILINE)
-
-
-@pytest.mark.parametrize("struct", structs.LAYOUTS)
-def test_structs_are_those_of_c(struct):
-    layout = structs.LAYOUTS[struct]
-    assert ctypes.sizeof(layout) == native.struct_sizes()[struct]
-    assert [name for name, *_ in layout._fields_] == fields_in_c(struct)
-
-
-def test_formats_have_the_order_of_precisions():
-    assert [getattr(embed, name.upper()) for name in COMPUTED] == list(range(len(COMPUTED)))
-
-
 def test_every_kernel_is_there():
-    kernels = load("numba")
-    memory = table._table().memory
-    assert all(getattr(memory, name) for name, _ in memory._fields_ if name not in ("products", "fused"))
-    assert table.ROWS.keys() == native.PRODUCT_PLACES.keys()
-    for precision, place in native.PRODUCT_PLACES.items():
-        row = memory.products[place]
-        if precision == "bfloat16x3" and not target.TILES:      # vectors have no such product
-            assert precision not in table.PRODUCTS
-            assert not kernels.product(precision).exists
+    own = table.Table(None)
+    for precision, decoding, portable in (("float32", True, False), ("bfloat16", False, False),
+                                          ("bfloat16", False, True), ("int8", False, False), ("int8", True, False)):
+        own.fill(precision, decoding=decoding, portable=portable)
+    assert all(getattr(own.memory, name) for name, _ in own.memory._fields_ if name not in ("products", "fused"))
+    assert table.ROWS.keys() == table.PRODUCTS.keys() == own.instructions().keys() < PRODUCT_PLACES.keys()
+    attention = own.functions["attention"].address
+    for name, place in PRODUCT_PLACES.items():
+        row = own.memory.products[place]
+        if name not in table.ROWS:      # compiled kernels alone have it
+            assert not row.multiply
             continue
-        optional = {"bounded", "code_zero", "hidden_columns", "operands_depth", "approximates", "attend_rows",
-                    "attend_rows_scratch"}      # 0 here
-        optional |= {"beside"} if precision != "codes" else set()
-        optional |= {"fresh_depth"} if not target.TILES or precision not in ("float32", "bfloat16x3") else set()
-        absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
-        assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
-        of_tiles = ("float32", "bfloat16", "int8", "int16", "bfloat16x3")
-        assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in of_tiles)
-        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32",
-                 "bfloat16_weights": "bfloat16"}
-        product = kernels.product(names.get(precision, precision), decodes=precision == "int16",
-                                  portable=precision == "bfloat16_weights")
-        product = kernels.fma if precision == "fma" else product
-        assert product.attends_in_float32
+        optional = {"begin", "end", "beside", "bounded", "code_zero", "fresh_depth", "hidden_columns", "operands_depth",
+                    "approximates", "attend_rows", "attend_rows_scratch"}       # 0 here
+        absent = {field for field, *_ in row._fields_ if not getattr(row, field)} - optional
+        assert absent == {"convert"} - table.PRODUCTS[name].keys()
+        assert row.attention == attention
 
 
 def test_portable_bits_need_fused_multiply_adds():
@@ -114,10 +72,10 @@ def test_portable_bits_need_fused_multiply_adds():
 
 
 def test_kernels_of_decoders_wait_for_a_decoder():
-    own = table._Table()
+    own = table.Table(None)
     own.fill("float32", decoding=False, portable=False)
-    assert not table.DECODING.keys() & own.compiled.keys()
-    assert table.KERNELS.keys() <= own.compiled.keys()
+    assert not table.DECODING.keys() & own.functions.keys()
+    assert table.KERNELS.keys() <= own.functions.keys()
     own.fill("float32", decoding=True, portable=False)
     assert all(getattr(own.memory, field) for field in table.DECODING)
 
@@ -134,26 +92,21 @@ def test_shapes_agree(both):
 
 @pytest.mark.parametrize("decodes", [False, True])
 @pytest.mark.parametrize(("precision", "peer"), [
-    ("float32", FLOAT32_PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
+    ("float32", PEER), ("bfloat16", BFLOAT16_PEER), ("int8", PEER)])
 def test_rows_agree(precision, peer, decodes):
     ours, theirs = (kernels.product(precision, decodes) for kernels in beside(peer))
     for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "fresh_depth", "code_zero",
-                  "needs_bound"):
+                  "needs_bound", "block", "shared", "bundle"):
         assert getattr(ours, field) == getattr(theirs, field), field
-    if ours.strip > 1:      # compiled kernels on vectors have other names for the instruction
-        assert ours.instruction == theirs.instruction
-        assert (ours.block, ours.shared, ours.bundle) == (128, 128, 512)        # see rows.py
-    else:
-        assert (ours.block, ours.shared, ours.bundle) == (theirs.block, theirs.shared, theirs.bundle)
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_linear(both_float32, activation):
+def test_linear(both, activation):
     rng = np.random.default_rng(0)
-    for M, N, K in ((1, 5, 3), (13, 2 * both_float32[0].NR + 3, 800), (6, 40, 1100), (130, 80, 33)):
+    for M, N, K in ((1, 5, 3), (13, 2 * both[0].NR + 3, 800), (6, 40, 1100), (130, 80, 33)):
         a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
         results = []
-        for kernels in both_float32:
+        for kernels in both:
             packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
             out = np.zeros((M, -(-N // kernels.VL) * kernels.VL), np.float32)
             product = kernels.product("float32")
@@ -178,14 +131,14 @@ def test_fma(both):
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_linear_int8(both_int8, activation):
+def test_linear_int8(both, activation):
     rng = np.random.default_rng(0)
-    for M, N, K in ((1, 5, 3), (13, 2 * both_int8[0].NR + 3, 800), (6, 40, 1101), (70, 80, 130)):
+    for M, N, K in ((1, 5, 3), (13, 2 * both[0].NR + 3, 800), (6, 40, 1101), (70, 80, 130)):
         x, bias, scale = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), N, N))
         x[:, 1:2], x[M // 2, 0] = x[:, :1], np.inf if M == 6 else 3
         w = random_int8(rng, N, K)
         results = []
-        for kernels in both_int8:
+        for kernels in both:
             product, ranges = kernels.product("int8"), np.empty((M, 2), np.float32)
             codes = convert(product, x, ranges)
             packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "int8", scale)
@@ -259,9 +212,9 @@ def test_cached_attention(both, kind, storage, T, heads, d, e):
     assert np.array_equal(*results)
 
 
-def test_logits(both_float32):
+def test_logits(both):
     for M, V, D in ((1, 5, 3), (70, 1000, 40)):
-        ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both_float32)
+        ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both)
         assert np.array_equal(ours.mixed(1, M)[0], theirs.mixed(1, M)[0])
         for found, expected in zip(ours.best(min(9, V)), theirs.best(min(9, V)), strict=True):
             assert np.array_equal(found, expected)
@@ -314,8 +267,8 @@ def test_reading_and_peak(both):
     assert ours.fma.rounds(100, 2) == theirs.fma.rounds(100, 2)
 
 
-def test_peak_of_precisions(both_float32, both_bfloat16, both_int8):
-    for precision, (ours, theirs) in (("float32", both_float32), ("bfloat16", both_bfloat16), ("int8", both_int8)):
+def test_peak_of_precisions(both, both_bfloat16):
+    for precision, (ours, theirs) in (("float32", both), ("bfloat16", both_bfloat16), ("int8", both)):
         assert ours.product(precision).rounds(100, 2) == theirs.product(precision).rounds(100, 2)
 
 
@@ -349,12 +302,3 @@ def test_in_the_shapes_of_a_cpu_with_avx512(names, kernels, pairs):
     files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
     plugins = "-p", f"{__package__}.as_avx512", "-p", f"{__package__}.some_kernels"
     run_pytest(*plugins, "-k", "numba", *files, AS_AVX512BF16=pairs, SOME_KERNELS=kernels)
-
-
-@pytest.mark.skipif(not target.TILES, reason=f"no tiles here: {target.WHY_NO_TILES}")
-def test_without_permission_for_tiles():
-    """Run tests of the products in processes to which Linux refuses the tiles, although the CPU has them."""
-    plugin = f"{__package__}.without_permission"
-    run_pytest("-p", plugin, "-k", "rows_agree or linear", __file__)
-    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "bfloat16", "int8")]
-    run_pytest("-p", plugin, "-k", "numba", *files)

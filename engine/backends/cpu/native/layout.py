@@ -85,8 +85,8 @@ STORAGE = {name.lower(): value for name, value in ENUMS["Storage"].items()}
 ACTIVATIONS = {name.lower(): value for name, value in ENUMS["Activation"].items() if name != "IDENTITY"}
 """The value of enum Activation for each activation."""
 
-CELL, RANGE = ENUMS[""]["CELL"], ENUMS[""]["RANGE"]
-"""Tokens of a cell of a cache, and of a range, whose softmax has a maximum of its own."""
+CELL, RANGE, KEYS, QUERIES = (ENUMS[""][name] for name in ("CELL", "RANGE", "KEYS", "QUERIES"))
+"""How many tokens, keys and queries kernels work on together: the constants of table.pxd."""
 
 _CTYPES = {"int": ctypes.c_int, "bint": ctypes.c_int, "Py_ssize_t": ctypes.c_ssize_t, "float": ctypes.c_float,
            "double": ctypes.c_double, "void": None}  # fmt: skip
@@ -95,6 +95,21 @@ _CTYPES = {"int": ctypes.c_int, "bint": ctypes.c_int, "Py_ssize_t": ctypes.c_ssi
 def ctype(name: str) -> Any:
     """Return the ctypes type of a type in C; all pointers are addresses."""
     return ctypes.c_void_p if name.endswith("*") or name in FUNCTIONS else _CTYPES[name]
+
+
+_CAPSULE = b"engine.KernelTable"
+
+
+def table_in(capsule: object) -> Any:
+    """Return the kernel table in a capsule, which keeps its memory."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    return structures()["KernelTable"].from_address(get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, _CAPSULE))
+
+
+def capsule_of(table: ctypes.Structure) -> object:
+    """Return a capsule with a kernel table, whose memory the caller keeps."""
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return new(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), _CAPSULE, None)
 
 
 @cache

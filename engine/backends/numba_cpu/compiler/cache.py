@@ -1,7 +1,7 @@
 """Store machine code on disk: one file per kernel, in a folder whose name identifies everything the code depends on.
 
     ENGINE_CACHE_DIR, or $XDG_CACHE_HOME/encoder-engine/numba, or ~/.cache/encoder-engine/numba
-        <hash of these sources, the versions of Numba, LLVM and Python, the CPU, its features, and the use of AMX>/
+        <hash of these sources, the versions of Numba, LLVM and Python, the CPU and its features>/
             linear.code             SHA-256 of the rest of the file, which is Numba's own pickle of the machine code
 
 A user who can write to the folder can run code in this process, as with Numba's own cache. A kernel whose file is
@@ -26,7 +26,7 @@ import numba
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from ..target import CPU, FEATURES, TILES, TRIPLE
+from ..target import CPU, FEATURES, TRIPLE
 
 DIGEST = hashlib.sha256().digest_size
 
@@ -48,7 +48,7 @@ def generator_version(sources: Path = Path(__file__).parents[1]) -> str:
     digest = hashlib.sha256()
     for source in sorted(sources.rglob("*.py")):
         digest.update(source.read_bytes())
-    for part in (numba.__version__, llvmlite.__version__, platform.python_version(), TRIPLE, CPU, FEATURES, TILES):
+    for part in (numba.__version__, llvmlite.__version__, platform.python_version(), TRIPLE, CPU, FEATURES):
         digest.update(f"\0{part}".encode())
     return digest.hexdigest()[:32]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba import njit
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
@@ -15,7 +14,6 @@ from numba.core.typed_passes import NativeLowering
 
 from .cache import KernelCache
 from .structs import NUMBA_TYPES
-from .vector import emits
 
 
 class _Part(JITCodeLibrary):
@@ -68,15 +66,6 @@ helper = _helper()
 
 inline = _helper(forceinline=True)
 """A part of a kernel that LLVM always inlines."""
-
-apart = _helper(forceinline=False)
-"""A part of a kernel that calls `stays_apart`. Without this decorator it would inherit the option of its caller."""
-
-
-@emits()
-def stays_apart(b: ir.IRBuilder) -> None:
-    """Keep LLVM from inlining the function that contains this call, so that it has all registers to itself."""
-    b.function.attributes.add("noinline")
 
 
 def compile_kernel(function: Callable[..., Any], cache: KernelCache) -> Any:

@@ -1,4 +1,4 @@
-"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name = x`.
+"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`.
 
 They point to numbers, to other pointers, or to a struct. For each operation, a class tells Numba the types, and a
 function emits the code: `sig` has the types of its arguments, `args` their LLVM values.
@@ -17,7 +17,6 @@ from numba.extending import (
     intrinsic,
     lower_builtin,
     lower_getattr_generic,
-    lower_setattr_generic,
     models,
     register_model,
 )
@@ -35,11 +34,10 @@ class Field(NamedTuple):
 
 
 class Struct(types.Type):
-    """The layout of a C struct: its fields by name, and the size of all in bytes."""
+    """The layout of a C struct: its fields by name."""
 
-    def __init__(self, name: str, fields: dict[str, Field], size: int):
+    def __init__(self, name: str, fields: dict[str, Field]):
         self.fields = fields
-        self.size = size
         super().__init__(name)
 
 
@@ -49,12 +47,6 @@ class Pointer(types.Type):
     def __init__(self, to: types.Type):
         self.to = to
         super().__init__(f"{to.name}*")
-
-
-@register_model(Struct)
-class _StructModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Struct):
-        super().__init__(manager, kind, ir.ArrayType(BYTE, kind.size))
 
 
 @register_model(Pointer)
@@ -136,19 +128,11 @@ class _Fields(AttributeTemplate):
         return kind.to.fields[name].kind if isinstance(kind.to, Struct) and name in kind.to.fields else None
 
 
-def _address(builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
-    """Return &pointer->name, for a pointer to a struct."""
-    return builder.gep(pointer, [SIZE(kind.to.fields[name].offset)], source_etype=BYTE)
-
-
 @lower_getattr_generic(Pointer)
 def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
-    return builder.load(_address(builder, kind, pointer, name), typ=context.get_value_type(kind.to.fields[name].kind))
-
-
-@lower_setattr_generic(Pointer)
-def _set_field(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, name: str) -> None:
-    store(builder, _address(builder, sig.args[0], args[0], name), args[1])
+    field = kind.to.fields[name]
+    address = builder.gep(pointer, [SIZE(field.offset)], source_etype=BYTE)
+    return builder.load(address, typ=context.get_value_type(field.kind))
 
 
 @intrinsic
@@ -157,15 +141,13 @@ def null(typing: Any) -> Any:
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
 
 
-def on_stack(kind: types.Type, n: int, align: int | None = None) -> Any:
-    """Return an intrinsic that allocates n numbers, pointers or structs on the stack, aligned to `align` bytes."""
+def on_stack(kind: types.Type, n: int) -> Any:
+    """Return an intrinsic that allocates n numbers or pointers on the stack."""
 
     @intrinsic
     def allocate(typing: Any) -> Any:
         def build(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            memory = alloca_once(builder, context.get_data_type(kind), n)
-            memory.align = align
-            return builder.bitcast(memory, POINTER)
+            return builder.bitcast(alloca_once(builder, context.get_data_type(kind), n), POINTER)
 
         return Pointer(kind)(), build
 
@@ -178,4 +160,3 @@ def _cast(kind: types.Type) -> Any:
 
 
 as_bytes, as_integers8, as_bits, as_floats = map(_cast, (types.uint8, types.int8, types.uint16, types.float32))
-as_ints, as_shorts = map(_cast, (types.int32, types.int16))

@@ -122,13 +122,6 @@ v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
 v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
 v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
 
-# bfloat16 numbers are the upper halves of floats: v_upper cuts a float to one, v_nearest rounds it, halves away from 0.
-# v_zip_upper makes pairs of the upper halves of x and y, that of x in the lower half of each lane.
-v_upper = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.bitcast(x, VI)), VF))
-v_nearest = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.add(b.bitcast(x, VI), ir.Constant(VI, [1 << 15] * VL))), VF))
-v_zip_upper = _of_vectors(lambda b, x, y: b.bitcast(
-    b.or_(b.lshr(b.bitcast(x, VI), ir.Constant(VI, [16] * VL)), _upper(b, b.bitcast(y, VI))), VF))
-
 v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..compiler.compiling import inline
 from ..compiler.emit import VF, VI
 from ..compiler.pointers import as_bits
 from ..compiler.structs import Bits, Double, Floats, Linear, Operands, Output, Size
-from ..compiler.vector import emits, v_load, v_loadn, v_set1, v_sum, vector
-from ..target import LINE_BYTES, MR, NR, NV, OPERAND_BYTES, PAIR_STEPS, VL
+from ..compiler.vector import emits, v_load, v_loadn, v_sum, vector
+from ..target import MR, NR, NV, PAIR_STEPS, VL
 from . import pairs
 from .linear import product
-from .operands import place_in_row, start_of_row
 from .roofline import fma_rounds, in_rounds
 from .tile import pairs_tile, widened_tile
 
@@ -38,27 +36,17 @@ def store_operands(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     pairs.store_operands(b, p, x)
 
 
-@inline
-def round_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
-               first: Size) -> None:
-    """Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines if they lie in strips."""
-    line, whole = LINE_BYTES // OPERAND_BYTES, K // VL * VL
-    for row in range(first, first + M):
-        out = operands + start_of_row(row, strip, operands_stride, line)
-        for i in range(0, whole, VL):
-            store_operands(out + place_in_row(i, strip, line), v_load(x + i))
-        if whole < K:
-            store_operands(out + place_in_row(whole, strip, line), v_loadn(x + whole, K - whole))
-        if strip > 1:
-            for i in range((K + VL - 1) // VL * VL, (K + line - 1) // line * line, VL):
-                store_operands(out + place_in_row(i, strip, line), v_set1(0.0))
-        x += x_stride
-
-
 def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
                 ranges: Floats) -> None:
     """Round M rows of x to bfloat16, and pad them to VL with zeros."""
-    round_rows(1, x, x_stride, M, K, operands, operands_stride, first)
+    whole = K // VL * VL
+    for row in range(first, first + M):
+        out = operands + row * operands_stride
+        for i in range(0, whole, VL):
+            store_operands(out + i, v_load(x + i))
+        if whole < K:
+            store_operands(out + whole, v_loadn(x + whole, K - whole))
+        x += x_stride
 
 
 def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:

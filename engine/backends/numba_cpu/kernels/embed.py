@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ....model.precision import COMPUTED
+from ...cpu.native.layout import STORAGE
 from ..compiler.compiling import helper, inline
-from ..compiler.emit import splat
+from ..compiler.emit import F32, I32, splat
 from ..compiler.pointers import as_bits, as_floats, as_integers8
 from ..compiler.structs import Embedding, EmbeddingTable, Floats, Int, Size, Vector
 from ..compiler.vector import emits, v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen, vector
 from ..target import VL
-from .blocks import Q8_0_BYTES, blocks_of
-from .integer_pairs import BLOCK_DEPTH, SCALE_BYTES, load_float16
 
-FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(len(COMPUTED))
-"""The values of enum Storage in table.pxd, which has the order of COMPUTED."""
+FLOAT32, BFLOAT16, INT8, Q8_0 = (STORAGE[name] for name in ("float32", "bfloat16", "int8", "q8_0"))
+"""The values of enum Storage that tables have."""
+
+BLOCK, SCALE_BYTES = 32, 2
+"""The numbers of a block Q8_0 that share a scale, and the bytes of the float16 that it is."""
 
 
 @inline
@@ -40,17 +41,26 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
 
 @emits(vector)
 def v_float16(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-    """Broadcast the float16 at p, behind which there are 2*VL bytes that can be read, to every lane."""
-    return splat(b, b.extract_element(load_float16(b, p), ir.Constant(ir.IntType(32), 0)))
+    """Broadcast the finite float16 at p to every lane.
+
+    A subnormal number is its integer times 2^-24; any other has 112 less in its exponent than a float.
+    """
+    x = b.zext(b.load(p, typ=ir.IntType(16), align=1), I32)
+    size = b.and_(x, I32(0x7FFF))
+    normal = b.bitcast(b.add(b.shl(size, I32(13)), I32(112 << 23)), F32)
+    small = b.fmul(b.sitofp(size, F32), F32(2.0**-24))
+    number = b.bitcast(b.select(b.icmp_signed("<", size, I32(0x0400)), small, normal), I32)
+    return splat(b, b.bitcast(b.or_(number, b.shl(b.and_(x, I32(0x8000)), I32(16))), F32))
 
 
 @inline
 def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
     """Add or write a row as `add_row_as` does, from blocks Q8_0, whose numbers are scale * code."""
-    blocks = as_integers8(table.rows) + row * blocks_of(D) * Q8_0_BYTES
+    block_bytes = SCALE_BYTES + BLOCK
+    blocks = as_integers8(table.rows) + row * ((D + BLOCK - 1) // BLOCK) * block_bytes
     for i in range(0, D, VL):
-        block, n = blocks + i // BLOCK_DEPTH * Q8_0_BYTES, min(D - i, VL)
-        x = v_mul(v_float16(block), v_load_int8(block + (SCALE_BYTES + i % BLOCK_DEPTH), n))
+        block, n = blocks + i // BLOCK * block_bytes, min(D - i, VL)
+        x = v_mul(v_float16(block), v_load_int8(block + (SCALE_BYTES + i % BLOCK), n))
         x = v_mul(v_set1(table.factor), x)
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 

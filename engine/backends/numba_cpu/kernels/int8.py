@@ -31,11 +31,10 @@ from ..compiler.vector import (
     v_sum,
     vector,
 )
-from ..target import DOT, DOT_MR, LINE_BYTES, NR, NV, VL
+from ..target import DOT, DOT_MR, NR, NV, VL
 from . import dot
 from .elementwise import IDENTITY, activate_rows
 from .linear import place_of
-from .operands import place_in_row, start_of_row
 from .roofline import in_rounds
 from .tile import columns, dot_tile
 
@@ -54,16 +53,14 @@ def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
     return v_select(v_less(v_iota(), v_set1(K - i)), v_loadn(x + i, K - i), rest)
 
 
-@inline
-def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, codes_stride: Size,
-                  first: Size, ranges: Floats) -> None:
+def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, first: Size,
+             ranges: Floats) -> None:
     """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN.
 
     `probe` adds up 0 x, which is NaN if x is not finite. A step so small that 1 / step could overflow gives codes 0.
-    strip: the rows that lie together, line by line (operands.py).
     """
     for row in range(M):
-        codes = operands + start_of_row(first + row, strip, codes_stride, LINE_BYTES)
+        to = codes + (first + row) * codes_stride
         least = v_set1(x[0])
         most, probe = least, v_set1(0.0)
         for i in range(0, K, VL):
@@ -77,14 +74,8 @@ def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, oper
         inverse = v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
         for i in range(0, K, VL):
             value = v_mul(v_sub(row_part(x, i, K, v_set1(0.0)), low), inverse)
-            store_codes(codes + place_in_row(i, strip, LINE_BYTES), v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            store_codes(to + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
         x += x_stride
-
-
-def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, first: Size,
-             ranges: Floats) -> None:
-    """Convert M rows of x to codes."""
-    quantize_rows(1, x, x_stride, M, K, codes, codes_stride, first, ranges)
 
 
 def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..compiler.emit import I32, VF, VI, call, splat
+from ..compiler.emit import I32, VI, call, splat
 from ..compiler.pointers import BYTE
 from ..target import INTEGERS, VL
 
-BLOCK_DEPTH, SCALE_BYTES = 32, 2
-"""The successive weights of a column that share a scale, and the bytes of the float16 that it is."""
+BLOCK_DEPTH = 32
+"""The depth of a row and of a panel is padded to a multiple of it."""
 FETCHED = 2048
 """Bytes of a panel that are prefetched ahead."""
 SHORT = ir.IntType(16)
@@ -44,16 +44,3 @@ def pair(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
 def load_pairs_of_bytes(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     """Load 2*VL int8 and widen them to int16."""
     return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), SHORTS), VI)
-
-
-def load_float16(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """Load VL finite float16 numbers and convert them to floats.
-
-    A subnormal number is its integer times 2^-24; any other has 112 less in its exponent than a float.
-    """
-    x = b.zext(b.load(pointer, typ=ir.VectorType(SHORT, VL), align=1), VI)
-    size = b.and_(x, every(0x7FFF))
-    normal = b.bitcast(b.add(b.shl(size, every(13)), every(112 << 23)), VF)
-    small = b.fmul(b.sitofp(size, VF), ir.Constant(VF, [2.0**-24] * VL))
-    number = b.select(b.icmp_signed("<", size, every(0x0400)), small, normal)
-    return b.bitcast(b.or_(b.bitcast(number, VI), b.shl(b.and_(x, every(0x8000)), every(16))), VF)

@@ -1,4 +1,4 @@
-"""Compute the GEMM of rows in 16-bit integers and weights of 8 bits, or of codes and 4 bits; see integers.pxi.
+"""Compute the GEMM of rows in 16-bit integers and weights of 8 bits; see integers.pxi.
 
 A row is rounded to integers of 12 bits by its own step, a[i,k] = step_i code[i,k]; `ranges` has (0, step) of each.
 Panels of NR columns lie as [K/2][columns][2] int8; tiles have up to MR rows and NV vectors of VL columns.
@@ -13,7 +13,7 @@ from numba import types
 from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
-from ..compiler.pointers import BYTE, SIZE, as_integers8, on_stack, store
+from ..compiler.pointers import SIZE, as_integers8, on_stack, store
 from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size, Vector
 from ..compiler.vector import (
     emits,
@@ -31,23 +31,10 @@ from ..compiler.vector import (
     vector,
 )
 from ..target import MR, NR, NV, VL
-from .blocks import Q8_0_BYTES, block_results, blocks_of, pack_row_of_blocks
 from .dot import nearest
 from .elementwise import IDENTITY, activate_rows
-from .embed import INT4, INT8, Q8_0
 from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
 from .linear import place_of
-from .nibbles import (
-    DEEPEST_OFFSETS,
-    GROUP_DEPTH,
-    OFFSET_BYTES,
-    add_blocks,
-    bytes_of_block,
-    groups_of,
-    pack_nibbles,
-    round_blocks,
-    stored_bytes,
-)
 from .roofline import in_rounds
 from .tile import columns, tile_of
 
@@ -90,14 +77,6 @@ def store_shorts(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> None:
     store(b, p, b.trunc(nearest(b, x), ir.VectorType(SHORT, VL)), align=2)
 
 
-@emits()
-def store_halves(b: ir.IRBuilder, upper: ir.Value, lower: ir.Value, x: ir.Value) -> None:
-    """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
-    integers = nearest(b, x)
-    for pointer, bits in zip((upper, lower), (b.lshr(integers, every(8)), integers), strict=True):
-        store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), align=1)
-
-
 @inline
 def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
     """Store (0, step) of the integers of a row of x, and return 1 / step, or 0 if that could overflow.
@@ -115,30 +94,21 @@ def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
 
 
 @inline
-def round_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
-                   ranges: Floats) -> None:
-    """Round M rows of x, each by its own step, to integers, and complete the last block with zeros."""
-    end_of_vectors, padded = K // VL * VL, blocks_of(K) * BLOCK_DEPTH
+def padded_depth(K: Size) -> Size:
+    """Return the depth of a panel: whole steps."""
+    return (K + BLOCK_DEPTH - 1) // BLOCK_DEPTH * BLOCK_DEPTH
+
+
+def to_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
+                ranges: Floats) -> None:
+    """Round M rows of x, each by its own step, to integers, and complete the last step of depth with zeros."""
+    end_of_vectors, padded = K // VL * VL, padded_depth(K)
     for row in range(M):
         codes, inverse = operands + (first + row) * stride, inverse_step(x, K, ranges + 2 * row)
         for i in range(0, padded, VL):
             value = v_load(x + i) if i < end_of_vectors else v_loadn(x + i, max(0, K - i))
             store_shorts(codes + i, v_mul(value, inverse))
         x += x_stride
-
-
-def to_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
-                ranges: Floats) -> None:
-    """Round M rows of x to integers."""
-    round_integers(x, x_stride, M, K, operands, stride, first, ranges)
-
-
-def to_codes(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
-             ranges: Floats) -> None:
-    """Round M rows of x to integers, and to codes with a step for each 32; see nibbles.pxi."""
-    round_integers(x, x_stride, M, K, operands, stride, first, ranges)
-    for row in range(M):
-        round_blocks(x + row * x_stride, K, operands + (first + row) * stride, ranges[2 * row + 1])
 
 
 all_totals = on_stack(types.int32, INTEGER_ROWS * NR)
@@ -160,7 +130,7 @@ def sum_in_tiles(M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b:
 def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv: Size, results: Floats) -> None:
     """results[M][NR] = the products of M rows and panel p, without the steps of the rows."""
     totals = all_totals()
-    padded = blocks_of(y.K) * BLOCK_DEPTH
+    padded = padded_depth(y.K)
     b = as_integers8(y.panels) + p * NR * padded
     for k in range(0, padded, DEEPEST):
         sum_in_tiles(M, nv, min(padded - k, DEEPEST) // 2, codes + k, stride, b + k * nv * VL, totals)
@@ -171,34 +141,9 @@ def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv
                 v_store(results + at, v_fma(v_integers(totals + at), v_load(y.scale + (p * NR + j * VL)), before))
 
 
-@inline
-def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, p: Size, nv: Size,
-                   results: Floats) -> None:
-    """results[M][NR] = the products of M rows and panel p, whose weights have 4 bits."""
-    blocks, width = blocks_of(y.K), nv * VL
-    panel = as_integers8(y.panels) + p * NR * blocks * stored_bytes(y.storage)
-    add_blocks(y.storage, blocks, width, a, stride, M, panel, results)
-    if y.storage == INT4:
-        totals, depth = all_totals(), blocks * BLOCK_DEPTH
-        # The offsets lie behind all blocks of the panel. They are multiplied by the sums of the groups of a row.
-        offsets, groups = panel + bytes_of_block(INT4) * blocks * width, groups_of(a, blocks)
-        for k in range(0, depth, DEEPEST_OFFSETS):
-            weights = offsets + k // BLOCK_DEPTH * OFFSET_BYTES * width
-            steps = min(depth - k, DEEPEST_OFFSETS) // BLOCK_DEPTH      # a step is a block, two groups
-            sum_in_tiles(M, nv, steps, groups + k // GROUP_DEPTH, stride, weights, totals)
-            for i in range(M):
-                for j in range(nv):
-                    at, column = i * NR + j * VL, p * NR + j * VL
-                    x = v_load(results + at)
-                    if k == 0:      # once: these are the sums of all blocks
-                        x = v_mul(x, v_load(y.scale + column))
-                    scale = v_mul(v_set1(ranges[2 * i + 1]), v_load(y.offset_scale + column))
-                    v_store(results + at, v_fma(v_integers(totals + at), scale, x))
-
-
 def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
-    """Compute panels [panel, last) of y for M rows of integers. `results` of 4-bit weights include the rows' steps."""
+    """Compute panels [panel, last) of y for M rows of integers."""
     results, offsets = all_results(), columns()
     for p in range(panel, last):
         nv = min(y.N - p * NR, NR) // VL
@@ -206,14 +151,9 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
             offsets[j] = place_of(p * NR + j * VL, out)
         for first in range(0, M, INTEGER_ROWS):
             rows = min(M - first, INTEGER_ROWS)
-            if y.storage == INT8:
-                integer_results(y, codes + first * stride, stride, rows, p, nv, results)
-            elif y.storage == Q8_0:
-                block_results(y, codes + first * stride, stride, rows, p, nv, results)
-            else:
-                nibble_results(y, codes + first * stride, stride, ranges + 2 * first, rows, p, nv, results)
+            integer_results(y, codes + first * stride, stride, rows, p, nv, results)
             for i in range(rows):
-                step = v_set1(ranges[2 * (first + i) + 1] if y.storage == INT8 or y.storage == Q8_0 else np.float32(1))
+                step = v_set1(ranges[2 * (first + i) + 1])
                 for j in range(nv):
                     x = v_fma(step, v_load(results + (i * NR + j * VL)), v_load(y.bias + (p * NR + j * VL)))
                     place = (first + i) * out.stride + offsets[j]
@@ -225,25 +165,14 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
 
 
 def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Pack the rows of w, [n,K] int8 or [n,bytes of a row] in blocks, into columns [column, column + n)."""
-    padded = blocks_of(y.K) * BLOCK_DEPTH
-    of_column = padded      # bytes
-    if y.storage == Q8_0:
-        of_column = padded // BLOCK_DEPTH * Q8_0_BYTES
-    elif y.storage != INT8:
-        of_column = padded // BLOCK_DEPTH * stored_bytes(y.storage)
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, NR)
-        to, c = panels + first * of_column, c - first
-        if y.storage == Q8_0:
-            pack_row_of_blocks(y, to, width, c, w + i * of_column)
-        elif y.storage != INT8:
-            pack_nibbles(y, to, width, c, w + i * of_column)
-        else:
-            for k in range(y.K):
-                to[k // 2 * 2 * width + 2 * c + k % 2] = w[i * y.K + k]
+        to = panels + (first * padded_depth(y.K) + 2 * (c - first))
+        for k in range(y.K):
+            to[k // 2 * 2 * width + k % 2] = w[i * y.K + k]
 
 
 @emits(vector)

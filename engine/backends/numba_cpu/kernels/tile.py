@@ -175,8 +175,8 @@ def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, ki
     return function
 
 
-def tile_of(body: Callable[..., None], highest: int = MR, vectors: int = NV) -> Any:
-    """Return an intrinsic that calls the tile for sizes (mr, nv) known at run time, at most `highest` and `vectors`.
+def tile_of(body: Callable[..., None], highest: int = MR) -> Any:
+    """Return an intrinsic that calls the tile for sizes (mr, nv) known at run time, mr being at most `highest`.
 
     Its other arguments are those of `body`.
     """
@@ -190,7 +190,7 @@ def tile_of(body: Callable[..., None], highest: int = MR, vectors: int = NV) -> 
             after, nowhere = b.append_basic_block(), b.append_basic_block()
             switch = b.switch(number, nowhere)
             for i in range(1, highest + 1):
-                for j in range(1, vectors + 1):
+                for j in range(1, NV + 1):
                     block = b.append_basic_block()
                     switch.add_case(SIZE(i * NV + j), block)
                     b.position_at_end(block)
