@@ -51,9 +51,10 @@ OTHERS = {
     "backends/cpu/native/column_maxima.pxi": "backends/kernels/test_maxima.py",
     "backends/cpu/native/executor.pxi": "backends/cpu/test_plan.py backends/cpu/test_stop.py",
     "backends/cpu/native/features.pxi": "backends/cython_cpu/test_instruction_sets.py",
-    "backends/cpu/native/kernel_table.pxi backends/cpu/native/table.pxd backends/cpu/native/layout.py":
-        "backends/cpu/test_kernel_table.py backends/numba_cpu/test_table.py backends/cpu/test_digests.py "
-        "backends/cpu/test_same_bits.py",
+    "backends/cpu/native/kernel_table.pxi":
+        "backends/numba_cpu/test_table.py backends/cpu/test_digests.py backends/cpu/test_same_bits.py",
+    "backends/cpu/native/table.pxd backends/cpu/native/layout.py":
+        "backends/cpu/test_kernel_table.py backends/numba_cpu/test_table.py backends/kernels/test_providers.py",
     "backends/cpu/native/logits.pxi": "backends/kernels/test_logits.py",
     "backends/cpu/native/pool.c backends/cpu/native/pool.h": "backends/cpu/test_stop.py",
     "backends/cpu/native/program.pxi": "backends/cpu/test_plan.py backends/kernels/test_logits.py",

@@ -126,13 +126,13 @@ cdef extern from "simd/simd.h" nogil:
         NIBBLE_GROUPS  # 1 if tiles multiply 16 steps of depth by n_group, 0 if 4 by n_dot
     vx n_half(vx words, int i)  # the lower (i = 0) or the upper four bits of every byte
     vx n_factors(const unsigned char* p, int i)  # the same of VL bytes, each in both int16 of its lane
-    # sum + the four products of each lane; without NIBBLE_GROUPS weights are times the factor of their group, up to 225
+    # sum + the four products of each lane; weights up to 15, or without NIBBLE_GROUPS, times their factor, up to 225
     vx n_dot(vx sum, vx weights, vx codes)
     vx n_group(vx sum, const vx* weights, const signed char* codes, vx factor)  # factor times 16 products, added to sum
     void x_store_int8(signed char* p, vf x)  # the same in the range of int8
 
-    # 8-bit integers, DOT steps of depth at a time. Codes are from 0 to 255, weights from -127 to 127. Sums are int32, and
-    # no instruction saturates.
+    # 8-bit integers, DOT steps of depth at a time. Codes are from 0 to 255, weights from -127 to 127. Sums are int32,
+    # and no instruction saturates.
     ctypedef struct vd:  # int32 sums of DOT_ROWS rows and VL columns
         pass
     ctypedef struct vcodes:
