@@ -9,14 +9,14 @@ from .mistake import Mistake
 _native = partial(Mistake, build=("native",))
 
 MISTAKES = (
-    _native(
-        name="fma-at-the-place-of-float32",
-        what="The product of float32 by FMAs is looked for at the place of float32, which may be on tiles.",
-        file="engine/backends/cpu/native/kernel_table.pxi",
-        right='"fma": <int>FMA_PRODUCT,',
-        wrong='"fma": <int>FLOAT32_PRODUCT,',
+    Mistake(
+        name="products-in-another-order",
+        what="Products are looked for at the places of their names in alphabetical order.",
+        file="engine/backends/cpu/native/layout.py",
+        right='for name, place in ENUMS["ProductKind"].items()',
+        wrong='for place, name in enumerate(sorted(ENUMS["ProductKind"]))',
         tests="tests/backends/cpu/test_kernel_table.py",
-        caught_by=("tests/backends/cpu/test_kernel_table.py::test_products_are_where_the_table_has_them",),
+        caught_by=("tests/backends/cpu/test_kernel_table.py::test_a_table_reads_as_compiled_code_reads_it",),
     ),
     _native(
         name="portable-bits-attend-in-bfloat16",
