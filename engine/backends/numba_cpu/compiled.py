@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import Any
 
 from ...base.install import install_command
+from ..cpu.native.layout import table_in
 from ..cython_cpu import isa
 from .target import FEATURES, FUSED, NR, VL
 
@@ -52,3 +54,8 @@ def explain() -> str:
         return f"ENGINE_ISA={asked}, but {why_not(asked)}; unset ENGINE_ISA"
     return (f"none of this build that run here have Numba's vectors of {VL} floats; to build the others, "
             f"{install_command()}")
+
+
+def rows_of(name: str) -> Any:
+    """Return the rows of products in the compiled kernel table of an instruction set that runs here."""
+    return table_in(isa.load(name).capsule).products

@@ -14,9 +14,8 @@ from typing import Any
 
 from ...base.errors import UnsupportedError
 from ...model.precision import WAYS
-from ..cpu.native.layout import PRODUCT_PLACES, capsule_of, structures, table_in
+from ..cpu.native.layout import PRODUCT_PLACES, capsule_of, structures
 from ..cpu.native.native import Kernels, product_name
-from ..cython_cpu import isa
 from . import compiled
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
@@ -63,7 +62,6 @@ DECODING: dict[str, Callable[..., Any]] = {
 }
 """The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 
-
 ATTENTION: dict[str, Callable[..., Any]] = {
     "attention": attention.attention, "attention_scratch": attention.attention_scratch}
 """The attention of every product, also of those of compiled kernels: it is in float32."""
@@ -103,12 +101,15 @@ class Table:
         self.memory.isa = _text(b"numba")
         self.taken: set[str] = set()
         """The names of the products of compiled kernels."""
-        theirs = table_in(isa.load(beside).capsule).products if beside else None
+        theirs = compiled.rows_of(beside) if beside else None
         for name, place in PRODUCT_PLACES.items():
-            fields = ROWS.get(name, ABSENT)
-            if theirs and theirs[place].multiply and (name not in ROWS or theirs[place].strip > 1):
-                self.memory.products[place], fields = theirs[place], TAKEN if theirs[place].strip == 1 else ON_TILES
+            row = theirs[place] if theirs else None
+            if row and row.multiply and (name not in ROWS or row.strip > 1):
+                self.memory.products[place] = row
                 self.taken.add(name)
+                fields = ON_TILES if row.strip > 1 else TAKEN
+            else:
+                fields = ROWS.get(name, ABSENT)
             for field, value in fields.items():
                 setattr(self.memory.products[place], field, _text(value) if isinstance(value, bytes) else value)
         self.functions: dict[str, Any] = {}
@@ -125,12 +126,12 @@ class Table:
 
         Raises `UnsupportedError` where the precision is one of compiled kernels, and there are none.
         """
-        own = product_name(precision, decoding, portable)
-        needed = ["float32", "fma", own, *(["decoding"] if decoding else [])]
+        product = product_name(precision, decoding, portable)
+        needed = ["float32", "fma", product, *(["decoding"] if decoding else [])]
         wanted = [name for name in needed if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
-        if own not in ROWS and own not in self.taken and precision not in WAYS:     # the packer refuses a way
+        if product not in ROWS and product not in self.taken and precision not in WAYS:     # the packer refuses a way
             raise UnsupportedError(f"precision {precision!r} of the backend numba runs on kernels that are compiled "
                                    f'ahead of time: {compiled.explain()}, or use backend="cython"')
         shared = KERNELS | (DECODING if decoding else {})
@@ -152,15 +153,16 @@ def _text(value: bytes) -> ctypes.c_void_p:
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
-@cache
-def table() -> Table:
-    """Return the table of this process."""
-    return Table(compiled.chosen())
-
-
+_table = cache(lambda: Table(compiled.chosen()))
 _lock = threading.RLock()
 # A fork waits until no other thread compiles, because the child would find Numba's own lock taken.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def table() -> Table:
+    """Return the table of this process, which lives as long as the process."""
+    with _lock:
+        return _table()
 
 
 def load(precision: str = "float32", *, decoding: bool = False, portable: bool = False) -> Kernels:

@@ -31,7 +31,7 @@ TABLES = [name for name in isa.INSTRUCTION_SETS if compiled.why_not(name) is Non
 @pytest.mark.parametrize("name", TABLES)
 def test_the_places_that_compiled_kernels_fill(name):
     """They are those of the blocks, and those of tiles if there are tiles. Attention is Numba's in all of them."""
-    own, theirs = table.Table(name), table.compiled_rows(name)
+    own, theirs = table.Table(name), compiled.rows_of(name)
     own.fill("float32", decoding=False, portable=False)
     tiles = name in ("amx", "amxemulated")
     assert own.taken == IN_BLOCKS | (ON_TILES if tiles else set())
