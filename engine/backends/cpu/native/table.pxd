@@ -3,6 +3,8 @@
 # Letters: M rows (tokens), N columns (output features), K depth; T queries, S keys, d head width, D model width.
 # A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last panel has the columns that remain.
 # N is padded to a multiple of VL with zero weights and biases, so that kernels have no column tails.
+#
+# Cython compiles this file, and layout.py reads it for Python: nothing else describes the table.
 
 cdef enum Activation:
     IDENTITY
@@ -12,7 +14,7 @@ cdef enum Activation:
     SILU        # x / (1 + e^-x)
 
 cdef enum Storage:
-    # How weights are stored, in the order of COMPUTED in engine/model/precision.py
+    # How weights are stored; engine/model/precision.py has a row for each
     FLOAT32
     BFLOAT16    # the upper 16 bits of a float
     INT8        # an integer, to be multiplied by its row's scale
