@@ -21,8 +21,9 @@ import numpy as np
 
 from engine.backends import get_backend
 from engine.backends.batch import Batch
-from engine.backends.cpu.native.native import Kernels, NormWeights, PackedLinear, Product, padded_stride
-from engine.backends.cpu.packer import ACTIVATIONS, allocate
+from engine.backends.cpu.native.layout import ACTIVATIONS
+from engine.backends.cpu.native.native import Kernels, NormWeights, PackedLinear, Product, layer_norm, padded_stride
+from engine.backends.cpu.packer import allocate
 from engine.backends.cpu.plan import CpuPlan
 from engine.backends.cython_cpu import isa
 from engine.model.config import ModelConfig
@@ -212,7 +213,7 @@ def _numbers(product: Product) -> dict[str, float]:
     M, D = 64, 768
     xs, out, ones = [_rows(M, D) for _ in range(_copies(M, D))], _rows(M, D), np.ones(D, np.float32)
     norm, turn = NormWeights(ones, ones, 1e-12), count()
-    times = {"NORM": usual(lambda: product.kernels.layer_norm(norm, out, xs[next(turn) % len(xs)])) / (M * D)}
+    times = {"NORM": usual(lambda: layer_norm(product.kernels, norm, xs[next(turn) % len(xs)], out)) / (M * D)}
     # The sum of three table rows and a copy are bound by loads and stores, as a norm is.
     times |= {"EMBED": times["NORM"], "STORE": times["NORM"]}
     if product.converts:

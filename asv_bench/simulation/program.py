@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from engine.backends.cpu.lowering import _Emitter, fuse
-from engine.backends.cpu.packer import ACTIVATIONS, Packer
+from engine.backends.cpu.native.layout import ACTIVATIONS
+from engine.backends.cpu.packer import Packer
 from engine.backends.cpu.placing import Placed, place
 from engine.model.config import ModelConfig
 from engine.programs import program_of

@@ -97,7 +97,7 @@ FORMATS = {
 }
 
 COMPUTED = tuple(row.name for row in FORMATS.values() if row.computed and not row.multiplies)
-"""The formats of weights that plans compute in, in the order of enum Storage; a backend may refuse some."""
+"""The formats of weights that plans compute in; a backend may refuse some."""
 
 WAYS = tuple(row.name for row in FORMATS.values() if row.multiplies)
 """The precisions that are a way to multiply weights of a format; some kernels lack them."""
@@ -123,8 +123,7 @@ STORED = {row.dtype: row.name for row in FORMATS.values() if not row.multiplies}
 _NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
 
 CACHED = ("float32", "bfloat16", "int8")
-"""The precisions in which a decoder can keep keys and values, in the order of enum Storage; int8 has a scale for each
-token and head."""
+"""The precisions in which a decoder can keep keys and values; int8 has a scale for each token and head."""
 
 
 def cached_bytes(vectors: int, width: int, cache: str) -> int:

@@ -9,11 +9,11 @@ from .mistake import seed
 _native = partial(seed, build=("native",))
 
 MISTAKES = (
-    _native("The product of float32 by FMAs is looked for at the place of float32, which may be on tiles.",
-            "engine/backends/cpu/native/kernel_table.pxi",
-            '"fma": <int>FMA_PRODUCT,',
-            '"fma": <int>FLOAT32_PRODUCT,',
-            "tests/backends/cpu/test_kernel_table.py::test_products_are_where_the_table_has_them"),
+    seed("Products are looked for at the places of their names in alphabetical order.",
+         "engine/backends/cpu/native/layout.py",
+         'for name, place in ENUMS["ProductKind"].items()',
+         'for place, name in enumerate(sorted(ENUMS["ProductKind"]))',
+         "tests/backends/cpu/test_kernel_table.py::test_a_table_reads_as_compiled_code_reads_it"),
     _native("Portable bits keep the attention of the fastest arithmetic, which some sets have in bfloat16.",
             "engine/backends/cpu/native/kernel_table.pxi",
             "self.copy.attention, self.copy.attention_scratch = float32.attention, float32.attention_scratch",

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .native.layout import CELL
 from .packer import allocate
 
-CELL = 16
-"""Tokens of a cell, CELL in table.pxd."""
 REGION_BYTES = 2**24
 """About the size of a region: large enough for huge pages, small enough to be given back soon."""
 LONG_RUN, SHORT_RUN = 16, 4

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ...base.errors import InputError
 from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
-from ...model.precision import CACHED
 from ...model.run_config import RunConfig
 from ...programs import cross_program, program_of, step_program
 from ...programs.observe import AttentionHead, cross_queries_program
@@ -22,8 +21,9 @@ from ..forest import Forest, Node
 from ..requests import Requests
 from ..step_checks import capped, check_attention_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores, Top
-from .cache import CELL, Cache, CellTable
+from .cache import Cache, CellTable
 from .lowering import lower
+from .native.layout import CELL, STORAGE
 from .native.native import Executor, Kernels, cell_bytes, read_keys, write_cells
 from .native_ops import NativeOps
 from .packer import Packer, product_of
@@ -85,7 +85,7 @@ class CpuDecoder(Requests[CellTable]):
         product = product_of(kernels, run, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
         self._product, self._ops = product, NativeOps(kernels, run.threads, run.portable)
-        self._storage = CACHED.index(run.cache_precision)
+        self._storage = STORAGE[run.cache_precision]
         self._executor = lower(step_program(config), product, packer, run.threads, self._storage)
         cross = cross_program(config)
         self._cross = lower(cross, product, packer, run.threads) if cross else None

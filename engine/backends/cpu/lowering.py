@@ -33,7 +33,7 @@ from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of
 def lower(program: Program, product: Product, packer: Packer, threads: int, storage: int = 0) -> Executor:
     """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads.
 
-    storage: the precision of the keys and values in a decoder's cache, by its index in `model.precision.CACHED`.
+    storage: of the keys and values in a decoder's cache, a number of `STORAGE`.
     """
     steps = fuse(program)
     placed = place(program, product, packer)

@@ -10,8 +10,8 @@ import numpy as np
 from ..ops_interface import AttentionCall
 from ..score_mods import check_results, compiled
 from .native import native
+from .native.layout import ACTIVATIONS
 from .native.native import Kernels, NormWeights, PackedLinear
-from .packer import ACTIVATIONS
 
 
 class Columns(NamedTuple):

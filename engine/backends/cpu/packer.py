@@ -21,13 +21,11 @@ from ...weights.parameters import kept_finer, parameters_of
 from ...weights.quantize import in_format, is_bounded, widen
 from ..relative import relative_vectors
 from .angles import Angles
+from .native.layout import ACTIVATIONS, STORAGE
 from .native.native import Kernels, NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
 
 if TYPE_CHECKING:
     from ...weights.model import Transformer
-
-ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
-"""The values of enum Activation in table.pxd."""
 
 MOST_POSITION_BYTES = 2**30
 """Limit on the bytes of the tables of a model's rotary embeddings, and of its vectors of relative positions."""
@@ -142,7 +140,7 @@ class Packer:
         rows = self._weights[table.name]
         if STORED[rows.dtype] not in COMPUTED:
             rows = widen(self._weights, table.name)
-        storage, scale = COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale")
+        storage, scale = STORAGE[STORED[rows.dtype]], self._weights.get(f"{table.name}_scale")
         return TableWeights(rows.view(np.uint8), storage, scale, factor)
 
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:

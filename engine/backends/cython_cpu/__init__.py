@@ -1,7 +1,7 @@
 """The Cython backend: kernels compiled ahead of time, one module an instruction set; `engine.backends.cpu` runs them.
 
-    isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
-    kernels.pxi   all kernels of a set        kernels/        the kernels, written once over simd.h ... tiles.h
+    isa.py        the kernels to use          kernels.pxi     all kernels of a set, which fill its kernel table
+    kernels/      the kernels, written once over simd/simd.pxi and simd/tiles.h
 """
 
 from __future__ import annotations

@@ -7,13 +7,7 @@ from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, M_LN2, M_LOG2E, M_SQRT1_2, NAN, frexp, rintf, sqrtf
 from libc.string cimport memcpy, memset
 
-from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, FLOAT32,
-    FLOAT32_PRODUCT, FMA_PRODUCT, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT8_PRODUCT, INT16_PRODUCT,
-    INT16_VECTORS_PRODUCT, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
-    Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative,
-    Rotary, RowRange,
-)
+from engine.backends.cpu.native.table cimport *
 
 include "simd/simd.pxi"
 include "kernels/elementwise.pxi"

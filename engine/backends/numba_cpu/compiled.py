@@ -6,19 +6,14 @@ written by hand, so they gain nothing from being compiled for the CPU at hand.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from ...base.install import install_command
+from ..cpu.native.layout import table_in
 from ..cython_cpu import isa
-from .compiler.structs import LAYOUTS
 from .target import FEATURES, FUSED, NR, VL
-
-CAPSULE = b"engine.KernelTable"
-"""The name of every capsule that holds a kernel table."""
 
 TILE_FEATURES = ("amx-tile", "amx-bf16", "amx-int8")
 """LLVM's names of the features without which Numba compiles for a CPU without tiles."""
@@ -63,8 +58,4 @@ def explain() -> str:
 
 def rows_of(name: str) -> Any:
     """Return the rows of products in the compiled kernel table of an instruction set that runs here."""
-    isa.load(name)      # refuses kernels that the CPU cannot run
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = import_module(f"{isa.__package__}.kernels_{name}").table      # which keeps its memory
-    return LAYOUTS["KernelTable"].from_address(pointer(table, CAPSULE)).products
+    return table_in(isa.load(name).capsule).products

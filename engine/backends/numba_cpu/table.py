@@ -14,11 +14,11 @@ from typing import Any
 
 from ...base.errors import UnsupportedError
 from ...model.precision import WAYS
-from ..cpu.native.native import PRODUCT_PLACES, Kernels, product_name
+from ..cpu.native.layout import PRODUCT_PLACES, capsule_of, structures
+from ..cpu.native.native import Kernels, product_name
 from . import compiled
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
-from .compiler.structs import LAYOUTS
 from .kernels import (
     attention,
     bfloat16,
@@ -97,7 +97,7 @@ class Table:
     """
 
     def __init__(self, beside: str | None):
-        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
+        self.memory = structures()["KernelTable"](VL=VL, NR=NR, MR=MR, fused=FUSED)
         self.memory.isa = _text(b"numba")
         self.taken: set[str] = set()
         """The names of the products of compiled kernels."""
@@ -114,9 +114,7 @@ class Table:
                 setattr(self.memory.products[place], field, _text(value) if isinstance(value, bytes) else value)
         self.functions: dict[str, Any] = {}
         self.filled: set[str] = set()
-        capsule = ctypes.pythonapi.PyCapsule_New
-        capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        self.kernels = Kernels(capsule(ctypes.addressof(self.memory), compiled.CAPSULE, None))
+        self.kernels = Kernels(capsule_of(self.memory))
 
     def instructions(self) -> dict[str, str]:
         """Return the instruction of each product that is there, by its name."""

@@ -1,35 +1,119 @@
-"""table.pxd alone states the order of products and of formats: what Python makes of them agrees."""
+"""table.pxd alone describes the kernel table: what Python makes of it is what Cython has compiled."""
 
+import ast
+import ctypes
+import inspect
 import re
+from pathlib import Path
 
-from engine.backends.cpu.native.native import PRODUCT_PLACES, product_name
-from engine.model.precision import COMPUTED, LOADABLE
+import pytest
+
+from engine.backends.cpu.native import layout, native
+from engine.backends.cpu.native.native import product_name
+from engine.backends.cython_cpu import isa
+from engine.model import config
+from engine.model.precision import CACHED, COMPUTED, LOADABLE
 
 from ...tools.paths import ROOT
 
 BACKENDS = ROOT / "engine" / "backends"
 
 
-def names_of(enum):
-    """The names of an enum of table.pxd, in their order."""
-    text = (BACKENDS / "cython_cpu" / "table.pxd").read_text(encoding="utf-8")
-    return re.findall(r"^    (\w+)", re.search(rf"^cdef enum {enum}:\n((?:    .*\n)+)", text, re.MULTILINE)[1],
-                      re.MULTILINE)
+def test_every_struct_has_the_size_that_was_compiled():
+    assert {name: ctypes.sizeof(made) for name, made in layout.structures().items()} == native.struct_sizes()
 
 
-def test_products_are_where_the_table_has_them():
-    *products, count = names_of("ProductKind")
-    assert count == "PRODUCTS"
-    assert {name.removesuffix("_PRODUCT").lower(): i for i, name in enumerate(products)} == PRODUCT_PLACES
+@pytest.mark.parametrize("name", [name for name in isa.INSTRUCTION_SETS if isa.why_not(name) is None])
+def test_a_table_reads_as_compiled_code_reads_it(name):
+    """The fields of a table and of its rows, through ctypes."""
+    kernels = isa.load(name)
+    table = layout.table_in(kernels.capsule)
+    assert [ctypes.string_at(table.isa).decode(), table.VL, table.NR, table.MR, bool(table.fused)] == [
+        kernels.isa, kernels.VL, kernels.NR, kernels.MR, kernels.fused]
+    names = {"fma": {"float32"}, "int16_vectors": {"int16"}, "bfloat16": {"bfloat16", "bfloat16_weights"}}
+    for name, place in layout.PRODUCT_PLACES.items():
+        assert ctypes.string_at(table.products[place].name).decode() in names.get(name, {name})
+    for precision in COMPUTED:
+        product = kernels.product(precision)
+        row = table.products[layout.PRODUCT_PLACES[product_name(precision, False)]]
+        for field in ("depth_step", "operand_bytes", "strip", "block", "hidden_columns", "fresh_depth", "shared",
+                      "bundle", "operands_depth", "code_zero"):
+            assert getattr(row, field) == getattr(product, field), field
+        assert [bool(row.approximates), bool(row.bounded), row.multiply is not None, row.attend_rows is not None] == [
+            product.approximates, product.needs_bound, product.exists, product.attends_rows]
 
 
-def test_each_product_serves_a_precision():
-    assert PRODUCT_PLACES.keys() == {product_name(precision, decodes, portable) for precision in {*COMPUTED, *LOADABLE}
-                                     for decodes in (False, True) for portable in (False, True)}
+def test_names_of_python_are_those_of_the_table():
+    assert layout.STORAGE.keys() == set(COMPUTED) >= set(CACHED)
+    assert layout.ACTIVATIONS.keys() == set(config.ACTIVATIONS)
+    assert layout.PRODUCT_PLACES.keys() == {
+        product_name(precision, decodes, portable) for precision in {*COMPUTED, *LOADABLE}
+        for decodes in (False, True) for portable in (False, True)}
 
 
-def test_formats_have_the_order_of_precisions():
-    assert [name.lower() for name in names_of("Storage")] == list(COMPUTED)
+def test_a_description_is_read():
+    enums, structs, functions = layout.read("""# A comment
+
+cdef enum Kind:
+    # About the kinds
+    ONE
+    SEVEN = 7   # (a comment)
+    EIGHT
+
+cdef enum:
+    SIZE = 16
+
+ctypedef int (*Look)(const float* x, Py_ssize_t n,
+                     void* more) noexcept nogil
+
+cdef struct Row:
+    const unsigned char* bytes
+
+    Row* rows[SIZE]
+    double (*run)() noexcept nogil
+    void (*see)(const Row* row,
+                int n) noexcept nogil
+""")
+    assert enums == {"Kind": {"ONE": 0, "SEVEN": 7, "EIGHT": 8}, "": {"SIZE": 16}}
+    assert structs == {"Row": (
+        layout.Member("bytes", "unsigned char*"), layout.Member("rows", "Row*", "SIZE"),
+        layout.Member("run", "double", arguments=()), layout.Member("see", "void", arguments=("Row*", "int")))}
+    assert functions == {"Look"}
+
+
+@pytest.mark.parametrize("line", ["float** x", "float x, y", "int x = 3", "void (*f)(float) noexcept nogil",
+                                  "void (*f)(float x) nogil"])
+def test_what_it_cannot_read_is_refused(line):
+    with pytest.raises(ValueError, match=r"cannot read this part of table\.pxd: "):
+        layout.read(f"cdef struct Row:\n    int n\n    {line}\n")
+    with pytest.raises(ValueError, match="cannot read"):
+        layout.read(f"cdef struct Row:\n    int n\n\n{line}\n")
+
+
+def stated(body):
+    """Yield the names of functions, methods and attributes in the code of a .pyi file, and the functions' arguments."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            is_property = any(isinstance(each, ast.Name) for each in node.decorator_list)
+            names = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+            yield node.name, None if is_property or node.name == "__init__" else names
+        elif isinstance(node, ast.AnnAssign):
+            yield node.target.id, None
+
+
+def test_the_types_of_the_native_module_name_what_it_has():
+    """What native.pyi says of functions, methods, attributes and the names of arguments."""
+    tree = ast.parse(Path(native.__file__).with_name("native.pyi").read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    places = [(native, tree.body), *((getattr(native, node.name), node.body) for node in classes)]
+    assert len(classes) > 7
+    for place, body in places:
+        said = dict(stated(body))
+        for name, arguments in said.items():
+            found = getattr(place, name)
+            assert arguments is None or list(inspect.signature(found).parameters) == arguments, name
+        if place is not native:
+            assert {name for name in vars(place) if not name.startswith("_")} <= said.keys(), place
 
 
 def test_the_recipe_of_a_precision_names_files_that_are_there():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .tools import FAR, RANGE, Cells, assert_as_good, assert_guards, attended, available, guarded, load, round_up
+from engine.backends.cpu.native.layout import RANGE
+
+from .table import FAR, function
+from .tools import Cells, assert_as_good, assert_guards, attended, available, guarded, load, round_up
 
 MANY = 13
 """From this many queries on, the kernel unpacks ranges."""
@@ -22,7 +25,7 @@ def run(kernels, q, cache, S, e, scale, heads_first=False, **options):
     view = np.lib.stride_tricks.as_strided(out, shape, (*(step * n for n in strides), 4))
     if heads_first:
         view, q = view.swapaxes(0, 1), np.ascontiguousarray(q.swapaxes(0, 1)).swapaxes(0, 1)
-    scratch = guarded(1, kernels.cached_attention_scratch(d, e))
+    scratch = guarded(1, function(kernels, "cached_attention_scratch")(d, e))
     cache.attend(kernels, q, view, S, scale, scratch[0], **options)
     assert_guards(out)
     assert_guards(scratch)
@@ -33,11 +36,12 @@ def by_ranges(kernels, q, cache, S, e, scale, **options):
     """The same, each range alone, the last one first, and then the fold."""
     (T, heads, d), E, ranges = q.shape, round_up(e, kernels.VL), -(-S // RANGE)
     sums = guarded(ranges * T * heads, E + 2, E + 2).reshape(ranges, T, heads, E + 2)
-    scratch, out = np.empty(kernels.cached_attention_scratch(d, e), np.float32), np.empty((T, heads, e), np.float32)
+    scratch = np.empty(function(kernels, "cached_attention_scratch")(d, e), np.float32)
+    out, fold = np.empty((T, heads, e), np.float32), function(kernels, "fold_ranges")
     for r in reversed(range(ranges)):
         cache.attend(kernels, q, out, S, scale, scratch, sums=sums[r], range=r, **options)
     for t, h in np.ndindex(T, heads):
-        kernels.fold_ranges(np.ascontiguousarray(sums[:, t, h]), out[t, h])
+        fold(np.ascontiguousarray(sums[:, t, h]), E + 2, ranges, e, out[t, h])
     return out
 
 

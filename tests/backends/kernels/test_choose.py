@@ -4,8 +4,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from .table import function, stride, struct
 from .tools import assert_as_good, assert_guards, available, guarded, load
 from .vocabulary import empty_best, log_sum_exp, sort
+
+
+def update(kernels, logits, first, values, ids, sums=None):
+    """Update values and ids [M,k] with logits [M,n] of tokens from `first` on; sums [M,2]: maxima and sums."""
+    best = struct("Best", values=values, ids=ids, k=values.shape[1])
+    places = (None, None, 0) if sums is None else (sums, sums[:, 1:], stride(sums))
+    function(kernels, "choose")(best, logits, stride(logits), len(logits), int(first), logits.shape[1], *places)
 
 
 def choose(kernels, logits, k, parts):
@@ -18,10 +26,10 @@ def choose(kernels, logits, k, parts):
     for i, (first, n) in enumerate(parts):
         some = guarded(M, n)
         some[:] = logits[:, first : first + n]
-        kernels.choose(some, first, values, inside, sums[:, 2 * i :])
+        update(kernels, some, first, values, inside, sums[:, 2 * i :])
     order = np.argsort([first for first, _ in parts])       # log_sum_exp adds up parts in order of columns
     maximum, sum = (np.ascontiguousarray(sums[:, part::2][:, order]) for part in (0, 1))
-    kernels.log_sum_exp(maximum, sum, out[0])
+    function(kernels, "log_sum_exp")(maximum, sum, len(parts), M, len(parts), out)
     for array in (values, sums, out):
         assert_guards(array)
     assert (ids[:16] == 77).all()
@@ -127,7 +135,7 @@ def test_large_logits(kernels):
 def test_without_sums(kernels):
     logits = np.random.default_rng(8).standard_normal((3, 64), np.float32)
     values, ids = empty_best(3, 5)
-    kernels.choose(logits, 0, values, ids)
+    update(kernels, logits, 0, values, ids)
     right = sort(logits, 5)
     assert np.array_equal(values, right[0])
     assert np.array_equal(ids, right[1])

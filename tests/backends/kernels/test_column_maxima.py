@@ -8,6 +8,7 @@ from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.reference.formulas import column_maxima, linear
 from engine.backends.reference.ops import ReferenceOps
 
+from .table import function, stride
 from .tools import (
     assert_as_good,
     assert_guards,
@@ -25,6 +26,12 @@ def make(rng, M, N, K):
     return (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), (N,)))
 
 
+def update(kernels, packed, a, maximum, panel=0, last=None):
+    """maximum [N] = the larger of itself and of each column of a w^T + bias, a [M,K]; by default for all panels."""
+    last = -(-packed.columns // kernels.NR) if last is None else last
+    function(kernels, "column_maxima")(packed.address, a, stride(a), len(a), maximum, panel, last, None)
+
+
 def check(kernels, M, N, K, seed=0):
     """Run the kernel on rows with NaN between them; it must give what the whole product gives, bit for bit."""
     a, w, bias = make(np.random.default_rng(seed), M, N, K)
@@ -33,7 +40,7 @@ def check(kernels, M, N, K, seed=0):
     strided[:] = a
     maximum, whole = guarded(1, padded), guarded(M, padded)
     maximum[:] = -np.inf
-    kernels.column_maxima(packed, strided, maximum[0])
+    update(kernels, packed, strided, maximum[0])
     assert_guards(maximum)
     kernels.fma.multiply(packed, strided, whole)
     assert np.array_equal(maximum[0], whole.max(axis=0))
@@ -64,12 +71,12 @@ def test_a_maximum_goes_on(kernels):
     """A later call for other rows, or for some of the panels, updates what is there."""
     a, w, bias = make(np.random.default_rng(1), 20, 3 * kernels.NR, 33)
     packed, whole = pack(kernels, w, bias, product=kernels.fma), np.full(3 * kernels.NR, -np.inf, np.float32)
-    kernels.column_maxima(packed, a, whole)
+    update(kernels, packed, a, whole)
     parts = np.full_like(whole, -np.inf)
     for first, last in ((7, 20), (0, 1), (1, 7)):
         for panel in (2, 0, 1):
             before = parts.copy()
-            kernels.column_maxima(packed, a[first:last], parts, panel, panel + 1)
+            update(kernels, packed, a[first:last], parts, panel, panel + 1)
             other = np.delete(np.arange(len(parts)), np.s_[panel * kernels.NR : (panel + 1) * kernels.NR])
             assert np.array_equal(parts[other], before[other])
     assert np.array_equal(parts, whole)
@@ -85,14 +92,14 @@ def test_nan_and_infinity(kernels):
         packed = pack(kernels, w, bias, product=kernels.fma)
         maximum = np.full(round_up(N, kernels.VL), -np.inf, np.float32)
         a[row, 2] = np.nan
-        kernels.column_maxima(packed, a, maximum)
+        update(kernels, packed, a, maximum)
         assert np.isnan(maximum[:N]).all()
         a[row], a[3] = 1, -np.inf
         maximum[:] = -np.inf
-        kernels.column_maxima(packed, a, maximum)
+        update(kernels, packed, a, maximum)
         rows = np.delete(a, 3, axis=0)
         alone = np.full_like(maximum, -np.inf)
-        kernels.column_maxima(packed, rows, alone)
+        update(kernels, packed, rows, alone)
         assert maximum[0] == alone[0]       # all products of row 3 with positive weights are -inf
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
 from .tools import assert_guards, available, convert, guarded, input_groups, load, pack, random_int8, round_up, rows_of

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native.native import PackedLinear, Product
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 from engine.model.precision import BLOCKS, FORMATS
 from engine.weights.blocks import quantize_q8_0, widen_blocks

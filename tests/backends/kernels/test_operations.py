@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native_ops import NativeOps
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.cython_cpu import BACKEND
 from engine.backends.reference.formulas import gelu
 

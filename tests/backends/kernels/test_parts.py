@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native_ops import NativeOps
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 
 from . import tools
@@ -20,6 +20,7 @@ from .tools import (
     convert,
     guarded,
     load,
+    multiply_to_operands,
     operand_width,
     pack,
     round_up,
@@ -225,7 +226,7 @@ def test_operands_that_a_product_writes(kernels, precision):
         product.multiply(packed, operands, out)
         expected = convert(product, np.array(out), guard=77)
         to = np.full_like(expected, 77)
-        product.multiply_to_operands(packed, operands, to, M)
+        multiply_to_operands(product, packed, operands, to, M)
         rows, wanted = rows_of(product, to), rows_of(product, expected)
         assert np.array_equal(rows[:M], wanted[:M])
         assert (rows[round_up(M, 16) :] == 77).all()

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.native import native
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.backends.cpu.native.native import NormWeights
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
+from .table import function, stride
 from .tools import WIDTHS, assert_as_good, assert_guards, guarded
 
 EPS = np.finfo(np.float32).eps
@@ -22,6 +23,11 @@ def rms_norm(x, weight, eps):
 
 
 FORMULAS = {**reference.ACTIVATIONS, "silu": silu}
+
+
+def activate(kernels, name, x):
+    """x [M,N] = activation(x), in place."""
+    function(kernels, "activate")(ACTIVATIONS[name], x, stride(x), *x.shape)
 
 
 def normed(kernels, operation, x, weight, bias, eps):
@@ -93,7 +99,7 @@ def test_activation_is_within_an_ulp_of_its_argument(kernels):
         sizes = np.geomspace(1e-30, 1e4, 500)
         x = np.concatenate([np.linspace(-12, 12, 40_001), sizes, -sizes]).astype(np.float32)
         y = x[None].copy()
-        kernels.activate(ACTIVATIONS[name], y)
+        activate(kernels, name, y)
         exact = FORMULAS[name](x.astype(np.float64))
         assert (np.abs(y[0] - exact) <= 1.5 * EPS * np.abs(x)).all()
 
@@ -103,7 +109,7 @@ def test_silu_is_within_a_few_ulp_of_its_result(kernels):
     x = np.concatenate([np.linspace(-87, 20, 50_001), -np.geomspace(1e-30, 1, 500), np.geomspace(1e-30, 3e38, 500)])
     x = x.astype(np.float32)
     y = x[None].copy()
-    kernels.activate(ACTIVATIONS["silu"], y)
+    activate(kernels, "silu", y)
     exact = silu(x.astype(np.float64))
     assert (np.abs(y[0] - exact) <= (3 + np.maximum(-x, 0)) * EPS * np.abs(exact)).all()
 
@@ -111,7 +117,7 @@ def test_silu_is_within_a_few_ulp_of_its_result(kernels):
 def test_activation_ends_in_zero(kernels):
     for name in ["silu", "gelu_tanh"]:
         x = np.array([[-88, -1e4, -1e30, -np.finfo(np.float32).max, -np.inf]], np.float32)
-        kernels.activate(ACTIVATIONS[name], x)
+        activate(kernels, name, x)
         assert not x.any()
 
 
@@ -122,7 +128,7 @@ def test_activation_at_every_width(kernels):
             x = rng.standard_normal((3, N), dtype=np.float32)
             out = guarded(3, N)
             out[:] = x
-            kernels.activate(ACTIVATIONS[name], out)
+            activate(kernels, name, out)
             assert_guards(out)
             exact, naive = (FORMULAS[name](x.astype(dtype)) for dtype in (np.float64, np.float32))
             assert_as_good(np.array(out), exact, naive, operand=x)
@@ -131,7 +137,7 @@ def test_activation_at_every_width(kernels):
 def test_activation_passes_nan_and_infinity(kernels):
     for name in ACTIVATIONS:
         x = np.array([[np.nan, np.inf, 1.0]], np.float32)
-        kernels.activate(ACTIVATIONS[name], x)
+        activate(kernels, name, x)
         assert np.isnan(x[0, 0])
         assert x[0, 1] == np.inf
         assert 0.7 < x[0, 2] <= 1

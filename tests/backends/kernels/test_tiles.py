@@ -8,10 +8,11 @@ import itertools
 import numpy as np
 import pytest
 
-from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from . import tools
+from .table import function, stride
 from .tools import assert_guards, convert, guarded, load, pack, round_up, rows_of, without_denormals
 
 ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
@@ -141,7 +142,7 @@ def test_epilogues_are_those_of_vectors(kernels, activation):
     residual = None if activation else rounded(rng, 33, 80)
     expected = added_in_tiles(x, w) + bias
     if activation:
-        kernels.activate(ACTIVATIONS[activation], expected)
+        function(kernels, "activate")(ACTIVATIONS[activation], expected, stride(expected), *expected.shape)
     else:
         expected += residual
     assert np.array_equal(multiply_bfloat16(kernels, x, w, bias, activation, residual), expected)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from engine.backends.reference.formulas import entropy
 
-from .tools import FAR, assert_as_good, assert_guards, attention_weights, available, guarded, load
+from .table import FAR, attention_call, function, stride
+from .tools import assert_as_good, assert_guards, attention_weights, available, guarded, load
 
 
 def run(kernels, q, k, scale, weights=True, entropies=True, **options):
@@ -17,7 +18,8 @@ def run(kernels, q, k, scale, weights=True, entropies=True, **options):
     nats = guarded(1, len(q)) if entropies else None
     d = q.shape[1]
     scratch = guarded(1, kernels.product("float32").attention_scratch(d, d))
-    kernels.weigh(q, k, table, None if nats is None else nats[0], scale, scratch[0], **options)
+    call = attention_call(q, k, k, scale, **options)        # prefetches go to v; nothing is read
+    function(kernels, "weigh")(call, table, 0 if table is None else stride(table), nats, scratch)
     for array in (table, nats, scratch):
         if array is not None:
             assert_guards(array)

@@ -6,10 +6,10 @@ from math import erfc, sqrt
 import numpy as np
 import pytest
 
-from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cpu.native.layout import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .tools import WRITING_OPERANDS, convert, load, pack, round_up, rows_of
+from .tools import WRITING_OPERANDS, convert, load, multiply_to_operands, pack, round_up, rows_of
 
 
 @pytest.fixture(params=WRITING_OPERANDS)
@@ -34,7 +34,7 @@ def test_results_become_operands(kernels, writer, activation):
         writer.multiply(packed, convert(writer, x), out)
         expected = convert(writer, out)
         found = np.full_like(expected, 77)
-        writer.multiply_to_operands(packed, convert(writer, x), found, M)
+        multiply_to_operands(writer, packed, convert(writer, x), found, M)
         assert np.array_equal(rows_of(writer, found), rows_of(writer, expected)), (M, N)
 
 
@@ -45,7 +45,7 @@ def test_gelu_of_operands_is_within_its_bound(kernels, writer):
     x = np.concatenate([x, special])[:, None]
     packed = pack(kernels, np.eye(16, 1, dtype=np.float32), np.zeros(16, np.float32), ACTIVATIONS["gelu"], "bfloat16")
     rows = np.zeros((round_up(len(x), 16), 64), np.uint8)
-    writer.multiply_to_operands(packed, convert(writer, x), rows, len(x))
+    multiply_to_operands(writer, packed, convert(writer, x), rows, len(x))
     found = from_bfloat16(rows_of(writer, rows)[: len(x), :2].copy().view(np.uint16))[:, 0]
     exact = np.array([0.5 * value * erfc(-value / sqrt(2)) for value in x[:-2, 0].astype(float)])
     # Without fused multiply-adds, as in plain C, Phi is not exactly 0 or 1 beyond the cuts.

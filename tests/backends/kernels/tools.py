@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from engine.backends import numba_cpu
+from engine.backends.cpu.native.layout import CELL
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from .table import FAR, function, ready, stride, struct
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
 """Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
@@ -184,6 +187,15 @@ def operands_of(product: Product, x: np.ndarray) -> np.ndarray:
     return convert(product, x, guard=0xFF) if product.converts else x
 
 
+def multiply_to_operands(product: Product, map: PackedLinear, operands: np.ndarray, to: np.ndarray, M: int) -> None:
+    """As `Product.multiply`, for M rows, but the results become operands of another product; see `operands_depth`."""
+    kernels, strides = product.kernels, [x.shape[1] // product.operand_bytes for x in (operands, to)]
+    out = struct("Output", width=map.columns, operands=to, operands_stride=strides[1])
+    multiply = function(kernels, "multiply", product.precision)
+    with ready(kernels, product.precision):
+        multiply(map.address, operands, strides[0], None, M, None, out, 0, -(-map.columns // kernels.NR))
+
+
 TINY = np.finfo(np.float32).tiny
 
 
@@ -201,10 +213,6 @@ def linear_in_order(a, w, bias):
     for k in range(a.shape[1]):
         y += a[:, k, None] * w[:, k]
     return y + bias
-
-
-FAR = 2**40
-"""A bound of a band that hides no key."""
 
 
 def attention_weights(q: np.ndarray, k: np.ndarray, scale: float, dtype: Any, low: int = -FAR, high: int = FAR,
@@ -234,10 +242,6 @@ def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, dtype: A
     """Return the formula's [T,e] in a precision; a value that no query sees may be NaN. options: see above."""
     weights, v = attention_weights(q, k, scale, dtype, **options), v.astype(dtype)
     return weights @ v if np.isfinite(v).all() else np.array([row[row != 0] @ v[row != 0] for row in weights])
-
-
-CELL = 16
-RANGE = 256
 
 
 def rounded_rows(x: np.ndarray, storage: int) -> np.ndarray:
@@ -290,9 +294,15 @@ class Cells:
                 self.memory[place, first : first + len(x)] = x
 
     def attend(self, kernels: Kernels, q: np.ndarray, out: np.ndarray, S: int, scale: float, scratch: np.ndarray,
-               **options: Any) -> None:
-        """Run cached attention of q [T,heads,d] -> out [T,heads,e] over the first S keys."""
-        kernels.cached_attention(q, self.cells, self.keys, self.values, self.storage, out, S, scale, scratch, **options)
+               low: int = -FAR, high: int = FAR, bias: np.ndarray | None = None, **fields: Any) -> None:
+        """Run cached attention of q [T,heads,d] -> out [T,heads,e] over S keys; fields: others of the call."""
+        (T, heads, d), e = q.shape, out.shape[2]
+        if bias is not None:        # [heads,T,S]
+            fields |= {"bias": bias, "bias_head": stride(bias), "bias_t": stride(bias, 1), "bias_s": stride(bias, 2)}
+        call = struct("CachedAttention", q=q, q_stride=stride(q), q_head=stride(q, 1), out=out, out_stride=stride(out),
+                      out_head=stride(out, 1), T=T, heads=heads, S=S, d=d, e=e, low=low, high=high, cells=self.cells,
+                      keys=self.keys, values=self.values, storage=self.storage, scale=scale, **fields)
+        function(kernels, "cached_attention")(call, scratch)
 
 
 def _int8_cells(x: np.ndarray, S: int, across: bool) -> np.ndarray:

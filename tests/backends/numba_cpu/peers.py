@@ -1,17 +1,15 @@
 """The compiled kernels that Numba's kernels must equal to the last bit on this CPU."""
 
-import ctypes
-from importlib import import_module
-
 import pytest
 
+from engine.backends.cpu.native.layout import capsule_of, table_in
 from engine.backends.cpu.native.native import Kernels
+from engine.backends.cython_cpu import isa
 
 WITHOUT = "needs numba: pip install '.[numba]'"
-structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                   for name in ("compiler.structs", "target"))
+target = pytest.importorskip("engine.backends.numba_cpu.target", reason=WITHOUT)
 
-CAPSULE, COPIES = b"engine.KernelTable", []
+COPIES = []
 
 PEERS = {
     (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddubsw"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddubsw"): "avx2",
@@ -29,14 +27,9 @@ def attending_in_float32(name):
 
     It also lacks what Numba's kernels do not have: results that are written as operands, and approximate activations.
     """
-    module = import_module(f"engine.backends.cython_cpu.kernels_{name}")
-    api, layout = ctypes.pythonapi, structs.LAYOUTS["KernelTable"]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    copy = layout.from_buffer_copy(layout.from_address(api.PyCapsule_GetPointer(module.table, CAPSULE)))
+    copy = type(table := table_in(isa.load(name).capsule)).from_buffer_copy(table)
     for row in copy.products:
         row.attention_scratch, row.attention = copy.products[0].attention_scratch, copy.products[0].attention
         row.attend_rows = row.operands_depth = row.approximates = row.hidden_columns = 0
     COPIES.append(copy)     # kernels do not keep their memory alive
-    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return Kernels(new(("PyCapsule_New", api))(ctypes.addressof(copy), CAPSULE, None))
+    return Kernels(capsule_of(copy))

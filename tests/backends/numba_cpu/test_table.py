@@ -1,32 +1,29 @@
 """Compare Numba's kernels with the compiled ones of the same vector size: equal to the last bit."""
 
-import ctypes
 import os
 import platform
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.native import native
+from engine.backends.cpu.native.layout import ACTIVATIONS, PRODUCT_PLACES
 from engine.backends.cpu.native_ops import NativeOps
-from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
-from engine.model.precision import COMPUTED, FORMATS
 
 from ...tools.paths import TESTS
+from ..kernels.table import function
 from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, PEER, WITHOUT
 
-table, structs, target, embed = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                                 for name in ("table", "compiler.structs", "target", "kernels.embed"))
+table, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                 for name in ("table", "target"))
 
 KERNEL_TESTS = TESTS / "backends" / "kernels"
 
@@ -49,36 +46,15 @@ def both_bfloat16():
     return beside(BFLOAT16_PEER)
 
 
-def fields_in_c(struct):
-    """The names of a struct's fields in table.pxd, in their order."""
-    text = Path(isa.__file__).with_name("table.pxd").read_text(encoding="utf-8")
-    body = re.search(rf"^cdef struct {struct}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)[1]
-    code = re.sub(r"\((?!\*)[^()]*\)", "", re.sub(r" *#.*", "", body))     # without comments and lists of arguments
-    return re.findall(r"(\w+)\)?(?:\[\w+\])?(?: noexcept nogil)?$", code, re.MULTILINE)
-
-
-@pytest.mark.parametrize("struct", structs.LAYOUTS)
-def test_structs_are_those_of_c(struct):
-    layout = structs.LAYOUTS[struct]
-    assert ctypes.sizeof(layout) == native.struct_sizes()[struct]
-    assert [name for name, *_ in layout._fields_] == fields_in_c(struct)
-
-
-def test_formats_have_the_order_of_precisions():
-    """Those of tables of embeddings; the later ones are for linear maps alone."""
-    assert [getattr(embed, name.upper()) for name in COMPUTED[:4]] == list(range(4))
-    assert all(FORMATS[name].only_linear for name in COMPUTED[4:])
-
-
 def test_every_kernel_is_there():
     own = table.Table(None)
     for precision, decoding, portable in (("float32", True, False), ("bfloat16", False, False),
                                           ("bfloat16", False, True), ("int8", False, False), ("int8", True, False)):
         own.fill(precision, decoding=decoding, portable=portable)
     assert all(getattr(own.memory, name) for name, _ in own.memory._fields_ if name not in ("products", "fused"))
-    assert table.ROWS.keys() == table.PRODUCTS.keys() == own.instructions().keys() < native.PRODUCT_PLACES.keys()
+    assert table.ROWS.keys() == table.PRODUCTS.keys() == own.instructions().keys() < PRODUCT_PLACES.keys()
     attention = own.functions["attention"].address
-    for name, place in native.PRODUCT_PLACES.items():
+    for name, place in PRODUCT_PLACES.items():
         row = own.memory.products[place]
         if name not in table.ROWS:      # compiled kernels alone have it
             assert not row.multiply
@@ -230,7 +206,8 @@ def test_cached_attention(both, kind, storage, T, heads, d, e):
     results = []
     for kernels in both:
         out = np.empty((T, heads, e), np.float32)
-        cache.attend(kernels, q, out, S, 0.2, np.empty(kernels.cached_attention_scratch(d, e), np.float32), **options)
+        scratch = np.empty(function(kernels, "cached_attention_scratch")(d, e), np.float32)
+        cache.attend(kernels, q, out, S, 0.2, scratch, **options)
         results.append(out)
     assert np.array_equal(*results)
 

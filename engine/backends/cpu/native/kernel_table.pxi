@@ -1,20 +1,5 @@
 # The kernel table for Python: it serves to pack weights, in tests and in benchmarks. Arguments are not checked: the
-# caller ensures that their sizes fit.
-
-from engine.model.precision import COMPUTED, FORMATS
-
-PRODUCT_PLACES = {
-    "float32": <int>FLOAT32_PRODUCT,
-    "bfloat16": <int>BFLOAT16_PRODUCT,
-    "int8": <int>INT8_PRODUCT,
-    "int16": <int>INT16_PRODUCT,
-    "codes": <int>CODES_PRODUCT,
-    "fma": <int>FMA_PRODUCT,
-    "int16_vectors": <int>INT16_VECTORS_PRODUCT,
-    "bfloat16x3": <int>BFLOAT16X3_PRODUCT,
-    "bfloat16_weights": <int>BFLOAT16_WEIGHTS_PRODUCT,
-}
-"""The place of each product in a kernel table, by the name that Python gives it; see ProductKind in table.pxd."""
+# caller ensures that their sizes fit. Tests call its other functions by way of their addresses.
 
 PORTABLE_LANES = 16
 """With portable arithmetic, heads of encoders in int8 are padded to this many numbers on every CPU: a row is rounded to
@@ -44,7 +29,7 @@ def product_name(str precision, bint decodes, bint portable=False):
 cdef class Kernels:
     """The kernel table of one instruction set; `capsule` is the attribute `table` of a kernels module."""
 
-    cdef object capsule
+    cdef readonly object capsule
     cdef const KernelTable* table
     cdef readonly str isa
     cdef readonly int VL            # lanes of a vector: padded widths are multiples of it
@@ -67,99 +52,6 @@ cdef class Kernels:
     def fma(self):
         """The product of float32 by FMAs, whose panels `column_maxima` reads."""
         return Product(self, "float32", row="fma")
-
-    def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
-        """out [M,D] = LayerNorm(x [M,D]); out may be x."""
-        with nogil:
-            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4,
-                                  x.shape[0])
-
-    def activate(self, int activation, float[:, :] x):
-        """x [M,N] = activation(x), in place."""
-        with nogil:
-            self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
-
-    def weigh(self, const float[:, :] q, const float[:, :] k, float[:, :] weights, float[::1] entropy, float scale,
-              float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
-              const float[:, :] bias=None, const unsigned char[:, :] mask=None):
-        """weights [T,S] and entropy [T], or None for either, of one head, from q [T,d] and k [S,d].
-
-        The options are those of `Product.attention`; scratch is that of float32's attention with e = d.
-        """
-        cdef Attention call
-        cdef Py_ssize_t stride = weights.strides[0] // 4 if weights is not None else 0
-        memset(&call, 0, sizeof(call))
-        call.q, call.q_stride, call.k, call.k_stride = &q[0, 0], q.strides[0] // 4, &k[0, 0], k.strides[0] // 4
-        call.v, call.v_stride = call.k, call.k_stride       # where prefetches go; nothing is read
-        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], q.shape[1], scale
-        call.low, call.high, call.softcap = low, high, softcap
-        if bias is not None:
-            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
-        if mask is not None:
-            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
-        cdef float* rows = &weights[0, 0] if weights is not None else NULL
-        cdef float* nats = &entropy[0] if entropy is not None else NULL
-        with nogil:
-            self.table.weigh(&call, rows, stride, nats, &scratch[0])
-
-    def cached_attention(self, const float[:, :, :] q, const size_t[::1] cells, Py_ssize_t keys, Py_ssize_t values,
-                         int storage, float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch,
-                         Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None,
-                         float[:, :, ::1] sums=None, Py_ssize_t range=0):
-        """out [T,heads,e] from q [T,heads,d] and S keys in cells at these addresses; see CachedAttention in table.pxd.
-
-        keys, values: bytes from an address to the keys and to the values. storage: the index of the cells' precision.
-        bias [heads,T,S]. sums [T,heads,E + 2] of one range, in place of out.
-        """
-        cdef CachedAttention call
-        memset(&call, 0, sizeof(call))
-        call.q, call.q_stride, call.q_head = &q[0, 0, 0], q.strides[0] // 4, q.strides[1] // 4
-        call.out, call.out_stride, call.out_head = &out[0, 0, 0], out.strides[0] // 4, out.strides[1] // 4
-        call.T, call.heads, call.S, call.d, call.e = q.shape[0], q.shape[1], S, q.shape[2], out.shape[2]
-        call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
-        call.cells, call.keys, call.values, call.storage = &cells[0], keys, values, storage
-        if sums is not None:
-            call.sums, call.range = &sums[0, 0, 0], range
-        if bias is not None:
-            call.bias, call.bias_head = &bias[0, 0, 0], bias.strides[0] // 4
-            call.bias_t, call.bias_s = bias.strides[1] // 4, bias.strides[2] // 4
-        with nogil:
-            self.table.cached_attention(&call, &scratch[0])
-
-    def fold_ranges(self, float[:, ::1] sums, float[::1] out):
-        """out [e] of one query from the sums [ranges,E + 2] of its ranges, of which the first is changed."""
-        with nogil:
-            self.table.fold_ranges(&sums[0, 0], sums.shape[1], sums.shape[0], out.shape[0], &out[0])
-
-    def cached_attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
-        """Floats of scratch that cached attention needs."""
-        return self.table.cached_attention_scratch(d, e)
-
-    def choose(self, const float[:, :] logits, Py_ssize_t id, float[:, ::1] values, int[:, ::1] ids,
-               float[:, :] sums=None):
-        """Update values and ids [M,k] with logits [M,n], of tokens from `id` on; sums [M,2]: maxima and sums."""
-        cdef Best best
-        best.values, best.ids, best.k = &values[0, 0], &ids[0, 0], <int>values.shape[1]
-        cdef float* maximum = &sums[0, 0] if sums is not None else NULL
-        cdef float* sum = &sums[0, 1] if sums is not None else NULL
-        cdef Py_ssize_t stride = sums.strides[0] // 4 if sums is not None else 0
-        with nogil:
-            self.table.choose(&best, &logits[0, 0], logits.strides[0] // 4, logits.shape[0], id, logits.shape[1],
-                              maximum, sum, stride)
-
-    def log_sum_exp(self, const float[:, ::1] maximum, const float[:, ::1] sum, float[::1] out):
-        """out [M] from the maxima and the sums [M,parts] of parts of rows."""
-        with nogil:
-            self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1],
-                                   &out[0])
-
-    def column_maxima(self, PackedLinear map, const float[:, :] a, float[::1] maximum, Py_ssize_t panel=0,
-                      Py_ssize_t last=-1):
-        """maximum [N] = the larger of itself and of each column of a w^T + bias, a [M,K]; last: -1 for all panels."""
-        cdef Py_ssize_t panels = (map.y.N + self.table.NR - 1) // self.table.NR
-        with nogil:
-            self.table.column_maxima(&map.y, &a[0, 0], a.strides[0] // 4, a.shape[0], &maximum[0], panel,
-                                     panels if last < 0 else last, NULL)
 
     def read(self, const float[::1] x, int threads=1):
         """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
@@ -249,22 +141,6 @@ cdef class Product:
         """Whether it has attention without options of bfloat16 rows."""
         return self.row.attend_rows != NULL
 
-    def attend_rows(self, const unsigned short[:, :] q, const unsigned short[:, :] k, const unsigned short[:, :] v,
-                    float[:, :] out, float scale):
-        """One head: out [T,e] from bfloat16 rows q [T,d], k [S,d], v [S,e]; d and e are multiples of 32."""
-        cdef Attention call
-        cdef float[::1] scratch = np.empty(self.row.attend_rows_scratch(q.shape[1], v.shape[1]), np.float32)
-        memset(&call, 0, sizeof(call))
-        call.q, call.k, call.v = <const float*>&q[0, 0], <const float*>&k[0, 0], <const float*>&v[0, 0]
-        call.out = &out[0, 0]
-        call.q_stride, call.k_stride = q.strides[0] // 2, k.strides[0] // 2
-        call.v_stride, call.out_stride = v.strides[0] // 2, out.strides[0] // 4
-        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
-        with nogil:
-            begin_work(self.row)
-            self.row.attend_rows(&call, &scratch[0])
-            end_work(self.row)
-
     def operands_stride(self, Py_ssize_t width):
         """The numbers from one row of operands to the next, for rows of this width."""
         return operands_stride(self.row, width)
@@ -306,25 +182,10 @@ cdef class Product:
         target.first_line, target.last_line = lines
         if sums is not None:
             target.sums = &sums[0]
-        self.multiply_into(&map.y, a, r, M, extra, &target)
-
-    def multiply_to_operands(self, PackedLinear map, operands, to, Py_ssize_t M):
-        """As `multiply`, for M rows, but the results become operands of another product; see `operands_depth`."""
-        cdef const unsigned char[:, :] a = operands.view("u1")
-        cdef unsigned char[:, ::1] rows = to.view("u1")
-        cdef Output target
-        memset(&target, 0, sizeof(target))
-        target.width, target.operands = map.y.N, &rows[0, 0]
-        target.operands_stride = rows.shape[1] // self.row.operand_bytes
-        self.multiply_into(&map.y, a, NULL, M, NULL, &target)
-
-    cdef multiply_into(self, const Linear* y, const unsigned char[:, :] a, const RowRange* ranges, Py_ssize_t M,
-                       const float* residual, const Output* target):
-        # Multiply all panels, between the calls that make this thread ready.
         with nogil:
             begin_work(self.row)
-            self.row.multiply(y, &a[0, 0], a.strides[0] // self.row.operand_bytes, ranges, M, residual, target, 0,
-                              (y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
+            self.row.multiply(&map.y, &a[0, 0], a.strides[0] // self.row.operand_bytes, r, M, extra, &target, 0,
+                              (map.y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
             end_work(self.row)
 
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
@@ -405,3 +266,22 @@ cdef double run_probe(Probe* probe, int threads) except *:
     probe.total = 0
     run_team(threads, probe_work, probe)
     return probe.total
+
+
+def struct_sizes():
+    """Return the size in bytes of each struct of the kernel table, by name, as this module was compiled."""
+    return {
+        "Linear": sizeof(Linear),
+        "RowRange": sizeof(RowRange),
+        "Output": sizeof(Output),
+        "Relative": sizeof(Relative),
+        "Attention": sizeof(Attention),
+        "CachedAttention": sizeof(CachedAttention),
+        "Best": sizeof(Best),
+        "Rotary": sizeof(Rotary),
+        "EmbeddingTable": sizeof(EmbeddingTable),
+        "Embedding": sizeof(Embedding),
+        "Norm": sizeof(Norm),
+        "Product": sizeof(ProductRow),
+        "KernelTable": sizeof(KernelTable),
+    }

@@ -5,13 +5,11 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
-from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, BFLOAT16_PRODUCT, BFLOAT16_WEIGHTS_PRODUCT, BFLOAT16X3_PRODUCT, CELL, CODES_PRODUCT, DISTANCES, FLOAT32,
-    FLOAT32_PRODUCT, FMA_PRODUCT, IDENTITY, INT8, INT8_PRODUCT, INT16_PRODUCT, INT16_VECTORS_PRODUCT, RANGE, Attention,
-    Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange,
-    ScoreMod,
+from engine.backends.cpu.native.table cimport (
+    BFLOAT16, CELL, DISTANCES, FLOAT32, FLOAT32_PRODUCT, IDENTITY, INT8, RANGE, Attention, Best, CachedAttention,
+    Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange, ScoreMod,
 )
-from engine.backends.cython_cpu.table cimport Product as ProductRow
+from engine.backends.cpu.native.table cimport Product as ProductRow
 
 import os
 
@@ -68,7 +66,6 @@ cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexc
 
 
 include "features.pxi"
-include "sizes.pxi"
 include "weights.pxi"
 include "kernel_table.pxi"
 include "machine.pxi"

@@ -1,5 +1,8 @@
 # Weights as the kernels take them: C structs, and the arrays that keep their memory alive.
 
+from engine.backends.cpu.native.layout import PRODUCT_PLACES, STORAGE
+from engine.model.precision import FORMATS
+
 cdef class Kernels
 cdef class Product
 
@@ -43,7 +46,7 @@ cdef class PackedLinear:
         self.offset_scale, self.sums = offset_scale, sums
         self.y.panels, self.y.bias = &memory[0], &bias[0]
         self.y.N, self.y.K, self.y.activation = N, K, activation
-        self.y.storage = <int>COMPUTED.index(form)
+        self.y.storage = <int>STORAGE[form]
         if scale is not None:
             self.sums = np.zeros(N, np.float32) if sums is None else sums
             self.y.scale, self.y.sums = &scale[0], &self.sums[0]
@@ -61,6 +64,11 @@ cdef class PackedLinear:
                              f"[{self.y.N}, {self.y.K}] of {self.format}")
         with nogil:
             self.product.row.pack(&self.y, &start[0], sums, column, &rows[0, 0], n)
+
+    @property
+    def address(self):
+        """Return the address of its Linear, for tests that call a kernel alone."""
+        return <size_t>&self.y
 
     @property
     def columns(self):

@@ -23,8 +23,6 @@
 # Therefore the bits of a row of the result depend on its sequence alone.
 
 cdef enum:
-    KEYS = 256
-    QUERIES = 256
     MOST_BLOCKS = 32        # largest number of query blocks in a query group: QUERIES / NR, and NR is at least 8
 
 cdef struct Block:

@@ -17,7 +17,7 @@
 # keys begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
 #
 # VL = TILE_ROWS = 16 and SIDE = 32, two tiles, are those of tiles.pxi; STEP = 32, the depth of a tile, and whole_steps,
-# which rounds up to it, those of attention_tiles.pxi; QUERIES that of attention.pxi.
+# which rounds up to it, those of attention_tiles.pxi; QUERIES that of table.pxd.
 
 cdef enum:
     MOST_KEYS = 512

@@ -11,8 +11,8 @@
 # The part of a key block that queries see begins at a multiple of 32 keys from the sequence's first key. The weights of
 # keys that this includes but that are hidden, or that are not there, are 0.
 #
-# VL = TILE_ROWS = 16, TILE_BYTES = 1024 and LINE_BYTES = 64 are those of tiles.pxi, KEYS, QUERIES, Block (W = nv*VL
-# queries) and Scratch those of attention.pxi.
+# VL = TILE_ROWS = 16, TILE_BYTES = 1024 and LINE_BYTES = 64 are those of tiles.pxi, KEYS and QUERIES those of
+# table.pxd, Block (W = nv*VL queries) and Scratch those of attention.pxi.
 
 cdef enum:
     STEP = LINE_BYTES // 2      # numbers of depth of a tile

@@ -14,7 +14,7 @@
 # first chunk is computed: scoring a panel of keys fetches the values with its place, and the weights of each query
 # fetch a part of the next range's keys. A hidden key has the weight 0, and adds an exact zero if its value is finite.
 #
-# A cell holds CELL = 16 tokens, a range RANGE = 256 keys; QUERIES = 256 (attention.pxi). E is e padded to VL.
+# A cell holds CELL = 16 tokens, a range RANGE = 256 keys; QUERIES = 256 (table.pxd). E is e padded to VL.
 
 cdef enum:
     CHUNK_QUERIES = 24  # queries whose scores stay in the L1 cache, a multiple of every MR

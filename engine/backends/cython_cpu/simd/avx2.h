@@ -2,7 +2,7 @@
  * 64 KB. The variant with AVX-VNNI has vpdpbusd for codes. A tile of codes by vpmaddubsw has 5 rows: 10 sums, 2 vectors
  * of codes, 2 of products and one of ones are 15 of 16 registers.
  *
- * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
+ * simd.pxi says what the functions do. */
 #pragma once
 #include <immintrin.h>
 

@@ -3,7 +3,7 @@
  * Variants: with VNNI (vpdpbusd for codes), with BF16 (vdpbf16ps for pairs), and with AMX, whose tiles are in tiles.h.
  * A tile of codes by vpmaddubsw has 24 sums, 2 vectors of codes, 2 of products and one of ones: 29 of 32 registers.
  *
- * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
+ * simd.pxi says what the functions do. */
 #pragma once
 #include <immintrin.h>
 

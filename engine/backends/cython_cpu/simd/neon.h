@@ -5,7 +5,7 @@
  * The instructions multiply signed by signed bytes. So rows hold the signed byte code - CODE_ZERO, CODE_ZERO being 128,
  * and sums begin with 128 times the sum of a column's weights, so that they end as the same integers.
  *
- * simd.h says what names mean: v_ of floats, x_ of 16-bit and n_ of 4-bit integers, d_ of codes, p_ of bfloat16. */
+ * simd.pxi says what the functions do. */
 #pragma once
 #include <arm_neon.h>
 

@@ -40,7 +40,7 @@ class ScoreModCode:
     """A compiled score function with its run-time arguments. Keep it for as long as its addresses are in use."""
 
     address: int
-    """Address of a C function `ScoreMod` (see ../cython_cpu/table.pxd), which any number of threads may call."""
+    """Address of a C function `ScoreMod` (see table.pxd), which any number of threads may call."""
     captured: int
     """The value of its argument `captured`."""
     words: np.ndarray

@@ -1,6 +1,6 @@
 """Compile a score function with Numba into a loop over a block of scores, inlined and vectorised.
 
-The loop is a C function `ScoreMod` (../cython_cpu/table.pxd). A row of a block is short, 8 to 64 scores, and LLVM's
+The loop is a C function `ScoreMod` (table.pxd). A row of a block is short, 8 to 64 scores, and LLVM's
 vectoriser compiles a loop over it badly: if it knows the number of iterations it unrolls the loop before it vectorises
 it, and if not it prepares for many more iterations than there are. Therefore this module emits the loop over `LANES`
 queries itself, with metadata that guides the vectoriser.

@@ -1,20 +1,16 @@
-"""The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba.
-
-The order of the fields is the layout. table.pxd says what each struct and field means.
-"""
+"""The types in annotations of kernels: numbers, pointers, the structs of table.pxd, and groups of values of kernels."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from ...cpu.native.native import PRODUCT_PLACES
+from ...cpu.native.layout import FUNCTIONS, STRUCTS, Member, structures
 from ..target import PAIR_STEPS
 from .pointers import Field, Pointer, Struct
 
-# Names for annotations of kernels and of the fields below. For the type checker, pointers and vectors are Any.
+# For the type checker, pointers and vectors are Any.
 Floats: TypeAlias = Any
 Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
@@ -31,6 +27,18 @@ Int: TypeAlias = int
 Float: TypeAlias = float
 Double: TypeAlias = float
 
+# Pointers to the structs of table.pxd, which says what they and their fields mean.
+Linear: TypeAlias = Any
+Output: TypeAlias = Any
+Relative: TypeAlias = Any
+Attention: TypeAlias = Any
+CachedAttention: TypeAlias = Any
+Best: TypeAlias = Any
+Rotary: TypeAlias = Any
+EmbeddingTable: TypeAlias = Any
+Embedding: TypeAlias = Any
+Norm: TypeAlias = Any
+
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
     "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
@@ -40,95 +48,25 @@ NUMBA_TYPES: dict[str, types.Type] = {
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
 }
-"""The Numba type of each name in an annotation; `struct` adds the pointers to structs."""
+"""The Numba type of each name in an annotation; those of structs follow."""
 
-_CTYPES: dict[str, Any] = {"Size": ctypes.c_ssize_t, "Int": ctypes.c_int, "Float": ctypes.c_float}
-"""The ctypes type of each name in an annotation; a name that is not here is a pointer."""
-
-LAYOUTS: dict[str, type[ctypes.Structure]] = {}
-"""The structs of table.pxd by name, for ctypes."""
+_FIELDS = {"float*": "Floats", "unsigned char*": "Bytes", "int*": "Ints", "size_t*": "Cells", "void*": "Code",
+           "char*": "Code", "Py_ssize_t": "Size", "int": "Int", "bint": "Int", "float": "Float"}  # fmt: skip
+"""The name in annotations of each type of table.pxd, but for pointers to structs and for functions."""
 
 
-def struct(cls: type) -> type:
-    """Lay out a class's annotations as a struct of table.pxd; in annotations its name then means a pointer to it."""
-    name = cls.__name__
-    fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
-    LAYOUTS[name] = layout = type(name, (ctypes.Structure,), {"_fields_": fields})
-    placed = {field: Field(NUMBA_TYPES[kind], getattr(layout, field).offset)
-              for field, kind in cls.__annotations__.items()}
-    NUMBA_TYPES[name] = Pointer(Struct(name, placed))
-    return cls
+def _type_of(member: Member) -> types.Type:
+    """Return the Numba type of a field; functions are addresses, as `Code`."""
+    if member.arguments is not None or member.type in FUNCTIONS:
+        return NUMBA_TYPES["Code"]
+    pointed = member.type.removesuffix("*")
+    return NUMBA_TYPES[pointed if pointed in STRUCTS else _FIELDS[member.type]]
 
 
-@struct
-class Linear:
-    panels: Floats          # the weights, as the product packs them
-    bias: Floats            # [N]
-    scale: Floats           # [N], of int8 and INT4 weights; null otherwise
-    sums: Floats            # [N], the sum of the integers of each column
-    offset_scale: Floats    # [N], of INT4; null otherwise
-    N: Size                 # columns, padded to VL
-    K: Size                 # depth
-    activation: Int
-    storage: Int            # of the weights, an enum Storage
-
-
-@struct
-class Output:
-    data: Floats    # (row, column) at data + column // width * block + row * stride + column % width
-    stride: Size    # floats from one row to the next
-    width: Size     # columns that lie together: all, or those of a head
-    block: Size     # floats from one head to the next
-    operands: Code  # this and the rest is for compiled kernels alone: where results go as operands of another product
-    operands_stride: Size
-    first_line: Size    # the part of the depth, in lines of 64 bytes of operands
-    last_line: Size
-    sums: Floats        # where sums wait for the next part
-    bfloat16: Int       # whether the numbers at data are bfloat16
-    approximate: Int    # whether the activation may be approximate
-
-
-@struct
-class Relative:
-    keys: Floats        # K^T in panels, the last row first; null: no term
-    queries: Floats     # Q^T in panels; null: no term
-    row: Ints           # the row of distance x at row[limit + x]
-    limit: Size
-    near: Size          # distances up to this one have one row after the other
-    rows: Size
-    columns: Size       # of panels for DISTANCES successive distances
-
-
-@struct
-class Attention:
-    q: Floats           # [T,d]
-    k: Floats           # [S,d]
-    v: Floats           # [S,e]
-    out: Floats         # [T,e]
-    q_stride: Size      # floats from one row to the next
-    k_stride: Size
-    v_stride: Size
-    out_stride: Size
-    T: Size             # queries
-    S: Size             # keys
-    d: Size             # width of a query and a key
-    e: Size             # width of a value
-    low: Size           # query t sees keys t + low <= s < t + high
-    high: Size
-    bias: Floats        # element (t, s) at bias[t*bias_t + s*bias_s]; null: none
-    bias_t: Size
-    bias_s: Size
-    mask: Bytes         # strides as those of the bias; 0 hides the key; null: none
-    mask_t: Size
-    mask_s: Size
-    score_mod: Code     # the user's function; null: none
-    captured: Code      # the address of its data
-    b: Size             # the sequence, for score_mod
-    h: Size             # and the head
-    query: Size         # index of the query at q
-    relative: Relative  # null: none
-    scale: Float        # of the scores
-    softcap: Float      # c of c tanh(score / c); 0: none
+for _name, _layout in structures().items():
+    if _name != "KernelTable":      # which no kernel reads
+        NUMBA_TYPES[_name] = Pointer(Struct(_name, {
+            member.name: Field(_type_of(member), getattr(_layout, member.name).offset) for member in STRUCTS[_name]}))
 
 
 class Block(NamedTuple):
@@ -179,35 +117,6 @@ class Scratch(NamedTuple):
     finite: Bytes       # 1 if all values of the key block are finite, 0 if not, 2 if not checked yet
 
 
-@struct
-class CachedAttention:
-    q: Floats           # query (t, h) at q + t*q_stride + h*q_head
-    out: Floats         # its result at out + t*out_stride + h*out_head
-    q_stride: Size
-    q_head: Size
-    out_stride: Size
-    out_head: Size
-    T: Size             # rows of queries
-    heads: Size         # queries of a row, which share one key head
-    S: Size             # keys
-    d: Size             # width of a query and a key
-    e: Size             # width of a value
-    low: Size           # row t sees keys t + low <= s < t + high
-    high: Size
-    cells: Cells        # the address of each cell of 16 tokens
-    keys: Size          # bytes from there to the keys of this head
-    values: Size        # and to its values
-    storage: Int        # of the cells, an enum Storage
-    sums: Floats        # where the sums of one range alone go; null: out is written
-    range: Size         # the number of this range of 256 keys
-    bias: Floats        # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; null: none
-    bias_head: Size
-    bias_t: Size
-    bias_s: Size
-    scale: Float        # of the scores
-    softcap: Float      # c of c tanh(score / c); 0: none
-
-
 class Unpacked(NamedTuple):
     """A range of keys, unpacked, and the sums of a group of queries; see cached_many.pxi."""
 
@@ -229,91 +138,3 @@ class Unpacked(NamedTuple):
     queries: Floats         # [QUERIES][d]
     sums: Floats            # [QUERIES][E + 2]: the context, the maximum and the sum of each query
     finite: Bytes           # 1 if all values of the range are finite, 0 if not, 2 if not checked yet
-
-
-@struct
-class Best:
-    values: Floats  # [M][k], the largest first
-    ids: Ints       # [M][k], -1 for an empty place
-    k: Int
-
-
-@struct
-class Rotary:
-    cos: Floats         # row m at cos + m*stride, width/2 entries
-    sin: Floats
-    stride: Size
-    width: Size         # columns of a row that are rotated
-    d: Size             # all columns
-    interleaved: Int    # whether pairs are columns 2i and 2i + 1
-
-
-@struct
-class EmbeddingTable:
-    rows: Code      # [rows][D] numbers or blocks, as `storage` says
-    scale: Floats   # [rows], for INT8
-    storage: Int    # an enum Storage
-    factor: Float   # of every number
-
-
-@struct
-class Embedding:
-    word: EmbeddingTable    # null, here and in the next two: it adds nothing
-    position: EmbeddingTable
-    type: EmbeddingTable
-    ids: Ints               # [N], the rows of the three tables; ids null: row i of `word` for token i
-    position_ids: Ints
-    type_ids: Ints
-
-
-@struct
-class Norm:
-    weight: Floats  # [D]
-    bias: Floats    # [D]
-    D: Size         # entries of a row
-    eps: Float      # added to the variance
-
-
-@struct
-class Product:
-    name: Code              # the precision, or the kind of product, as text
-    instruction: Code       # the instruction that multiplies, as text
-    depth_step: Int         # the depth of a panel is padded to a multiple of it
-    operand_bytes: Int      # of a number of a row that `multiply` reads
-    beside: Int             # bytes behind a row for each depth_step
-    strip: Int              # rows that lie together, line by line
-    block: Int              # rows that go through a segment together
-    hidden_columns: Int     # columns between two products that are passed on at a time; 0: all
-    fresh_depth: Int        # the depth after which sums begin anew; 0: never
-    shared: Int             # tokens up to which threads share the columns of products
-    bundle: Int             # about how many tokens one thread takes at a time
-    operands_depth: Int     # the largest depth with which results can be operands; 0: none
-    approximates: Int       # whether activations may be approximate
-    code_zero: Int          # int8: the byte that stands for the code 0
-    bounded: Int            # int8: whether sums of weights must be bounded
-    begin: Code             # from here on functions, or null: make the thread ready for tiles
-    end: Code               # release them
-    pack: Code
-    convert: Code           # of rows to operands
-    multiply: Code
-    attention_scratch: Code
-    attention: Code
-    attend_rows_scratch: Code
-    attend_rows: Code       # attention of rows in bfloat16
-    rounds: Code            # products for a measurement of the peak
-
-
-class KernelTable(ctypes.Structure):
-    """The kernel table, for ctypes only, because no kernel reads it."""
-
-    _fields_ = (
-        ("isa", ctypes.c_void_p),
-        *((name, ctypes.c_int) for name in ("VL", "NR", "MR", "fused")),
-        ("products", LAYOUTS["Product"] * len(PRODUCT_PLACES)),
-        *((name, ctypes.c_void_p) for name in (
-            "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
-            "fold_ranges", "choose", "log_sum_exp", "column_maxima", "embed", "activate", "gate", "read")),
-    )  # fmt: skip
-
-
-LAYOUTS["KernelTable"] = KernelTable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...cpu.native.layout import KEYS, QUERIES
 from ..compiler.compiling import helper, inline
 from ..compiler.pointers import as_bytes, null
 from ..compiler.structs import Attention, Block, Floats, Keys, Scratch, Size, Terms, Vector
@@ -32,8 +33,6 @@ from .relative import load_transposed, multiply_terms, terms_stride
 from .scores import LOG2_E, all_finite, changes_scores, revise_scores
 from .tile import context_tile, scores_tile
 
-KEYS = 256      # of a key block
-QUERIES = 256   # of a query group
 MORE = 3 * VL * VL + VL
 """Floats of scratch for `bias`, `visible`, `distant`, `lanes`, `finite`, which compiled kernels keep on the stack."""
 

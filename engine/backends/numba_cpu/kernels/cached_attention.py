@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...cpu.native.layout import CELL, QUERIES, RANGE
 from ..compiler.compiling import helper, inline
 from ..compiler.pointers import as_bytes
 from ..compiler.structs import CachedAttention, Floats, Size, Unpacked
 from ..compiler.vector import v_fma, v_load, v_loadn, v_mul, v_set1, v_store, v_storen
 from ..target import MR, NR, VL
 from .attention import padded
-from .cells import CELL, RANGE, unpack_range
+from .cells import unpack_range
 from .embed import INT8
 from .ranges import (
     LEAST,
@@ -31,8 +32,6 @@ from .tile import scores_tile
 
 CHUNK_QUERIES = 24
 """Queries whose scores stay in the L1 cache."""
-QUERIES = 256
-"""The most queries that share an unpacked range."""
 
 
 def cached_attention_scratch(d: Size, e: Size) -> Size:

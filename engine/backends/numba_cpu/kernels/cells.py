@@ -6,6 +6,7 @@ token, [CELL][E], with E = e padded to VL. In int8, CELL float32 scales follow t
 
 from __future__ import annotations
 
+from ...cpu.native.layout import CELL, RANGE
 from ..compiler.compiling import helper, inline
 from ..compiler.pointers import as_bits, as_floats, as_integers8
 from ..compiler.structs import Bytes, CachedAttention, Floats, Int, Size, Unpacked, Vector
@@ -13,9 +14,6 @@ from ..compiler.vector import v_load, v_load_bfloat16, v_load_first, v_load_int8
 from ..target import NR, VL
 from .attention import padded
 from .embed import BFLOAT16, FLOAT32, INT8
-
-CELL = 16       # tokens of a cell of a cache
-RANGE = 256     # keys of a range, whose softmax has a maximum of its own
 
 
 @inline

@@ -6,6 +6,7 @@ from math import frexp
 
 import numpy as np
 
+from ...cpu.native.layout import ENUMS
 from ..compiler.compiling import helper, inline
 from ..compiler.structs import Float, Floats, Int, Size, Vector
 from ..compiler.vector import (
@@ -33,8 +34,8 @@ LN_2 = 0.6931471805599453
 ROUNDER = 12582912.0
 """1.5 * 2^23: adding it rounds a small float to an integer, which is then in the lowest bits of the sum."""
 
-IDENTITY, GELU, GELU_TANH, RELU, SILU = range(5)
-"""The values of enum Activation in table.pxd."""
+IDENTITY, GELU, GELU_TANH, RELU, SILU = (ENUMS["Activation"][name]
+                                         for name in ("IDENTITY", "GELU", "GELU_TANH", "RELU", "SILU"))
 
 
 @inline

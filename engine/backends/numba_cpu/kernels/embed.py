@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ....model.precision import COMPUTED
+from ...cpu.native.layout import STORAGE
 from ..compiler.compiling import helper, inline
 from ..compiler.emit import F32, I32, splat
 from ..compiler.pointers import as_bits, as_floats, as_integers8
@@ -13,8 +13,8 @@ from ..compiler.structs import Embedding, EmbeddingTable, Floats, Int, Size, Vec
 from ..compiler.vector import emits, v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen, vector
 from ..target import VL
 
-FLOAT32, BFLOAT16, INT8, Q8_0, *_ = range(len(COMPUTED))
-"""The values of enum Storage in table.pxd, which has the order of COMPUTED; no table has one of the others."""
+FLOAT32, BFLOAT16, INT8, Q8_0 = (STORAGE[name] for name in ("float32", "bfloat16", "int8", "q8_0"))
+"""The values of enum Storage that tables have."""
 
 BLOCK, SCALE_BYTES = 32, 2
 """The numbers of a block Q8_0 that share a scale, and the bytes of the float16 that it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..compiler.compiling import inline
-from ..compiler.pointers import null
+from ..compiler.pointers import as_floats, null
 from ..compiler.structs import Floats, Linear, Output, Size
 from ..target import KC, MR, NR, VL
 from .elementwise import IDENTITY, activate_rows
@@ -68,7 +68,7 @@ multiply_floats = product(step=1, tile=linear_tile)
 def linear(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
            last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of a."""
-    multiply_floats(y, y.panels, a, a_stride, M, residual, out, panel, last)
+    multiply_floats(y, as_floats(y.panels), a, a_stride, M, residual, out, panel, last)
 
 
 def pack(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compiler.compiling import inline
-from ..compiler.pointers import null
+from ..compiler.pointers import as_floats, null
 from ..compiler.structs import Floats, Linear, Size
 from ..target import KC, MR, NR, VL
 from .tile import ROWS, columns, linear_tile, maxima_tile, sums_of_rows
@@ -23,7 +23,7 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
         for s in range(slices):
             k = y.K * s // slices
             depth = y.K * (s + 1) // slices - k
-            w = y.panels + (p * NR * y.K + k * nv * VL)
+            w = as_floats(y.panels) + (p * NR * y.K + k * nv * VL)
             # Without a bias, the tile adds the sums of the slices before, which wait in `target`.
             bias = y.bias + p * NR if s == 0 else null()
             row = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...cpu.native.layout import CELL
 from ..compiler.compiling import helper, inline
 from ..compiler.structs import CachedAttention, Float, Floats, Size, Vector
 from ..compiler.vector import (
@@ -26,7 +27,6 @@ from ..compiler.vector import (
 )
 from ..target import VL
 from .attention import correct, padded
-from .cells import CELL
 from .elementwise import v_exp2
 from .lanes import sum_of
 from .scores import LOG2_E, ONE, v_tanh

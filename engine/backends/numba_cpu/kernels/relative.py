@@ -7,13 +7,13 @@ score then picks two numbers. K lies in reverse, so that the next key is the nex
 
 from __future__ import annotations
 
+from ...cpu.native.layout import QUERIES
 from ..compiler.compiling import helper, inline
 from ..compiler.structs import Attention, Floats, Keys, Relative, Scratch, Size, Terms
 from ..compiler.vector import transpose, v_add, v_load, v_loadn, v_set1, v_store
 from ..target import LINE, MR, NR, NV, VL
 from .tile import scores_tile
 
-QUERIES = 256   # of a query group, as in attention.py
 SHARE = 64      # queries, or keys, of one product
 
 

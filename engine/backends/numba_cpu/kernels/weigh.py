@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...cpu.native.layout import KEYS, QUERIES
 from ..compiler.compiling import helper
 from ..compiler.pointers import null
 from ..compiler.structs import Attention, Block, Float, Floats, Keys, Scratch, Size
@@ -22,7 +23,7 @@ from ..compiler.vector import (
     v_sub,
 )
 from ..target import NR, VL
-from .attention import KEYS, QUERIES, compute_scores, cut, cut_block, load_queries
+from .attention import compute_scores, cut, cut_block, load_queries
 from .elementwise import natural_logarithm, v_exp2
 from .relative import multiply_terms
 

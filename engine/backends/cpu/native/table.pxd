@@ -3,6 +3,8 @@
 # Letters: M rows (tokens), N columns (output features), K depth; T queries, S keys, d head width, D model width.
 # A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last panel has the columns that remain.
 # N is padded to a multiple of VL with zero weights and biases, so that kernels have no column tails.
+#
+# Cython compiles this file, and layout.py reads it for Python: nothing else describes the table.
 
 cdef enum Activation:
     IDENTITY
@@ -12,7 +14,7 @@ cdef enum Activation:
     SILU        # x / (1 + e^-x)
 
 cdef enum Storage:
-    # How weights are stored, in the order of COMPUTED in engine/model/precision.py
+    # How weights are stored; engine/model/precision.py has a row for each
     FLOAT32
     BFLOAT16    # the upper 16 bits of a float
     INT8        # an integer, to be multiplied by its row's scale
@@ -66,7 +68,9 @@ ctypedef void (*ScoreMod)(float* scores, Py_ssize_t stride, Py_ssize_t b, Py_ssi
                           Py_ssize_t key, Py_ssize_t keys, const void* captured) noexcept nogil
 
 cdef enum:
-    DISTANCES = 511             # the most distances between the queries and the keys that attention works on together
+    KEYS = 256                  # of a block of keys that attention works on together
+    QUERIES = 256               # of a group of queries that use the block
+    DISTANCES = 511             # the most distances between these queries and keys
 
 cdef struct Relative:
     # Terms of the scores that depend on the distance t - s of a query and a key, whose row of a table is r(t - s):
