@@ -64,45 +64,39 @@ class Gone(Exception):
 
 
 class Answers:
-    """Brings calls and results of other threads to the event loop, which is woken once for all that are there."""
+    """Brings results of other threads to the event loop, which is woken once for all results that are there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls: deque[Callable[[], object]] = deque()
+        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
         self._woken = False
 
     def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
         """Return a future of the event loop that gets the result of a future of another thread."""
         waiter = self._loop.create_future()
-        future.add_done_callback(lambda future: self.soon(partial(_pass_on, future, waiter)))
+        future.add_done_callback(lambda future: self._add(waiter, future))
         return waiter
 
-    def soon(self, call: Callable[[], object]) -> None:
-        """Let the event loop call a function, which must not raise; any thread may say so."""
-        self._calls.append(call)
+    def _add(self, waiter: asyncio.Future[Any], future: Future[Any]) -> None:
+        """Take a result, in any thread."""
+        self._done.append((waiter, future))
         if not self._woken:
             self._woken = True
             with contextlib.suppress(RuntimeError):     # the loop has ended, and nobody waits
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        while self._calls:
-            self._woken = True      # what comes meanwhile wakes nobody
-            while self._calls:
-                self._calls.popleft()()
-            self._woken = False     # and look once more: from now on it does
-
-
-def _pass_on(future: Future[Any], waiter: asyncio.Future[Any]) -> None:
-    """Give the result of a future that is done to one of the event loop."""
-    if waiter.done():
-        return
-    if future.cancelled():
-        waiter.cancel()
-    elif (error := future.exception()) is not None:
-        waiter.set_exception(error)
-    else:
-        waiter.set_result(future.result())
+        self._woken = False     # first: what comes from now on wakes the loop again
+        while self._done:
+            waiter, future = self._done.popleft()
+            if waiter.done():
+                continue
+            if future.cancelled():
+                waiter.cancel()
+            elif (error := future.exception()) is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(future.result())
 
 
 class Rest:
@@ -282,7 +276,7 @@ class Exchange:
         served.metrics.begin(work.task, work.single)
         if work.task:
             answer = await self._until(service.submit(work.task, work.inputs, options, key=owner, deadline=deadline,
-                                                      room=room, soon=served.answers.soon), deadline)
+                                                      room=room), deadline)
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
 from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
@@ -24,9 +24,6 @@ from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
 from .workers import Call, Result, Steps, Workers, run
-
-Soon: TypeAlias = Callable[[Callable[[], object]], object]
-"""Lets the thread that asks call a function soon; any thread may call it, and it must be quick."""
 
 
 @dataclass(eq=False)
@@ -48,10 +45,8 @@ class Pending:
     """The bytes that its inputs take."""
     owns_room: bool
     """Whether the room is closed with the answer, because nobody else will."""
-    soon: Soon | None
-    """See `Service.submit`."""
     part: Call | None = None
-    """What is done for it now beside the model, or was done last."""
+    """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
     ticket: Rows | None = None
@@ -184,7 +179,7 @@ class Service:
         return frozenset(self._tasks)
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
-               deadline: float | None = None, room: Room | None = None, soon: Soon | None = None) -> Result:
+               deadline: float | None = None, room: Room | None = None) -> Result:
         """Return at once a future of the `Answer` to a request. `Future.cancel` drops the request.
 
         task: one of `tasks`.
@@ -202,9 +197,6 @@ class Service:
         deadline: the `time.monotonic()` after which nobody waits for the answer; None for no limit.
         room: what counts the memory of the request, which has that of the inputs already; its owner closes it once the
             answer is sent. None for one that is closed with the answer.
-        soon: runs a function in the thread that asks. A tiny request that is alone is then tokenized by this call, and
-            its answer is made in that thread, each in about 0.1 ms, as a hand-over takes about as long. Of several
-            requests the workers do this in a row, from a warm cache. None for the workers alone.
 
         The future may have these errors: `InputError` for a wrong request, of which `TextTooLong` has the tokens and
         the limit of a text that may not be cut, `UnsupportedError` for a task or an option that the model lacks,
@@ -219,7 +211,7 @@ class Service:
         future = Result()
         until = math.inf if deadline is None else deadline
         request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
-                          base=0 if room is None else room.size, owns_room=room is None, soon=soon)
+                          base=0 if room is None else room.size, owns_room=room is None)
         with self._lock:
             error: Exception | None = None
             if self._closing:
@@ -237,21 +229,13 @@ class Service:
             future.set_exception(error)
             return future
         future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
-        here = _now if self._is_alone(request) and 0 < request.base <= TINY_BASE else None
-        is_long = here is None and _is_long(task, inputs, request.base)
-        self._worked(request, lambda: self._tokenize(request), self._admit, is_long, here)
+        is_long = _is_long(task, inputs, request.base)
+        self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
         return future
 
-    def _is_alone(self, request: Pending) -> bool:
-        """Return whether the thread that asks may do parts of a request, because no other request is open."""
-        return request.soon is not None and len(self._open) == 1
-
-    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool,
-                here: Soon | None) -> None:
-        """Let the workers do a part of a request, and then go on with its result; an error settles the request.
-
-        here: what runs the part in place of the workers.
-        """
+    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
+                ) -> None:
+        """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
 
         def done(result: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -259,11 +243,8 @@ class Service:
             elif not request.settled:
                 then(request, result)
 
-        part = request.part = Call(call, done, request.key, request.deadline)
-        if here is None:
-            self.workers.add(part, long)
-        else:
-            here(part.run)
+        request.part = Call(call, done, request.key, request.deadline)
+        self.workers.add(request.part, long)
 
     def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
                    ) -> Generator[int, None, Tokenized]:
@@ -328,7 +309,7 @@ class Service:
                                   left=request.deadline - time.monotonic())
 
     def _computed(self, request: Pending, ticket: Rows) -> None:
-        """Let the workers, or the thread that asked, finish a request of which all sequences were computed."""
+        """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)
             return
@@ -338,8 +319,7 @@ class Service:
         def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
-        here = request.soon if self._is_alone(request) and tokenized.bytes <= TINY_BYTES else None
-        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES, here)
+        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
@@ -433,12 +413,6 @@ LONG_CHARACTERS = 2**14
 """So is a request whose inputs have more characters, or take more bytes."""
 LONG_BYTES = 2**19
 """So is an answer that takes more bytes: 50 vectors of 384 numbers take a millisecond."""
-TINY_BASE, TINY_BYTES = 2**11, 2**15
-"""The bytes of the inputs of a tiny request, and those of the answer to one, as they are counted."""
-
-
-def _now(call: Callable[[], object]) -> None:
-    call()
 
 
 def _is_long(task: str, inputs: Any, size: int) -> bool:

@@ -65,11 +65,6 @@ class Call:
         """End the call at its next step."""
         self.cancelled = True
 
-    def run(self) -> None:
-        """Run the call to its end in this thread, in place of the workers."""
-        while _step(self):
-            pass
-
 
 @dataclass(eq=False)
 class _Key:
