@@ -113,4 +113,22 @@ MISTAKES = (
             "tests/backends/kernels/test_weigh.py::test_around_every_block_of_queries",
         ),
     ),
+    Mistake(
+        name="numba-kernels-for-tests",
+        what="Compiled kernels that are there for tests, in plain C, stand beside Numba's.",
+        file="engine/backends/numba_cpu/compiled.py",
+        right="[name for name in isa.fastest_first() if name not in isa.FOR_TESTS]",
+        wrong="[name for name in isa.fastest_first() if name]",
+        tests="tests/backends/numba_cpu/test_compiled.py -k fastest_set",
+        caught_by=("tests/backends/numba_cpu/test_compiled.py::test_the_fastest_set_with_these_vectors",),
+    ),
+    Mistake(
+        name="numba-beside-unfused-kernels",
+        what="Compiled kernels that round twice stand beside Numba's, which have portable bits.",
+        file="engine/backends/numba_cpu/compiled.py",
+        right="    if kernels.fused != FUSED:",
+        wrong="    if kernels.fused and not FUSED:",
+        tests="tests/backends/numba_cpu/test_compiled.py -k same_rounding",
+        caught_by=("tests/backends/numba_cpu/test_compiled.py::test_portable_bits_need_the_same_rounding",),
+    ),
 )

@@ -99,7 +99,7 @@ def choose(monkeypatch):
         def __init__(self, VL, NR, fused):
             self.VL, self.NR, self.fused = VL, NR, fused
 
-    SHAPES_OF = dict.fromkeys(("amx", "avx512bf16", "avx512vnni", "avx512", "amxemulated"), Shape(16, 64, True))
+    SHAPES_OF = dict.fromkeys(("amx", "avx512bf16", "avx512vnni", "avx512", "wide", "amxemulated"), Shape(16, 64, True))
     SHAPES_OF |= dict.fromkeys(("avxvnni", "avx2"), Shape(8, 16, True)) | {"baseline": Shape(4, 8, False)}
     asked_for = chosen.asked_for = []
     monkeypatch.setattr(isa, "fastest_first", lambda: ["amx", "avx512vnni", "avx512bf16", "avx512", "avxvnni", "avx2",
