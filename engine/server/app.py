@@ -233,7 +233,7 @@ class Exchange:
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
         self._owner, self._tokens = "", 0       # for the log, once they are known
-        self._alarm, self._task = Alarm(), asyncio.current_task()
+        self._alarm = Alarm()
 
     async def run(self, room: Room) -> None:
         """Read the request, compute and answer; write a line into the log. room: counts its memory."""
@@ -352,7 +352,7 @@ class Exchange:
         if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
         size, parts, more = 0, [], True
-        self._alarm.set(time.monotonic() + self._served.settings.body_seconds, self._cancel_task)
+        self._cancel_after(self._served.settings.body_seconds)
         try:
             while more:
                 message = await self._receive()
@@ -438,7 +438,7 @@ class Exchange:
 
         A short part waits, too, where the client has not read the answer to the request before.
         """
-        self._alarm.set(time.monotonic() + self._served.settings.idle_seconds, self._cancel_task)
+        self._cancel_after(self._served.settings.idle_seconds)
         try:
             for part in parts:
                 await self._send(part)
@@ -450,9 +450,11 @@ class Exchange:
         finally:
             self._alarm.unset()
 
-    def _cancel_task(self) -> None:
-        assert self._task is not None
-        self._task.cancel()
+    def _cancel_after(self, seconds: float) -> None:
+        """Let the alarm cancel this task."""
+        task = asyncio.current_task()
+        assert task is not None     # of a coroutine
+        self._alarm.set(time.monotonic() + seconds, task.cancel)
 
 
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:

@@ -175,7 +175,8 @@ def _step(call: Call) -> bool:
                 result = call.function()
                 if isinstance(result, Generator):
                     call.steps = result
-            if call.steps is not None:
+                    return True
+            else:
                 try:
                     next(call.steps)
                     return True

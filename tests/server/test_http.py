@@ -8,6 +8,7 @@ import socket
 import stat
 import time
 from concurrent.futures import Future
+from functools import partial
 from http.client import HTTPConnection
 from threading import Barrier, Thread
 from types import SimpleNamespace
@@ -576,3 +577,23 @@ def test_the_loop_rests_while_the_model_has_much_to_do(monkeypatch):
         service.backlog = backlog
         rest._rest()
     assert rests == [0.4 * app.REST, app.LONGEST_REST]
+
+
+def test_an_alarm_comes_once_and_at_its_last_time():
+    async def called():
+        calls, alarm, now = [], app.Alarm(), time.monotonic()
+        for due, name in ((0.01, "body"), (0.05, "answer")):
+            alarm.set(now + due, partial(calls.append, name))
+        while not alarm.rang:
+            await asyncio.sleep(0.01)
+        for due, name in ((60, "far"), (0.01, "near")):
+            alarm.set(time.monotonic() + due, partial(calls.append, name))
+        while not alarm.rang:
+            await asyncio.sleep(0.01)
+        alarm.set(time.monotonic() + 0.01, partial(calls.append, "unset"))
+        alarm.unset()
+        await asyncio.sleep(0.05)
+        alarm.end()
+        return calls, alarm.rang
+
+    assert asyncio.run(called()) == (["answer", "near"], False)
