@@ -179,16 +179,18 @@ def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
 def test_info_tells_what_multiplies_in_numba(monkeypatch, capsys):
     """The instructions are those of the table, and where the CPU could have tiles, the reason against them is told."""
     pytest.importorskip("engine.backends.numba_cpu.target", reason="needs numba: pip install '.[numba]'")
-    from engine.backends.numba_cpu import rows, target
+    from engine.backends.numba_cpu import compiled, table
 
     monkeypatch.setattr("engine.backends.cpu.native.native.ARCHITECTURE", "x86_64")
-    for reason in (target.WHY_NO_TILES, "Linux does not let this process use amx"):
-        monkeypatch.setattr(target, "WHY_NO_TILES", reason)
+    monkeypatch.setattr(compiled, "why_not", lambda name: f"Linux does not let this process use {name}")
+    for beside, told_of in ((compiled.chosen(), "which are compiled ahead of time"), (None, "no q8_0, int4, q4_0")):
+        monkeypatch.setattr(compiled, "chosen", lambda beside=beside: beside)
         assert main(["info"]) == 0
         told = capsys.readouterr().out
-        assert ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()
-                         if row["instruction"]) in told
-        assert (reason or "bfloat16 by tdpbf16ps, int8 by tdpbusd") in told
+        instructions = table.table().instructions()
+        assert ", ".join(f"{name} by {instruction}" for name, instruction in instructions.items()) in told
+        assert beside is None or told_of in told
+        assert ("Linux does not let this process use amx" in told) == (beside != "amx")
 
 
 def test_info_tells_which_products_of_arm_are_missing(monkeypatch, capsys):

@@ -48,7 +48,7 @@ def by_ranges(kernels, q, cache, S, e, scale, **options):
 def row_by_row(kernels, q, cache, S, e, scale, low=-FAR, high=FAR, bias=None, **options):
     """The same, each query alone, into rows with guards between them."""
     T, heads, d = q.shape
-    out, scratch = guarded(T * heads, e, e + 3), guarded(1, kernels.cached_attention_scratch(d, e))
+    out, scratch = guarded(T * heads, e, e + 3), guarded(1, function(kernels, "cached_attention_scratch")(d, e))
     for row, (t, h) in zip(out, np.ndindex(T, heads), strict=True):
         cache.attend(kernels, q[t : t + 1, h : h + 1], row[None, None], S, scale, scratch[0], low=low + t,
                      high=high + t, bias=None if bias is None else bias[h : h + 1, t : t + 1], **options)
