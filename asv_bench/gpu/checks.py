@@ -27,7 +27,7 @@ from engine.backends.numba_cuda.kernels import (
 )
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, Float32Products, HopperProducts, choose_products
-from engine.backends.numba_cuda.weights import Affine
+from engine.backends.numba_cuda.weights import DeviceAffine
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference import formulas as ops
 from engine.encoding.pooling import pool
@@ -140,7 +140,7 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
     x, weight = ((to_bfloat16(a) if half else a) for a in (normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)))
     bias, residual = normal(2, M), normal(3, N, M)
     plain = from_bfloat16(weight) if half else weight
-    weights = Affine(upload(device, products.convert(plain)), upload(device, bias))
+    weights = DeviceAffine(upload(device, products.convert(plain)), upload(device, bias))
     exact = widened(x) @ widened(weight).T + bias
     if epilogue == "residual":
         out = device.allocate((N, M), np.float32)

@@ -11,7 +11,7 @@ from engine.backends.numba_cuda.device import Device, upload
 from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_hopper
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, choose_products
-from engine.backends.numba_cuda.weights import Affine
+from engine.backends.numba_cuda.weights import DeviceAffine
 from engine.model.run_config import RunConfig
 from engine.programs.program import Program
 from engine.weights.bfloat16 import to_bfloat16
@@ -56,7 +56,7 @@ def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
     activation = "gelu" if case.epilogue == "gelu" else None
     found = {}
     for name, products in ways.items():
-        weights = Affine(upload(device, products.convert(w)), bias)
+        weights = DeviceAffine(upload(device, products.convert(w)), bias)
         found[f"engine {name}"] = _recorded(device, partial(products.linear, x, weights, out, activation, residual))
     return found
 

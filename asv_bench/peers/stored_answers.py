@@ -7,7 +7,7 @@ import numpy as np
 
 from engine import Engine
 from engine.server.app import Served
-from engine.server.keys import Keys
+from engine.server.keys import ApiKeys
 from engine.server.metrics import Metrics
 from engine.server.service import Answer, Service, Times
 from engine.server.settings import Settings
@@ -30,4 +30,4 @@ if __name__ == "__main__":
     settings = Settings(port=int(sys.argv[1]))
     service = Stored(Engine.load(sys.argv[2], threads=1))
     with bind(settings) as listener:
-        run(Served(service, settings, Keys([]), Metrics(service, {})), listener)
+        run(Served(service, settings, ApiKeys([]), Metrics(service, {})), listener)

@@ -17,7 +17,7 @@ from .messages import conversations_of
 if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
     from ..model.text_config import TextConfig
-    from .template import Options, Prompts
+    from .template import Prompts, TemplateOptions
 
 _NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
                r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
@@ -153,12 +153,12 @@ class ChatMethods:
         chat = None if self.text is None else self.text.chat
         return CHAT if chat is not None and chat.templates else _NO_TEMPLATE
 
-    def _options(self, **given: Any) -> Options:
-        from .template import Options  # here, because `import engine` shall stay light
+    def _options(self, **given: Any) -> TemplateOptions:
+        from .template import TemplateOptions  # here, because `import engine` shall stay light
 
         if self._model.encoder_config is not None:
             raise UnsupportedError("this model has an encoder, which reads a source and no chat; call generate")
-        return Options(**given).checked()
+        return TemplateOptions(**given).checked()
 
     @lazy
     def _prompts(self) -> Prompts:
@@ -168,7 +168,7 @@ class ChatMethods:
         return Prompts(None if text is None else text.chat, lambda: model.tokenizer(text), model.lengths.prompt)
 
 
-def _check_begins(options: Options) -> None:
+def _check_begins(options: TemplateOptions) -> None:
     """Raise `InputError` for an answer that neither begins a message nor goes on with one."""
     if not options.add_generation_prompt and not options.continue_final_message:
         raise InputError("add_generation_prompt=False leaves out the start of the answer; leave it out, or say "

@@ -30,19 +30,19 @@ NAMES = ("poll", "ppoll", "brk", "munmap", "mremap", "madvise", "rt_sigprocmask"
 
 
 @dataclass(frozen=True)
-class Architecture:
+class InstructionSet:
     """What the kernel calls an architecture, and the numbers of its system calls by their names."""
 
     audit: int
     calls: Mapping[str, int]
 
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "x86_64": Architecture(0xC000003E, {
+ARCHITECTURES: Mapping[str, InstructionSet] = {
+    "x86_64": InstructionSet(0xC000003E, {
         "read": 0, "write": 1, "mmap": 9, "mprotect": 10, "poll": 7, "ppoll": 271, "brk": 12, "munmap": 11,
         "mremap": 25, "madvise": 28, "rt_sigprocmask": 14, "rt_sigreturn": 15, "restart_syscall": 219,
         "setitimer": 38, "futex": 202, "clock_gettime": 228, "getrandom": 318, "exit": 60, "exit_group": 231}),
-    "aarch64": Architecture(0xC00000B7, {
+    "aarch64": InstructionSet(0xC00000B7, {
         "read": 63, "write": 64, "mmap": 222, "mprotect": 226, "ppoll": 73, "brk": 214, "munmap": 215, "mremap": 216,
         "madvise": 233, "rt_sigprocmask": 135, "rt_sigreturn": 139, "restart_syscall": 128, "setitimer": 103,
         "futex": 98, "clock_gettime": 113, "getrandom": 278, "exit": 93, "exit_group": 94}),

@@ -48,7 +48,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True)
-class Options:
+class TemplateOptions:
     """How messages become a prompt, besides the messages; `checked` checks the values."""
 
     tools: Any = None
@@ -67,7 +67,7 @@ class Options:
     values: Mapping[str, Any] = field(default_factory=dict)
     """More variables of the template."""
 
-    def checked(self) -> Options:
+    def checked(self) -> TemplateOptions:
         """Return the options with values of the right types; raises `InputError`."""
         continued: Any = self.continue_final_message
         continued = continued if isinstance(continued, str) else flag("continue_final_message", continued)
@@ -105,11 +105,11 @@ class Prompts:
         self._texts: OrderedDict[str, str] = OrderedDict()
         """The texts that templates have themselves."""
 
-    def text(self, messages: Sequence[Any], options: Options, stop: Stop = NEVER) -> str:
+    def text(self, messages: Sequence[Any], options: TemplateOptions, stop: Stop = NEVER) -> str:
         """Return the prompt of a conversation as a text; options: those that `checked` returned."""
         return self._render(messages, options, self._template(options), Plain(), stop)
 
-    def ids(self, messages: Sequence[Any], options: Options, stop: Stop = NEVER) -> list[int]:
+    def ids(self, messages: Sequence[Any], options: TemplateOptions, stop: Stop = NEVER) -> list[int]:
         """Return the ids of the prompt of a conversation, without special tokens that the template does not write.
 
         A prompt above the bound is refused as soon as that is certain.
@@ -127,7 +127,7 @@ class Prompts:
         self._bound.check(tokenizer.least_tokens(text, self._bound.most), at_least=True)
         return _marked_ids(tokenizer, marks.between_texts(text), marks)
 
-    def _template(self, options: Options) -> str:
+    def _template(self, options: TemplateOptions) -> str:
         """Return the template of a call; raises `InputError` where there is none."""
         templates = self._config.templates
         if options.template is not None:
@@ -147,11 +147,12 @@ class Prompts:
                              f"{listed(sorted(templates))}")
         return templates[DEFAULT]
 
-    def _render(self, messages: Sequence[Any], options: Options, template: str, plain: Plain, stop: Stop) -> str:
+    def _render(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain, stop: Stop
+                ) -> str:
         values, last = self._values(messages, options, template, plain)
         return self._rendered(template, values, last, options, stop)
 
-    def _values(self, messages: Sequence[Any], options: Options, template: str, plain: Plain
+    def _values(self, messages: Sequence[Any], options: TemplateOptions, template: str, plain: Plain
                 ) -> tuple[dict[str, Any], str | None]:
         """Return the variables of the template, and the text that is to be continued; None if there is none."""
         tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
@@ -162,7 +163,8 @@ class Prompts:
                   "add_generation_prompt": options.add_generation_prompt}
         return values, last
 
-    def _rendered(self, template: str, values: dict[str, Any], last: str | None, options: Options, stop: Stop) -> str:
+    def _rendered(self, template: str, values: dict[str, Any], last: str | None, options: TemplateOptions, stop: Stop
+                  ) -> str:
         """Return the text of a template. Where it fails with a content in parts, the parts become one text.
 
         transformers then fails; servers such as llama.cpp and vLLM join the parts.
@@ -178,7 +180,7 @@ class Prompts:
                                         trusted=options.trust_template)
         return text if last is None else _cut_at_tag(text, last)
 
-    def _control_tokens(self, template: str, tokenizer: Tokenizer, options: Options, stop: Stop) -> list[str]:
+    def _control_tokens(self, template: str, tokenizer: Tokenizer, options: TemplateOptions, stop: Stop) -> list[str]:
         """Return the added tokens that are control tokens: the special ones, and those that the template writes."""
         added, stated = tokenizer.added_tokens, self._config.control_tokens
         if stated is not None:

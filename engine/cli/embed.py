@@ -33,7 +33,7 @@ from ..jobs.job import (
 )
 from ..jobs.manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
 from ..jobs.parts import COUNTS, JobPart
-from ..jobs.readers import FORMATS, Columns
+from ..jobs.readers import FORMATS, ColumnNames
 from ..jobs.results import Recipe
 from ..jobs.storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
 from ..jobs.verify import diff, verify
@@ -135,7 +135,7 @@ def embed(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> JobSettings:
     """Return what decides the bytes of a part; raises `InputError`."""
-    columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
+    columns = ColumnNames(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
     if taken := RESULT_COLUMNS.intersection(columns.kept):
         raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
     options: dict[str, Any] = {}        # of Engine.encode_stream, whose `task` is --route here: --task is an adapter

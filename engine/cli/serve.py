@@ -51,11 +51,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def serve(args: argparse.Namespace) -> None:
     """Load a model, and serve it until the process gets SIGTERM or SIGINT."""
     require_server("uvicorn")
-    from ..server.keys import KEY_VARIABLE, Keys
+    from ..server.keys import KEY_VARIABLE, ApiKeys
     from ..server.start import bind  # here: the other commands need none of these packages
 
     settings = _settings(args)
-    keys = Keys.of(args.api_key_file, os.environ.get(KEY_VARIABLE))
+    keys = ApiKeys.of(args.api_key_file, os.environ.get(KEY_VARIABLE))
     with bind(settings) as listener:
         model = _model(args)
         _run(model, settings, keys, listener)

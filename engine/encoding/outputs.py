@@ -39,7 +39,7 @@ class ForwardOutput:
 
 
 @dataclass(frozen=True)
-class Asked:
+class WantedOutputs:
     """The arrays that a caller asked for: the caller's number of each, and the same number counted from 0."""
 
     layers: dict[int, int]
@@ -66,7 +66,7 @@ class Asked:
                              {given: entropy[head] for given, head in self.entropy.items()})
 
 
-def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropies: Any) -> Asked | None:
+def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropies: Any) -> WantedOutputs | None:
     """Check the arguments `output_...` of `Engine.forward`; return None when they are all None or False."""
     if all(value is None or value is False for value in (hidden_states, attentions, entropies)):
         return None
@@ -75,7 +75,7 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
         hidden_states = [hidden_states]
     layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
-    return Asked({layer: _counted(layer, L + 1) for layer in layers},
+    return WantedOutputs({layer: _counted(layer, L + 1) for layer in layers},
                  weights=read_attention_heads("output_attentions", attentions, L, H),
                  entropy=read_attention_heads("output_entropies", entropies, L, H), depth=L)
 

@@ -16,7 +16,7 @@ from ..base.arguments import warn_caller
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
 from ..model.config_checks import LARGEST
-from ..model.head import PAIR_FUNCTIONS, HeadConfig, Linear, Mean, Norm, Step
+from ..model.head import PAIR_FUNCTIONS, HeadConfig, HeadLinear, HeadNorm, Mean, Step
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
 from .fields import GATE_ACTIVATIONS, activation
@@ -215,10 +215,10 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
         if bias is not None:
             weights[f"{layer.name}.bias"] = widened(bias)
         if layer.norm:
-            steps.append(Norm(layer.name, config.norm_eps, bias=bias is not None))
+            steps.append(HeadNorm(layer.name, config.norm_eps, bias=bias is not None))
             continue
         size = config.vocab_size if tied or weight is None else len(weight)
-        steps.append(Linear(layer.name, size, bias=bias is not None, activation=_activation(layer, values, config),
+        steps.append(HeadLinear(layer.name, size, bias=bias is not None, activation=_activation(layer, values, config),
                             tied=tied))
     return steps, weights
 

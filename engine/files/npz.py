@@ -21,7 +21,7 @@ from ..base.errors import WeightsError
 from ..model.precision import BLOCKS, FORMATS
 from .reading import FormatError, map_file, naming, read_only
 from .writing import replacing
-from .zip import Member, check_inflation, list_members, read_member
+from .zip import ZipMember, check_inflation, list_members, read_member
 
 ALIGNMENT = 64
 """Alignment in bytes of an array's first byte in the file: one cache line, and the widest vector register."""
@@ -103,7 +103,7 @@ def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory
                                                 member.name, keep_float16) for member in members}
 
 
-def _array_name(member: Member) -> str:
+def _array_name(member: ZipMember) -> str:
     name = member.name.removesuffix(".npy")
     if name == member.name or not _NAME.fullmatch(name):
         raise FormatError(f"member {member.name!r} is not letters, digits, '_', '.' and '-', followed by '.npy'")

@@ -43,7 +43,7 @@ _FREE_INFLATION = 2**26
 
 
 @dataclass(frozen=True)
-class Member:
+class ZipMember:
     """One file in an archive; its data is `compressed_size` bytes from offset `start`."""
 
     name: str
@@ -57,7 +57,7 @@ class Member:
     start: int
 
 
-def list_members(data: mmap) -> list[Member]:
+def list_members(data: mmap) -> list[ZipMember]:
     """Return the members of the archive that fills `data`, in order of position; raises `FormatError`."""
     count, directory, end = _find_directory(data)
     members = []
@@ -76,7 +76,7 @@ def list_members(data: mmap) -> list[Member]:
     return members
 
 
-def check_inflation(data: mmap, members: Iterable[Member]) -> None:
+def check_inflation(data: mmap, members: Iterable[ZipMember]) -> None:
     """Raise `FormatError` for compressed members that unpack to more than weights in a file of this size can hold."""
     unpacked = sum(member.size for member in members if member.method != STORED)
     if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):
@@ -84,7 +84,7 @@ def check_inflation(data: mmap, members: Iterable[Member]) -> None:
                           f"file of {len(data):,} bytes can hold")
 
 
-def read_member(data: mmap, member: Member, verify: bool = True) -> memoryview:
+def read_member(data: mmap, member: ZipMember, verify: bool = True) -> memoryview:
     """Return the contents of a member: a part of the map if it is stored; raises `FormatError` for a wrong checksum.
 
     verify=False does not read a stored member, so that its checksum is not compared.
@@ -97,7 +97,7 @@ def read_member(data: mmap, member: Member, verify: bool = True) -> memoryview:
     return contents
 
 
-def _inflate(contents: memoryview, member: Member) -> bytes:
+def _inflate(contents: memoryview, member: ZipMember) -> bytes:
     """Return the unpacked bytes of a member, which takes no more memory than the size that it states."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -146,7 +146,7 @@ def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
     return at, values
 
 
-def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Member, int]:
+def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[ZipMember, int]:
     """Return the member whose directory entry is at `position`, and the position of the next entry."""
     if position + _CENTRAL.size > end:
         raise FormatError("the zip directory is cut short")
@@ -173,7 +173,7 @@ def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Me
         raise FormatError(f"member {name!r} reaches beyond the data of the archive")
     if method == STORED and size != compressed_size:
         raise FormatError(f"member {name!r} is stored but has two sizes, {size:,} and {compressed_size:,}")
-    return Member(name, method, crc, compressed_size, size, header, start), following
+    return ZipMember(name, method, crc, compressed_size, size, header, start), following
 
 
 def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, int, int, int]) -> int:

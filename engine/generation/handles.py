@@ -24,9 +24,9 @@ class Handle(Ticket):
         self.wait(timeout)
         return self.entry.results
 
-    def __iter__(self) -> Tokens:
+    def __iter__(self) -> TokenIterator:
         """Return an iterator over all new tokens, which ends with the request; its `next` raises the error, once."""
-        return Tokens(self)
+        return TokenIterator(self)
 
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
         """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
@@ -37,7 +37,7 @@ class Handle(Ticket):
         self._queue.wait([self.entry], tokens)
 
 
-class Tokens(Iterator[Token]):
+class TokenIterator(Iterator[Token]):
     """The new tokens of a request, one by one, as they come."""
 
     def __init__(self, handle: Handle):

@@ -20,7 +20,7 @@ from ..base.ranges import ranges
 from ..base.stop import Stop
 from ..encoding.call import PLAIN, Call
 from ..encoding.text_encoder import TextEncoder
-from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
+from ..model.head import HeadConfig, HeadLinear, HeadNorm, HeadNormalize, Mean, Step
 from ..queues.work import Pieces, Work
 from ..text.tokenizer import Tokens
 from ..uncertainty.probabilities import probabilities
@@ -90,12 +90,12 @@ class HeadRunner:
              ) -> tuple[np.ndarray, np.ndarray]:
         """Return the results of rows [M, D], and where those of each sequence end. steps: None for all."""
         for step in self.config.steps if steps is None else steps:
-            if isinstance(step, Linear):
+            if isinstance(step, HeadLinear):
                 rows = self._linear(step, rows)
-            elif isinstance(step, Norm):
+            elif isinstance(step, HeadNorm):
                 rows = self.ops.layer_norm(rows, self._weights[f"{step.name}.weight"],
                                            self._weights.get(f"{step.name}.bias"), step.eps)
-            elif isinstance(step, Normalize):
+            elif isinstance(step, HeadNormalize):
                 rows = normalize(rows)
             else:
                 assert isinstance(step, Mean)
@@ -123,13 +123,13 @@ class HeadRunner:
     def ends_in_a_product(self) -> bool:
         """Whether the last step is a linear map alone, so that `maxima` can be called."""
         last = self.config.steps[-1]
-        return isinstance(last, Linear) and last.activation == "identity"
+        return isinstance(last, HeadLinear) and last.activation == "identity"
 
     @lazy
     def _columns(self) -> Any:
         """The last step's map in the form of `Ops.column_maxima`."""
         step = self.config.steps[-1]
-        assert isinstance(step, Linear)
+        assert isinstance(step, HeadLinear)
         return self.ops.columns(self._weight(step), self._weights.get(f"{step.name}.bias"))
 
     def words(self, vectors: np.ndarray) -> np.ndarray:
@@ -143,14 +143,14 @@ class HeadRunner:
         """
         return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
 
-    def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
+    def _linear(self, step: HeadLinear, rows: np.ndarray) -> np.ndarray:
         by_numpy = step.activation in FUNCTIONS and step.activation != "relu"       # backends have relu
         bias = self._weights.get(f"{step.name}.bias")
         product = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), bias,
                                   activation=None if by_numpy else step.activation, residual=None)
         return FUNCTIONS[step.activation](product) if by_numpy else product
 
-    def _weight(self, step: Linear) -> np.ndarray:
+    def _weight(self, step: HeadLinear) -> np.ndarray:
         return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 

@@ -44,7 +44,7 @@ _LENGTHS = (1, 2, 5, 16, 40, 100)
 """Tokens of the sequences of random ids that stand for sentences in a model without a tokenizer."""
 
 
-class Encoder(Protocol):
+class TriedEncoder(Protocol):
     """The part of `Engine` that this module uses."""
 
     config: ModelConfig
@@ -58,7 +58,7 @@ class Encoder(Protocol):
         """Return the vectors of all tokens."""
 
 
-AnyEncoder = TypeVar("AnyEncoder", bound=Encoder)
+AnyEncoder = TypeVar("AnyEncoder", bound=TriedEncoder)
 
 
 def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], least_cosine: float | None) -> AnyEncoder:
@@ -85,7 +85,7 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
     return exact
 
 
-def _sample_vectors(engine: Encoder) -> np.ndarray:
+def _sample_vectors(engine: TriedEncoder) -> np.ndarray:
     """Return the vectors of the sample, float32 [n, D]."""
     if engine.text is not None:
         return engine.encode(list(SENTENCES), show_progress_bar=False)

@@ -14,7 +14,7 @@ from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.settings import settings_of_call
 from ..model.bits import FASTEST
-from ..speech import Order, Transcription
+from ..speech import TranscribeOptions, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
 from ..speech.tokens import SpecialTokens
@@ -123,7 +123,7 @@ class Transcriber(Loaded):
         return languages[0] if _is_recording(audio) else languages
 
     def _order(self, language: str | None, task: str, timestamps: bool | str, stop: Stop,
-               settings: dict[str, Any]) -> Order:
+               settings: dict[str, Any]) -> TranscribeOptions:
         """Check the arguments of `transcribe`."""
         code = self._tokens.spoken(language, task)
         by_word = isinstance(timestamps, str) and timestamps == "word"
@@ -135,7 +135,7 @@ class Transcriber(Loaded):
         if by_word and not config.alignment_heads:
             raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
                                    "alignment_heads=[(layer, head), ...], or timestamps=True")
-        return Order(code, task, bool(timestamps), by_word, config, stop)
+        return TranscribeOptions(code, task, bool(timestamps), by_word, config, stop)
 
 
 def _is_recording(audio: Any) -> bool:

@@ -12,7 +12,7 @@ from ..backends.interfaces import ObservingPlan
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..encoding.outputs import Asked, read_asked
+from ..encoding.outputs import WantedOutputs, read_asked
 from ..encoding.packing import pack
 from ..encoding.text_encoder import check_options
 from ..methods.encode import ENCODE, EncodeOptions
@@ -85,7 +85,7 @@ class VectorMethods(HeadMethods):
             inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
         return inputs_embeds
 
-    def _observe(self, batch: Batch, asked: Asked, stop: Stop) -> list[np.ndarray]:
+    def _observe(self, batch: Batch, asked: WantedOutputs, stop: Stop) -> list[np.ndarray]:
         """Return the token vectors of a batch, and the arrays that were asked for."""
         plan = self._plan
         if not isinstance(plan, ObservingPlan):

@@ -24,7 +24,7 @@ from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .columns import common_types
 from .parts import PLACE, JobPart, make_part, unique_texts
-from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
+from .readers import FORMATS, ColumnNames, Format, JobRows, Range, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import CLAIMS, Folder, InputFile
 
@@ -60,7 +60,7 @@ class Unit:
     format: str
     range: Range
     name: str
-    columns: Columns
+    columns: ColumnNames
     """What to read of each row, with the types that the columns have in all parts."""
 
     @property
@@ -86,7 +86,7 @@ class JobSettings:
 
     model: str
     """The checksum of the model."""
-    columns: Columns
+    columns: ColumnNames
     recipe: Recipe
     options: dict[str, Any]
     """All options that change results, as JSON can hold them."""
@@ -234,14 +234,14 @@ class Job:
             else:
                 yield unit
 
-    def _read(self, unit: Unit) -> tuple[Unit, Rows]:
+    def _read(self, unit: Unit) -> tuple[Unit, JobRows]:
         unit.file.check()               # a pipe that took its place would block
         try:
             return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, unit.columns)
         finally:
             unit.file.check()       # in place of other errors, which a change may cause
 
-    def _compute(self, chunk: tuple[Unit, Rows, list[str], bool]) -> tuple[Unit, Rows, Computed, bool]:
+    def _compute(self, chunk: tuple[Unit, JobRows, list[str], bool]) -> tuple[Unit, JobRows, Computed, bool]:
         unit, rows, texts, last = chunk
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
@@ -256,7 +256,7 @@ class Job:
                               "the same command again", error.filename) from error
             raise
 
-    def make(self, unit: Unit, rows: Rows, computed: Computed) -> JobPart:
+    def make(self, unit: Unit, rows: JobRows, computed: Computed) -> JobPart:
         """Return the part of a unit."""
         columns = self.settings.columns
         own_id = columns.id if columns.id or "id" not in columns.keep else "id"     # None: parts get an id of their own
@@ -307,14 +307,14 @@ def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: Threa
         yield waiting.popleft().result()
 
 
-def _chunks(rows: Rows) -> Iterator[tuple[list[str], bool]]:
+def _chunks(rows: JobRows) -> Iterator[tuple[list[str], bool]]:
     """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
     texts, _, _ = unique_texts(rows)
     for first in range(0, max(1, len(texts)), TEXTS_AT_ONCE):
         yield texts[first : first + TEXTS_AT_ONCE], first + TEXTS_AT_ONCE >= len(texts)
 
 
-def _complete_units(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tuple[Unit, Rows, Computed]]:
+def _complete_units(chunks: Iterable[tuple[Unit, JobRows, Computed, bool]]) -> Iterator[tuple[Unit, JobRows, Computed]]:
     """Yield each unit with the results of all its chunks."""
     parts: list[Computed] = []
     for unit, rows, computed, last in chunks:

@@ -17,7 +17,7 @@ from ..base.errors import WeightsError
 from ..base.install import require_files
 from .batch_api import answer, refusal
 from .columns import as_json
-from .readers import Rows
+from .readers import JobRows
 from .results import Computed, Recipe
 
 COUNTS = ("rows", "rejected", "empty", "tokens")
@@ -48,7 +48,7 @@ class JobPart:
     """Those of `COUNTS`; answers to requests have no count of empty texts."""
 
 
-def unique_texts(rows: Rows) -> tuple[list[str], np.ndarray, list[int]]:
+def unique_texts(rows: JobRows) -> tuple[list[str], np.ndarray, list[int]]:
     """Return the different texts, for each row with a text its place among them, and the places of these rows."""
     places: dict[str, int] = {}
     used, owners = [], []
@@ -59,7 +59,7 @@ def unique_texts(rows: Rows) -> tuple[list[str], np.ndarray, list[int]]:
     return list(places), np.array(owners, np.int64), used
 
 
-def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dict[str, Any]], recipe: Recipe,
+def make_part(name: str, rows: JobRows, computed: Computed, empty: Callable[[], dict[str, Any]], recipe: Recipe,
               metadata: dict[str, Any]) -> JobPart:
     """Return the part of some rows, from the results of their unique texts.
 
@@ -92,7 +92,7 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
     return JobPart(_parquet(columns, metadata | counts), _json_lines(rejected), counts)
 
 
-def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> JobPart:
+def _answers(rows: JobRows, reasons: dict[int, str], places: dict[int, int], computed: Computed) -> JobPart:
     """Return the answers to the requests of a batch; a request with one bad text is refused as a whole."""
     requests, vectors = rows.columns["request"], np.asarray(computed.results, np.float32)
     answers, refusals, tokens = [], [], 0
@@ -121,7 +121,7 @@ def _taken(column: Any, rows: list[int], kind: Any) -> Any:
     return column.take(pa.array(rows, pa.int64()))
 
 
-def _ids(rows: Rows, i: int) -> dict[str, Any]:
+def _ids(rows: JobRows, i: int) -> dict[str, Any]:
     """Return the copied values of a row for JSON. "columns" has those whose names are those of fields of its line."""
     plain = {name: _plain(column[i]) for name, column in rows.columns.items()}
     hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}

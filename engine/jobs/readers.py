@@ -38,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """What to read of each row."""
 
     text: str
@@ -65,7 +65,7 @@ class Range:
 
 
 @dataclass
-class Rows:
+class JobRows:
     """The rows of a range."""
 
     positions: list[int] = field(default_factory=list)
@@ -85,11 +85,11 @@ class Rows:
         for name, value in kept.items():
             self.columns[name].append(value)
 
-    def select(self, places: list[int]) -> Rows:
+    def select(self, places: list[int]) -> JobRows:
         """Return some of the rows, which have texts."""
         columns = {name: [column[i] for i in places] if isinstance(column, list)
                    else column.take(np.array(places, np.int64)) for name, column in self.columns.items()}
-        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
+        return JobRows([self.positions[i] for i in places], [self.texts[i] for i in places], columns=columns,
                     types=self.types)
 
     def add_text(self, position: int, text: str | Unreadable) -> None:
@@ -124,34 +124,34 @@ def readable(text: Any) -> str | Unreadable:
 class Format(Protocol):
     """How the rows of a file are found."""
 
-    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file, and check that it has the columns; raises `InputError`."""
 
-    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+    def types(self, file: InputFile, columns: ColumnNames) -> dict[str, Any]:
         """Return the types in Arrow of the columns that are copied."""
 
-    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+    def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         """Read a range."""
 
 
 class _Strings:
     """A `Format` whose fields are strings."""
 
-    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+    def types(self, file: InputFile, columns: ColumnNames) -> dict[str, Any]:
         return {name: require_files("pyarrow").string() for name in columns.kept}
 
 
 class Lines(_Strings):
     """A `Format` with one row on each line."""
 
-    def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], most: int, size: int):
+    def __init__(self, parse: Callable[[bytes, ColumnNames], tuple[Any, dict[str, Any]]], most: int, size: int):
         """Take a function that returns the text and the copied columns of a line.
 
         most, size: the most lines and the bytes of a range.
         """
         self._parse, self._most, self._size = parse, most, size
 
-    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         if self._parse is parse_text and columns.kept:
             raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
@@ -159,8 +159,8 @@ class Lines(_Strings):
         borders = _borders(file, self._most, self._size) if file.is_local else range(0, file.size, self._size)
         return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
-    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
-        rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
+    def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
+        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, line in lines(file, part):
             check_count(file, part, len(rows.texts), self._most)
             if line is None:
@@ -229,12 +229,12 @@ def _skip_line(stream: Any, most: int) -> int:
     return size
 
 
-def parse_text(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
+def parse_text(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
     """Return a line as its text."""
     return line, {}
 
 
-def parse_json(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
+def parse_json(line: bytes, columns: ColumnNames) -> tuple[Any, dict[str, Any]]:
     """Return the text of a JSON object, and its copied fields as strings."""
     try:
         row = json.loads(line)
@@ -252,7 +252,7 @@ def parse_json(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
     return text, kept
 
 
-def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
+def check_fields(files: Sequence[InputFile], columns: ColumnNames) -> None:
     """Raise `InputError` if no object in files of JSON lines has the field of a column, whose name is then wrong.
 
     It reads up to the object that has the last of the fields, which is mostly the first object.
@@ -287,7 +287,7 @@ class Csv(_Strings):
         """most, size: the most rows and the bytes of a range."""
         self._most, self._size = most, size
 
-    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file by reading the whole of it once; raises `InputError` for a missing column."""
         starts: list[int] = []
         begun, count = False, 0
@@ -311,9 +311,9 @@ class Csv(_Strings):
             raise InputError(f"{file.label}: expected CSV with a line of column names, and the file is empty")
         return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
-    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+    def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
-        rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
+        rows = JobRows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, row, fault in self._rows(file, part):
             if fault:
                 rows.add(position, Unreadable(fault), dict.fromkeys(columns.kept))
@@ -369,7 +369,7 @@ class Parquet:
         self._open: tuple[InputFile, int, int, Iterator[Any]] | None = None
         """The file and row group that were read last, the first row that was not read, and the batches from there."""
 
-    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         """Divide a file by its footer alone; raises `InputError` for a missing column, or one that holds no strings."""
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
@@ -383,7 +383,7 @@ class Parquet:
         return [Range(first, min(first + most, size), group, row=starts[group] + first)
                 for group, (size, most) in enumerate(zip(sizes, limits, strict=True)) for first in range(0, size, most)]
 
-    def _rows_of(self, file: InputFile, group: Any, number: int, columns: Columns) -> int:
+    def _rows_of(self, file: InputFile, group: Any, number: int, columns: ColumnNames) -> int:
         """Return the most rows of a range of a row group; raises `InputError` for one that unpacks to far more bytes.
 
         What a row needs in memory is estimated from the sizes that the file states for the columns that are read. A
@@ -401,14 +401,14 @@ class Parquet:
                                      f"is more than {MOST_RATIO} times as much; write smaller row groups")
         return max(1, min(self._size, MOST_UNPACKED * group.num_rows // max(1, total)))
 
-    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+    def types(self, file: InputFile, columns: ColumnNames) -> dict[str, Any]:
         with self._parquet(file) as parquet:
             return {name: without_views(parquet.schema_arrow.field(name).type) for name in columns.kept}
 
-    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+    def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         table = self._read(file, part, columns)
         types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
-        rows = Rows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
+        rows = JobRows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
                              for name, kind in types.items()})
         for values, indices in distinct(table.column(columns.text)):
             texts = [*map(_checked, values)]
@@ -416,7 +416,7 @@ class Parquet:
                 rows.add_text(part.row + len(rows.texts), texts[i] if i is not None else readable(None))
         return rows
 
-    def _read(self, file: InputFile, part: Range, columns: Columns) -> Any:
+    def _read(self, file: InputFile, part: Range, columns: ColumnNames) -> Any:
         """Return a table of the range; ranges that follow each other read a row group once."""
         pa = require_files("pyarrow")
         names = list(dict.fromkeys((columns.text, *columns.kept)))
@@ -480,12 +480,12 @@ class BatchRequests(_Strings):
         """most, size: the most lines and the bytes of a range; a line may have several texts, so rows are counted."""
         self._lines, self._most = Lines(parse_text, most, size), most
 
-    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+    def ranges(self, file: InputFile, columns: ColumnNames) -> list[Range]:
         return self._lines.ranges(file, columns)
 
-    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+    def rows(self, file: InputFile, part: Range, columns: ColumnNames) -> JobRows:
         """Read a range; the column "request" holds the `BatchRequest` of each row."""
-        rows = Rows(columns={"request": []})
+        rows = JobRows(columns={"request": []})
         for position, line in lines(file, part):
             if line is not None and not line.strip():
                 continue
@@ -504,7 +504,7 @@ def _other_separator(file: InputFile) -> str:
     return likely if line.count(likely.encode()) > line.count(b",") else ""
 
 
-def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
+def _check_columns(file: InputFile, columns: ColumnNames, names: list[str]) -> None:
     for name in (columns.text, *columns.kept):
         if name not in names:
             raise InputError(f"{file.label} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
@@ -514,7 +514,7 @@ def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
                              "name of its own")
 
 
-def _hint(name: str, columns: Columns) -> str:
+def _hint(name: str, columns: ColumnNames) -> str:
     """Return for a message how to name the column of the text, if that is the one that is missing."""
     return "; --column names the one with the text" if name == columns.text else ""
 

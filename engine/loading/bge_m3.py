@@ -13,7 +13,7 @@ import numpy as np
 from ..base.errors import WeightsError
 from ..files.folder import ModelFolder
 from ..files.torch_checkpoint import read_checkpoint
-from ..model.head import HeadConfig, Linear, Normalize, Scatter
+from ..model.head import HeadConfig, HeadLinear, HeadNormalize, Scatter
 from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
@@ -34,12 +34,13 @@ def read_bge_m3(folder: ModelFolder, text: TextConfig, words: int, memory: str) 
     if (arrays := _arrays(folder, _NUMBERS, memory)) is not None:
         with folder.within():       # an error names the folder
             scatter = Scatter(words, token_ids_of(text, folder, _UNCOUNTED))
-            config = HeadConfig("encode_sparse", rows="all", steps=(Linear(_NUMBERS, 1, activation="relu"), scatter))
+            steps = HeadLinear(_NUMBERS, 1, activation="relu"), scatter
+            config = HeadConfig("encode_sparse", rows="all", steps=steps)
         heads.append(_head(config, _NUMBERS, arrays))
     if (arrays := _arrays(folder, _VECTORS, memory)) is not None:
         with folder.within():
             config = HeadConfig("encode_tokens", rows="rest",      # all tokens but the first
-                                steps=(Linear(_VECTORS, len(arrays["weight"])), Normalize()))
+                                steps=(HeadLinear(_VECTORS, len(arrays["weight"])), HeadNormalize()))
         heads.append(_head(config, _VECTORS, arrays))
     return tuple(heads)
 

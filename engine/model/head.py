@@ -40,7 +40,7 @@ MOST_STEPS = 16
 
 
 @dataclass(frozen=True)
-class Linear:
+class HeadLinear:
     """activation(weight x + bias): float32 [M, in] to [M, size]."""
 
     name: str
@@ -53,7 +53,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Norm:
+class HeadNorm:
     """LayerNorm over the last axis: float32 [M, D] to [M, D]."""
 
     name: str
@@ -68,7 +68,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Normalize:
+class HeadNormalize:
     """Scale each row to length 1; a row of zeros stays unchanged: float32 [M, D] to [M, D]."""
 
 
@@ -81,8 +81,8 @@ class Scatter:
     """The tokens whose numbers are left out, such as special tokens."""
 
 
-Step: TypeAlias = Linear | Norm | Mean | Normalize | Scatter
-_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean, "normalize": Normalize,
+Step: TypeAlias = HeadLinear | HeadNorm | Mean | HeadNormalize | Scatter
+_STEPS: dict[str, type[Step]] = {"linear": HeadLinear, "norm": HeadNorm, "mean": Mean, "normalize": HeadNormalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
 _PASSED = "passed_id"
@@ -136,7 +136,7 @@ class HeadConfig:
             problems.append(f"steps must be a tuple of 1 to {MOST_STEPS} steps, not {shown(self.steps)}")
         else:
             problems += [problem for step in self.steps for problem in _problems_of(step)]
-            names = [str(step.name) for step in self.steps if isinstance(step, (Linear, Norm))]
+            names = [str(step.name) for step in self.steps if isinstance(step, (HeadLinear, HeadNorm))]
             if len(set(names)) < len(names):
                 problems.append(f"two steps have one name: {listed(names)}")
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
@@ -185,12 +185,12 @@ class HeadConfig:
     @property
     def ends_with_normalize(self) -> bool:
         """Whether the last step scales each row to length 1."""
-        return isinstance(self.steps[-1], Normalize)
+        return isinstance(self.steps[-1], HeadNormalize)
 
     @property
     def outputs(self) -> int:
         """The number of outputs of a row."""
-        return next((step.size for step in reversed(self.steps) if isinstance(step, (Linear, Scatter))), 0)
+        return next((step.size for step in reversed(self.steps) if isinstance(step, (HeadLinear, Scatter))), 0)
 
     def shapes(self, width: int, words: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of each array, from token vectors of this width on.
@@ -202,16 +202,16 @@ class HeadConfig:
             if isinstance(step, Scatter) and (step.size, 1) != (words[0], width):
                 raise WeightsError(f"the head {self.task} reads 1 number for each of {step.size:,} tokens, and there "
                                    f"are {words[0]:,} tokens with {width:,} numbers each")
-            if isinstance(step, Linear):
+            if isinstance(step, HeadLinear):
                 if step.tied and (step.size, width) != words:
                     raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
                                        f"shape {list(words)}, and not {[step.size, width]}")
                 if not step.tied:
                     shapes[f"{step.name}.weight"] = (step.size, width)
                 width = step.size
-            if isinstance(step, Norm):
+            if isinstance(step, HeadNorm):
                 shapes[f"{step.name}.weight"] = (width,)
-            if isinstance(step, (Linear, Norm)) and step.bias:
+            if isinstance(step, (HeadLinear, HeadNorm)) and step.bias:
                 shapes[f"{step.name}.bias"] = (width,)
         return shapes
 
@@ -256,10 +256,10 @@ _IDS = ("mask_id", "pad_id", "unknown_id", "first_id")      # the fields of spec
 
 def _problems_of(step: Any) -> list[str]:
     """Return what is wrong with a step."""
-    if isinstance(step, (Mean, Normalize)):
+    if isinstance(step, (Mean, HeadNormalize)):
         return []
     problems = []
-    if isinstance(step, (Linear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
+    if isinstance(step, (HeadLinear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
         problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
     if isinstance(step, Scatter):
         if not isinstance(step.skip_ids, tuple) or not all(map(_is_id, step.skip_ids)):
@@ -269,7 +269,7 @@ def _problems_of(step: Any) -> list[str]:
         problems.append(f"the name of a step must be a word, not {shown(step.name)}")
     if type(step.bias) is not bool:
         problems.append(f"bias must be true or false, not {shown(step.bias)}")
-    if isinstance(step, Norm):
+    if isinstance(step, HeadNorm):
         if type(step.eps) is not float or not 0.0 <= step.eps < 1.0:
             problems.append(f"eps must be a number from 0 to 1, not {shown(step.eps)}")
         return problems

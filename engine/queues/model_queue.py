@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
 from .entry import Holder, OwnStop
-from .order import Batch, Order
+from .order import NextBatch, Order
 from .rows import Rows, Waiting
 from .work import Work
 from .work_queue import WorkQueue, gets_signals, is_fault
@@ -237,7 +237,7 @@ class ModelQueue(WorkQueue):
         for entry in [*self._open.values()]:
             entry.rewind()
 
-    def _compute(self, batch: Batch[Waiting]) -> None:
+    def _compute(self, batch: NextBatch[Waiting]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
         self._before, self.in_flight = len(self._open), batch.tokens

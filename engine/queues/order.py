@@ -87,7 +87,7 @@ class _Owner:
 
 
 @dataclass(eq=False)
-class Batch(Generic[Each]):
+class NextBatch(Generic[Each]):
     """Pieces of one job that are computed together."""
 
     room: int
@@ -169,7 +169,7 @@ class _Level:
                 if (found := self._top(job)) is not None]
         return min(tops)[-1]
 
-    def fill(self, job: Hashable, batch: Batch[Any], grain: int) -> list[_Entry[Any]]:
+    def fill(self, job: Hashable, batch: NextBatch[Any], grain: int) -> list[_Entry[Any]]:
         """Take pieces into a batch while there is room; return the entries of which all pieces are taken now."""
         ended: list[_Entry[Any]] = []
         while (found := self._top(job)) is not None:
@@ -245,12 +245,12 @@ class Order(Generic[Each]):
             del entry.work      # which may be large, and a heap may keep the entry for long
         return entry is not None
 
-    def take(self, most: int) -> Batch[Each]:
+    def take(self, most: int) -> NextBatch[Each]:
         """Take the next batch, of at most so many tokens unless one piece alone has more; it is empty if none waits.
 
         A work of which all pieces were taken waits no longer.
         """
-        batch: Batch[Each] = Batch(most)
+        batch: NextBatch[Each] = NextBatch(most)
         job: Hashable = None
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .work_queue import WorkQueue
 
 
-class Part:
+class GivenRows:
     """The rows of some pieces of a work, which one batch computed."""
 
     __slots__ = ("end", "numbers", "rows")
@@ -42,7 +42,7 @@ class Waiting(Entry):
         """How many pieces a batch has taken, in the order of the work."""
         self.left = sum(work.costs)
         """The tokens of the other pieces."""
-        self.parts: list[Part] = []
+        self.parts: list[GivenRows] = []
         if not work.order:
             self.end = True
 
@@ -81,7 +81,7 @@ class Waiting(Entry):
         if shared:      # a view of an array of the whole batch would keep that alive
             rows = rows.copy() if isinstance(rows, np.ndarray) else [
                 row.copy() if isinstance(row, np.ndarray) else row for row in rows]
-        self.parts.append(Part(self.work.order[given : self.taken], self.taken, rows))
+        self.parts.append(GivenRows(self.work.order[given : self.taken], self.taken, rows))
         if self.bells:
             self.ring()
 

@@ -31,11 +31,11 @@ from . import cohere, logs, openai, tei
 from .admission import Room
 from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
 from .json_steps import json_of, write_json
-from .keys import Keys
+from .keys import ApiKeys
 from .mapped import MappedFiles
 from .metrics import CONTENT_TYPE, Metrics
 from .protocol import ABORT, WATCH
-from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
+from .refusals import OPENAI, TEI, ErrorForm, Refusal, refusal_of
 from .service import LONG_BYTES, Answer, Service, Times
 from .settings import Settings, check_seconds
 
@@ -63,7 +63,7 @@ class Gone(Exception):
     """The client has ended the connection."""
 
 
-class Answers:
+class Replies:
     """Brings results of other threads to the event loop, which is woken once for all results that are there."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Served:
 
     service: Service
     settings: Settings
-    keys: Keys
+    keys: ApiKeys
     metrics: Metrics
     files: MappedFiles = field(default_factory=MappedFiles)
     """The files that the model reads while it computes."""
@@ -135,9 +135,9 @@ class Served:
     """Whether new requests are refused, because the server stops."""
 
     @lazy
-    def answers(self) -> Answers:
+    def answers(self) -> Replies:
         """The results for the event loop of the server, which runs at the first use."""
-        return Answers()
+        return Replies()
 
     def __post_init__(self) -> None:
         self.rest = Rest(self.service)
@@ -539,14 +539,14 @@ class Page:
         await response(scope, receive, send)
 
 
-def _refused_page(served: Served, family: Family, refusal: Refusal, request: str) -> Response:
+def _refused_page(served: Served, family: ErrorForm, refusal: Refusal, request: str) -> Response:
     """Count a refusal, and return the answer that says why."""
     served.metrics.refuse(refusal.reason)
     status, headers, body = refused(family, refusal, request)
     return _response(status, [*headers, (b"x-request-id", request.encode())], body)
 
 
-def refused(family: Family, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def refused(family: ErrorForm, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return the status, the headers and the body that say why there is no answer. request: its id."""
     status = family.status(refusal)
     headers = [_JSON]

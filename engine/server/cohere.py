@@ -10,14 +10,14 @@ import msgspec
 from ..encoding.vector_precision import quantize_vectors
 from ..weights.modules import shortened
 from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dimensions_of, finite, top_of
-from .json_steps import Rows
+from .json_steps import JsonRows
 from .openai import usage
 from .refusals import COHERE, Refusal
 from .service import Answer
 from .tei import RERANK
 
 
-class EmbedForm(Form):
+class CohereEmbedForm(Form):
     """A request to /v2/embed."""
 
     texts: list[str]
@@ -31,7 +31,7 @@ class EmbedForm(Form):
         return self.output_dimension
 
 
-class RerankForm(Form):
+class CohereRerankForm(Form):
     """A request for ranks with `documents`."""
 
     query: str
@@ -40,7 +40,7 @@ class RerankForm(Form):
     return_documents: bool | None = None
 
 
-def embed(form: EmbedForm, model: AnyModel) -> Wanted:
+def embed(form: CohereEmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in Cohere's form."""
     check_items("texts", form.texts)
     check_items("embedding_types", form.embedding_types, "type")
@@ -50,18 +50,18 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
         embeddings: dict[str, Any] = {}
         for kind in dict.fromkeys(form.embedding_types):        # a type that comes a million times is made once
             if kind == "float":
-                embeddings[kind] = Rows(vectors)
+                embeddings[kind] = JsonRows(vectors)
             elif kind == "base64":
-                embeddings[kind] = Rows(base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False))
+                embeddings[kind] = JsonRows(base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False))
             else:
-                embeddings[kind] = Rows(quantize_vectors(vectors, kind, ranges=None))
+                embeddings[kind] = JsonRows(quantize_vectors(vectors, kind, ranges=None))
         return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": embeddings,
                 "meta": _meta(answer)}
 
     return Wanted("embed", form.texts, body, options=dimensions_of(form, model))
 
 
-def rerank(form: RerankForm, model: AnyModel) -> Wanted:
+def rerank(form: CohereRerankForm, model: AnyModel) -> Wanted:
     """Return the work for ranks in the form of Cohere and Jina, which is a superset of both."""
     check_items("documents", form.documents, "document")
     texts = [_text(i, one) for i, one in enumerate(form.documents)]
@@ -69,7 +69,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])
-        results = Rows({"index": one["corpus_id"], "relevance_score": one["score"]}
+        results = JsonRows({"index": one["corpus_id"], "relevance_score": one["score"]}
                        | ({"document": {"text": one["text"]}} if form.return_documents else {})
                        for one in answer.value)
         return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
@@ -92,6 +92,6 @@ def _meta(answer: Answer) -> dict[str, Any]:
     return {"api_version": {"version": "2"}, "tokens": {"input_tokens": sum(answer.tokens)}}
 
 
-ROUTES = (Route("/v2/embed", Kind(COHERE, EmbedForm, embed)),
-          *(Route(path, Kind(COHERE, RerankForm, rerank), ("texts", RERANK))
+ROUTES = (Route("/v2/embed", Kind(COHERE, CohereEmbedForm, embed)),
+          *(Route(path, Kind(COHERE, CohereRerankForm, rerank), ("texts", RERANK))
             for path in ("/rerank", "/v1/rerank", "/v2/rerank")))

@@ -18,7 +18,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.sentences import choose_prompt
 from ..text.tokenizer import NO_TOKENIZER
-from .refusals import TEI, Family, NotFinite, Refusal
+from .refusals import TEI, ErrorForm, NotFinite, Refusal
 from .service import Answer
 
 AnyModel: TypeAlias = Engine | Reranker
@@ -87,7 +87,7 @@ class Wanted:
 class Kind:
     """One form of the requests of a route."""
 
-    family: Family
+    family: ErrorForm
     form: type[Form]
     work: Callable[[Any, AnyModel], Wanted]
     """Makes the work from the form; raises `Refusal`."""
@@ -283,7 +283,7 @@ def finite(array: Any) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def options_of(form: Form, family: Family, model: AnyModel) -> dict[str, Any]:
+def options_of(form: Form, family: ErrorForm, model: AnyModel) -> dict[str, Any]:
     """Return the options of a `Service` for the fields that all routes share; raises `Refusal`."""
     options: dict[str, Any] = {"truncation": _truncation(form, family, model)}
     if form.prompt_name is not None and form.input_type is not None:
@@ -313,7 +313,7 @@ def prompt_of(form: Form, model: AnyModel) -> str:
     return choose_prompt(model.text, options.get("prompt"), options.get("prompt_name"))
 
 
-def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
+def _truncation(form: Form, family: ErrorForm, model: AnyModel) -> bool:
     """Return whether long texts are cut; raises `Refusal` for an unknown word, and for a side that cannot be cut."""
     cut, end = form.truncate, form.truncation_direction
     asked: Any = family.cuts if cut is None else cut        # a flag, or the side on which a text is cut

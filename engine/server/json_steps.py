@@ -14,7 +14,7 @@ STEP = 0.005
 """The seconds of a step, beyond which one item alone may go."""
 
 
-class Rows:
+class JsonRows:
     """A list whose items are made while it is written."""
 
     def __init__(self, items: Iterable[Any]):
@@ -24,10 +24,10 @@ class Rows:
 def write_json(value: Any) -> Steps:
     """Return the parts, bytes, of the JSON of a value, in steps.
 
-    value: for orjson, with NumPy arrays; it may be `Rows`, or an object that has some among its values, or deeper.
+    value: for orjson, with NumPy arrays; it may be `JsonRows`, or an object that has some among its values, or deeper.
     """
     parts: list[bytes] = []
-    if isinstance(value, Rows):
+    if isinstance(value, JsonRows):
         opening, chunk, begun = b"[", [], time.perf_counter()
         for item in value.items:
             chunk.append(_json(item))
@@ -56,7 +56,7 @@ def json_of(value: Any) -> bytes:
 
 
 def _with_lists(value: Any) -> Any:
-    if isinstance(value, Rows):
+    if isinstance(value, JsonRows):
         return list(value.items)
     return {name: _with_lists(one) for name, one in value.items()} if isinstance(value, dict) else value
 

@@ -16,7 +16,7 @@ _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _SCHEME = b"bearer "
 
 
-class Keys:
+class ApiKeys:
     """The keys that a server accepts. Without any, it accepts every request."""
 
     def __init__(self, lines: list[str]):
@@ -34,7 +34,7 @@ class Keys:
                         for key in keys]
 
     @classmethod
-    def read(cls, path: str) -> Keys:
+    def read(cls, path: str) -> ApiKeys:
         """Return the keys of a file of UTF-8 text, one a line; raises `InputError` for one without a key."""
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
@@ -47,7 +47,7 @@ class Keys:
         return keys
 
     @classmethod
-    def of(cls, path: str | None, variable: str | None) -> Keys:
+    def of(cls, path: str | None, variable: str | None) -> ApiKeys:
         """Return the keys of a server: those of a file, and that of the variable `KEY_VARIABLE`, where they are given.
 
         Raises `InputError` for a file or a variable without a key, so that neither lets every client in.

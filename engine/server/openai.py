@@ -25,7 +25,7 @@ from .forms import (
     finite,
     texts_or_ids,
 )
-from .json_steps import Rows
+from .json_steps import JsonRows
 from .refusals import OPENAI, Refusal
 from .service import Answer
 
@@ -72,7 +72,7 @@ def embeddings(form: EmbeddingsForm, model: AnyModel) -> Wanted:
         if form.encoding_format == "base64":
             rows = (base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False))
         return {"object": "list", "model": asked.model, "usage": usage(answer),
-                "data": Rows({"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows))}
+                "data": JsonRows({"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows))}
 
     return Wanted("embed", inputs, body, options=dimensions_of(form, model), single=single)
 
@@ -102,7 +102,7 @@ def score(form: ScoreForm, model: AnyModel) -> Wanted:
             raise Refusal("unsupported", f"this model has {answer.value.shape[1]} labels, and a score is one number; "
                           "/predict gives all")
         return {"id": asked.request, "object": "list", "created": int(time.time()), "model": asked.model,
-                "data": Rows({"index": i, "object": "score", "score": one}
+                "data": JsonRows({"index": i, "object": "score", "score": one}
                              for i, one in enumerate(finite(answer.value))),
                 "usage": usage(answer) | {"completion_tokens": 0}}
 
@@ -120,7 +120,7 @@ def tag(form: TagForm, model: AnyModel) -> Wanted:
     def body(answer: Answer, asked: Asked) -> Any:
         for row in answer.value:
             finite([tag["score"] for tag in row])
-        return Rows(answer.value[0] if single else answer.value)
+        return JsonRows(answer.value[0] if single else answer.value)
 
     return Wanted("tag", texts, body, options=options, single=single)
 

@@ -30,7 +30,7 @@ class NotFinite(EngineError):
 
 
 @dataclass(frozen=True)
-class Family:
+class ErrorForm:
     """How the routes of one interface answer what they refuse."""
 
     body: Callable[[Refusal, int, str], Any]
@@ -85,7 +85,7 @@ def _tei(refusal: Refusal, status: int, request: str) -> Any:
     return {"error": str(refusal), "error_type": kinds.get(refusal.reason, "Validation")}
 
 
-OPENAI = Family(_openai, cuts=False, statuses={})
+OPENAI = ErrorForm(_openai, cuts=False, statuses={})
 """Of the routes of OpenAI and vLLM, and of ours."""
-COHERE = Family(_cohere, cuts=True, statuses={})
-TEI = Family(_tei, cuts=True, statuses={"wrong": 422, "too_long": 413})
+COHERE = ErrorForm(_cohere, cuts=True, statuses={})
+TEI = ErrorForm(_tei, cuts=True, statuses={"wrong": 422, "too_long": 413})

@@ -23,7 +23,7 @@ from ..queues.rows import Rows
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
-from .workers import Call, Result, Steps, Workers, run
+from .workers import Result, Steps, WorkerCall, Workers, run
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Pending:
     """The bytes that its inputs take."""
     owns_room: bool
     """Whether the room is closed with the answer, because nobody else will."""
-    part: Call | None = None
+    part: WorkerCall | None = None
     """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
@@ -243,7 +243,7 @@ class Service:
             elif not request.settled:
                 then(request, result)
 
-        request.part = Call(call, done, request.key, request.deadline)
+        request.part = WorkerCall(call, done, request.key, request.deadline)
         self.workers.add(request.part, long)
 
     def _tokenized(self, task: str, inputs: Any, given: Mapping[str, Any], stop: Stop
@@ -362,11 +362,11 @@ class Service:
             self._cancelled += self._forget(request)
         request.end()
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ServiceStatistics:
         """Return what waits, what was done, and how fast."""
         with self._lock:
             queued = sum(ticket is not None and ticket.waits for ticket in (each.ticket for each in self._open))
-            return Statistics(**self._queue.counts.since(self._counted), waiting_requests=len(self._open),
+            return ServiceStatistics(**self._queue.counts.since(self._counted), waiting_requests=len(self._open),
                               queued_requests=queued, waiting_tokens=self._queue.tokens, waiting_bytes=self.memory.used,
                               rate=self._admission.rate, answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
@@ -424,7 +424,7 @@ def _is_long(task: str, inputs: Any, size: int) -> bool:
 
 
 @dataclass
-class Statistics(Counts):
+class ServiceStatistics(Counts):
     """What a service and the queue of its model have done. Counters grow from the start; gauges say what is there now.
     """
 

@@ -29,7 +29,7 @@ from .forms import (
     texts_or_ids,
     top_of,
 )
-from .json_steps import Rows
+from .json_steps import JsonRows
 from .refusals import TEI, Refusal
 from .service import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
@@ -112,7 +112,7 @@ def embed(form: EmbedForm, model: AnyModel) -> Wanted:
     """Return the work for vectors in TEI's form."""
     inputs, single = _inputs(form)
     options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
-    return Wanted("embed", inputs, lambda answer, asked: Rows(finite(answer.value)), options=options, single=single)
+    return Wanted("embed", inputs, lambda answer, asked: JsonRows(finite(answer.value)), options=options, single=single)
 
 
 def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
@@ -120,7 +120,7 @@ def embed_all(form: InputsForm, model: AnyModel) -> Wanted:
     inputs, single = _inputs(form)
     late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
     return Wanted("late" if late else "tokens", inputs,
-                  lambda answer, asked: Rows(map(finite, answer.value)), single=single)
+                  lambda answer, asked: JsonRows(map(finite, answer.value)), single=single)
 
 
 def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
@@ -129,7 +129,7 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite(answer.value.values)
-        return Rows([{"index": index, "value": value}
+        return JsonRows([{"index": index, "value": value}
                      for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value)
 
     return Wanted("sparse", inputs, body, single=single)
@@ -147,7 +147,7 @@ def predict(form: PredictForm, model: AnyModel) -> Wanted:
         for row in answer.value:
             finite([one["score"] for one in row])
         labels = ([{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value)
-        return next(labels) if single else Rows(labels)
+        return next(labels) if single else JsonRows(labels)
 
     options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
     return Wanted("classify", texts, body, options=options, single=single)
@@ -161,7 +161,7 @@ def rerank(form: RerankForm, model: AnyModel) -> Wanted:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite([one["score"] for one in answer.value])
-        return Rows({"index": one["corpus_id"], "score": one["score"]}
+        return JsonRows({"index": one["corpus_id"], "score": one["score"]}
                     | ({"text": one["text"]} if form.return_text else {}) for one in answer.value)
 
     return Wanted("rank", (form.query, form.texts), body, options=options)
@@ -202,7 +202,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
             for text, places in zip(some, _uncut_tokenizer(model).places(some), strict=True):
                 yield _tokens(text, places, form.add_special_tokens)
 
-    return Wanted("", texts, lambda answer, asked: Rows(rows()), single=isinstance(form.inputs, str),
+    return Wanted("", texts, lambda answer, asked: JsonRows(rows()), single=isinstance(form.inputs, str),
                   # A normalizer makes several characters of some that are not ASCII. "": no task of the model.
                   bytes=_TOKENIZED * characters * (1 if all(map(str.isascii, texts)) else 4))
 
@@ -220,7 +220,7 @@ def decode(form: DecodeForm, model: AnyModel) -> Wanted:
     if (count := sum(map(len, rows))) > MAX_DECODED:
         raise Refusal("too_large", f"ids has {count:,} token ids, and at most {MAX_DECODED:,} are made texts in one "
                       "request; send several", "ids")
-    return Wanted("", rows, lambda answer, asked: Rows(
+    return Wanted("", rows, lambda answer, asked: JsonRows(
         model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows), single=single,
         bytes=_DECODED * count)
 

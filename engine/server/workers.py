@@ -45,7 +45,7 @@ def _guarded(call: Callable[..., object], *arguments: Any) -> None:
 
 
 @dataclass(eq=False)
-class Call:
+class WorkerCall:
     """A call of the workers."""
 
     function: Callable[[], Any]
@@ -72,7 +72,7 @@ class _Key:
     """`_Lane._start` when it came, plus the seconds that its calls have used."""
     start: float = 0.0
     """`used` of the last call that was taken, which a new call begins with."""
-    waiting: list[tuple[float, int, Call]] = field(default_factory=list)
+    waiting: list[tuple[float, int, WorkerCall]] = field(default_factory=list)
     """A heap of (used, number of arrival, call)."""
     runs: int = 0
     """How many threads run one of its calls."""
@@ -97,7 +97,7 @@ class _Lane:
         for thread in self._threads:
             thread.start()
 
-    def add(self, call: Call) -> None:
+    def add(self, call: WorkerCall) -> None:
         with self._lock:
             key = self._keys.get(call.key)
             if key is None:
@@ -123,7 +123,7 @@ class _Lane:
             self._ran(call, time.perf_counter() - begun, goes_on)
             del call        # which would keep a result until the next call
 
-    def _next(self) -> Call | None:
+    def _next(self) -> WorkerCall | None:
         """Return the call that is next; None if the keys of all that wait have enough threads."""
         with self._lock:
             ready = [key for key in self._keys.values() if key.waiting and key.runs < self._of_key]
@@ -136,7 +136,7 @@ class _Lane:
             self._start, key.start = key.used, call.used
             return call
 
-    def _ran(self, call: Call, seconds: float, goes_on: bool) -> None:
+    def _ran(self, call: WorkerCall, seconds: float, goes_on: bool) -> None:
         """Count the time of a step, and let the call wait for its next one."""
         with self._lock:
             key = self._keys[call.key]
@@ -153,7 +153,7 @@ class _Lane:
             if self._ends:
                 self._end_threads()
 
-    def _push(self, key: _Key, call: Call) -> None:
+    def _push(self, key: _Key, call: WorkerCall) -> None:
         heapq.heappush(key.waiting, (call.used, next(self._numbers), call))
         self._bell.put(True)
 
@@ -164,7 +164,7 @@ class _Lane:
                 self._bell.put(False)
 
 
-def _step(call: Call) -> bool:
+def _step(call: WorkerCall) -> bool:
     """Run a call to its next yield; return whether it goes on. At its end, let it hand over the result or the error."""
     result, error = None, None
     try:
@@ -209,7 +209,7 @@ class Workers:
         """short, long: the threads of each lane. A key leaves one of the long lane's to others: a step may be long."""
         self._lanes = _Lane("short", short, of_key=short), _Lane("long", long, of_key=max(1, long - 1))
 
-    def add(self, call: Call, long: bool = False) -> None:
+    def add(self, call: WorkerCall, long: bool = False) -> None:
         """Let a thread run a call."""
         self._lanes[long].add(call)
 
@@ -217,10 +217,10 @@ class Workers:
                ) -> Result:
         """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step. key, deadline: as in `Call`.
+        A call whose future is cancelled ends at its next step. key, deadline: as in `WorkerCall`.
         """
         future = Result()
-        call = Call(function, partial(_settle, future), key, deadline)
+        call = WorkerCall(function, partial(_settle, future), key, deadline)
         self.add(call, long)
         future.add_done_callback(lambda future: call.cancel() if future.cancelled() else None)
         return future

@@ -40,7 +40,7 @@ HELD_SAMPLES = 1800 * RATE
 
 
 @dataclass(frozen=True)
-class Order:
+class TranscribeOptions:
     """What a call of `transcribe` wants of each recording."""
 
     language: str | None
@@ -59,18 +59,19 @@ class Transcription:
         self._model, self._stem, self._tokens = model, stem, tokens
         self._languages, self._portable = list(tokens.languages), model.bits == PORTABLE
 
-    def results(self, items: list[Any], order: Order, max_seconds: float, bar: bool | None) -> Iterator[Any]:
+    def results(self, items: list[Any], options: TranscribeOptions, max_seconds: float, bar: bool | None
+                ) -> Iterator[Any]:
         """Yield the result of each recording as soon as those before it are there, too."""
         results: dict[int, Any] = {}
         following = 0
         with growing_progress(bar, "Audio", " s") as (advance, expect):
             heard, expected = _in_whole_seconds(advance), _in_whole_seconds(expect)
             expected(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
-            for in_windows, batch in self._batches(items, order, max_seconds, expected):
+            for in_windows, batch in self._batches(items, options, max_seconds, expected):
                 if in_windows:
-                    results |= self._windows(batch, order, heard)
+                    results |= self._windows(batch, options, heard)
                 else:
-                    results |= self._short(batch, order)
+                    results |= self._short(batch, options)
                     heard(sum(map(len, batch.values())) / RATE)
                 while following in results:
                     yield results.pop(following)
@@ -114,7 +115,7 @@ class Transcription:
             raise UnsupportedError(f"the model has {size} tokens and none for the times from 0 to {SECONDS} s; it can "
                                    f"transcribe recordings of up to {SECONDS} s without timestamps")
 
-    def _batches(self, items: list[Any], order: Order, max_seconds: float,
+    def _batches(self, items: list[Any], options: TranscribeOptions, max_seconds: float,
                  expected: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
@@ -124,17 +125,17 @@ class Transcription:
         c = self._model.config
         # A float32 key and a float32 value for each position of a window, in each layer.
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
-        rows = self._model.budget.rows // max(order.config.num_beams, order.config.num_return_sequences)
+        rows = self._model.budget.rows // max(options.config.num_beams, options.config.num_return_sequences)
         size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
         wrong = None
         for number, item in enumerate(items):
-            order.stop.check()
+            options.stop.check()
             try:
-                samples = recording_samples(item, max_seconds, order.stop)
-                in_windows = order.timestamps or len(samples) > SECONDS * RATE
+                samples = recording_samples(item, max_seconds, options.stop)
+                in_windows = options.timestamps or len(samples) > SECONDS * RATE
                 if in_windows:
-                    self.check_windows(order.config)
+                    self.check_windows(options.config)
             except (InputError, UnsupportedError, WeightsError) as error:
                 wrong = error
                 break
@@ -150,76 +151,78 @@ class Transcription:
         if wrong is not None:
             raise wrong
 
-    def _short(self, recordings: dict[int, np.ndarray], order: Order) -> dict[int, Any]:
+    def _short(self, recordings: dict[int, np.ndarray], options: TranscribeOptions) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
 
         recordings: their samples.
         """
         texts: dict[int, Any] = {}
-        run_tasks(self._model.queue, [self._short_task(texts, number, samples, order)
-                                      for number, samples in recordings.items()], order.stop)
+        run_tasks(self._model.queue, [self._short_task(texts, number, samples, options)
+                                      for number, samples in recordings.items()], options.stop)
         return texts
 
-    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, order: Order) -> Task:
+    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: TranscribeOptions
+                    ) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
-        config, spoken, no_speech = order.config, order.language, 0.0
+        config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
                 partial(log_mel, samples, self._channels, self._portable)) as window:
-            if self._tokens.no_speech is not None or (order.language is None and self._languages):
+            if self._tokens.no_speech is not None or (options.language is None and self._languages):
                 [logits] = yield self._first_logits(window)
                 no_speech = self._no_speech(logits)
-                if order.language is None and self._languages:
+                if options.language is None and self._languages:
                     spoken = self._language_of(logits)[0]
-            results = yield self._work(window, 0, spoken, order, config, timestamps=False)
+            results = yield self._work(window, 0, spoken, options, config, timestamps=False)
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self._tokens.has_times:
                     # Silence may give a probable text without timestamps; then the one with timestamps decides.
                     timed = self._timed(config).changed(num_return_sequences=1)
-                    [again] = yield self._work(window, 0, spoken, order, timed, timestamps=True)
+                    [again] = yield self._work(window, 0, spoken, options, timed, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _work(self, window: KeptSource, number: int, language: str | None, order: Order, config: GenerationConfig, *,
-              timestamps: bool) -> DecoderWork:
+    def _work(self, window: KeptSource, number: int, language: str | None, options: TranscribeOptions,
+              config: GenerationConfig, *, timestamps: bool) -> DecoderWork:
         """Return the request for the text of a window of 30 s. number: of the window in its recording."""
-        prompt = self._tokens.prompt(language, order.task, times=timestamps)
+        prompt = self._tokens.prompt(language, options.task, times=timestamps)
         return self._model.checked(Request([number], prompt, config), window)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
         """Return the settings with which the model writes timestamps."""
         return config.changed(return_timestamps=True, no_timestamps_token_id=self._tokens.no_times)
 
-    def _windows(self, batch: dict[int, np.ndarray], order: Order, heard: Callable[[float], object]) -> dict[int, Any]:
+    def _windows(self, batch: dict[int, np.ndarray], options: TranscribeOptions, heard: Callable[[float], object]
+                 ) -> dict[int, Any]:
         """Transcribe recordings to their ends, window by window; return the results by number.
 
         No recording waits for another one. heard: gets the seconds that were transcribed since the call before.
         """
-        language = order.language if self._languages else "en"
-        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop, self._portable), language)
+        language = options.language if self._languages else "en"
+        recordings = [Recording(number, Spectrogram(samples, self._channels, options.stop, self._portable), language)
                       for number, samples in batch.items()]
-        run_tasks(self._model.queue, [self._windows_task(recording, order, heard) for recording in recordings],
-                  order.stop)
+        run_tasks(self._model.queue, [self._windows_task(recording, options, heard) for recording in recordings],
+                  options.stop)
         transcripts = {recording.number: recording.transcript() for recording in recordings}
-        return {number: each if order.timestamps else each.text for number, each in transcripts.items()}
+        return {number: each if options.timestamps else each.text for number, each in transcripts.items()}
 
-    def _windows_task(self, recording: Recording, order: Order, heard: Callable[[float], object]) -> Task:
+    def _windows_task(self, recording: Recording, options: TranscribeOptions, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end."""
-        first_time, config, number = self._tokens.no_times + 1, self._timed(order.config), 0
+        first_time, config, number = self._tokens.no_times + 1, self._timed(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
             while recording.left > 0:
                 with self._source(recording.window) as window:
                     [logits] = yield self._first_logits(window)
                     recording.language = recording.language or self._language_of(logits)[0]
-                    [result] = yield self._work(window, number, recording.language, order, config, timestamps=True)
+                    [result] = yield self._work(window, number, recording.language, options, config, timestamps=True)
                     silent = is_silent(self._no_speech(logits), result, config.length_penalty)
                     before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
                     cuts = recording.take(result, silent, first_time, decode)
-                    if order.by_word and cuts:
-                        tokens = self._tokens.prompt(recording.language, order.task, times=False)
+                    if options.by_word and cuts:
+                        tokens = self._tokens.prompt(recording.language, options.task, times=False)
                         times = yield TokenTimes(window, tokens, cuts, config, positions)
                         spaced = recording.language not in UNSPACED
                         recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)

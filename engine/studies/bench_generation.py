@@ -28,7 +28,7 @@ SOURCE = 32
 
 
 @dataclass(frozen=True)
-class Measurement(Timed):
+class DecodingMeasurement(Timed):
     """The time of one step, which has one new token of each sequence, or of one prompt."""
 
     name: str
@@ -36,7 +36,7 @@ class Measurement(Timed):
     """GB for a step, which is bound by reading memory, and GOP for a prompt."""
 
 
-def measure(generator: Generator) -> Iterator[Measurement]:
+def measure(generator: Generator) -> Iterator[DecodingMeasurement]:
     """Time steps of greedy search and prompts, of random tokens, that the model's length limit and its cache allow."""
     decoder, config, cache = generator._model.decoder, generator.config, generator._model.cache
     longest = min(decoder.longest or 2**62, generator.max_batch_tokens)
@@ -51,14 +51,14 @@ def measure(generator: Generator) -> Iterator[Measurement]:
             keys = sequences * (context + bool(config.memory_size) * SOURCE)
             vectors = 2 * config.num_layers * config.kv_heads * keys        # a key vector and a value vector for each
             read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
-            yield Measurement(sequences, 1, read / 1e9, *times, name=f"step after {context}", unit="GB")
+            yield DecodingMeasurement(sequences, 1, read / 1e9, *times, name=f"step after {context}", unit="GB")
     for length in PROMPTS:
         if length <= longest:
             with _Sequences(decoder, 1, config.memory_size) as open_ones:
                 prompt = rng.integers(0, decoder.vocab_size, (1, length))
                 times = timed(partial(open_ones.read, prompt, keep=False),
                               partial(measure_rate, generator.threads, generator.precision, repeats=1, decodes=True))
-            yield Measurement(1, length, prompt_flops(config, length) / 1e9, *times, name="prompt", unit="GOP")
+            yield DecodingMeasurement(1, length, prompt_flops(config, length) / 1e9, *times, name="prompt", unit="GOP")
 
 
 class _Sequences:
@@ -101,7 +101,7 @@ LEGEND = ("GB/s: weights and cache that a step reads; GOP/s: products and attent
 HEADER = "  sequences                 time   tokens/s         rate   of moment"
 
 
-def row(m: Measurement) -> str:
+def row(m: DecodingMeasurement) -> str:
     """Format one line of the table under `HEADER`."""
     name = m.name if m.tokens == 1 else f"{m.name} of {m.tokens}"
     return (f"{m.sequences:>4}  {name:<16} {m.seconds * 1e3:9.2f} ms {m.tokens_per_second:10,.1f} {m.rate:7.1f} "

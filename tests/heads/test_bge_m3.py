@@ -16,7 +16,7 @@ from engine.encoding.maxsim import are_of_tokens
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.loading.load import load_model
 from engine.loading.npz_model import save
-from engine.model.head import HeadConfig, Linear, Mean, Normalize, Scatter
+from engine.model.head import HeadConfig, HeadLinear, HeadNormalize, Mean, Scatter
 from engine.weights.bfloat16 import to_bfloat16
 
 from ..tools import late_folders
@@ -121,9 +121,9 @@ def test_other_precisions_are_near(precision, compiled_backend):
 def test_what_the_model_has():
     engine = load()
     assert list(engine.heads) == ["encode_sparse", "encode_tokens"]
-    assert engine.heads["encode_sparse"].steps == (Linear("sparse_linear", 1, activation="relu"),
+    assert engine.heads["encode_sparse"].steps == (HeadLinear("sparse_linear", 1, activation="relu"),
                                                    Scatter(320, (0, 1, 2, 3)))
-    assert engine.heads["encode_tokens"].steps == (Linear("colbert_linear", 24), Normalize())
+    assert engine.heads["encode_tokens"].steps == (HeadLinear("colbert_linear", 24), HeadNormalize())
     assert engine.get_embedding_dimension() == 24
     assert engine.encode_query("a").shape == engine.encode_document("a", prompt="in ").shape == (24,)
     assert engine.encode_tokens([]) == []
@@ -353,9 +353,9 @@ def test_a_large_number_of_a_text_that_repeats_a_token():
 
 @pytest.mark.parametrize(("head", "message"), [
     ({"rows": "first"}, "a head of encode_tokens has rows all or rest, not first"),
-    ({"steps": (Linear("a", 3), Mean())}, "a head of encode_tokens reads each token by itself"),
-    ({"steps": (Normalize(),)}, "a head of encode_tokens needs a step linear"),
-    ({"steps": (Linear("a", 1), Scatter(9))}, "ends in the step scatter, and no other head has it"),
+    ({"steps": (HeadLinear("a", 3), Mean())}, "a head of encode_tokens reads each token by itself"),
+    ({"steps": (HeadNormalize(),)}, "a head of encode_tokens needs a step linear"),
+    ({"steps": (HeadLinear("a", 1), Scatter(9))}, "ends in the step scatter, and no other head has it"),
     ({"task": "encode_sparse", "rows": "rest"}, "a head of encode_sparse has rows all, not rest"),
     ({"task": "encode_sparse", "rows": "all"}, "a head of encode_sparse ends in the step scatter"),
     ({"task": "encode_sparse", "rows": "all", "steps": (Scatter(9), Scatter(9))}, "ends in the step scatter"),
@@ -363,7 +363,7 @@ def test_a_large_number_of_a_text_that_repeats_a_token():
     ({"task": "encode_sparse", "rows": "all", "steps": (Scatter(9, [1]),)}, "skip_ids must be a tuple of token ids"),
 ])
 def test_an_impossible_head_is_refused(head, message):
-    usual = {"task": "encode_tokens", "rows": "rest", "steps": (Linear("a", 3), Normalize())}
+    usual = {"task": "encode_tokens", "rows": "rest", "steps": (HeadLinear("a", 3), HeadNormalize())}
     with pytest.raises(WeightsError, match=message):
         HeadConfig(**usual | head)
 
@@ -381,7 +381,7 @@ def test_a_head_comes_back_from_json():
 
 
 def test_a_head_that_does_not_fit_the_vocabulary_is_refused():
-    head = HeadConfig("encode_sparse", "all", (Linear("a", 1), Scatter(9)))
+    head = HeadConfig("encode_sparse", "all", (HeadLinear("a", 1), Scatter(9)))
     assert head.shapes(24, (9, 24)) == {"a.weight": (1, 24), "a.bias": (1,)}
     with pytest.raises(WeightsError, match="1 number for each of 9 tokens, and there are 8 tokens with 1 numbers each"):
         head.shapes(24, (8, 24))

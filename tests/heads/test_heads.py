@@ -21,7 +21,7 @@ from engine.families.heads import read_heads
 from engine.heads.answers import Answering, best_answers
 from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.methods.workload import head_logits
-from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
+from engine.model.head import HeadConfig, HeadLinear, HeadNorm, Mean, Scatter
 from engine.text.tokenizer import Places, Tokenizer, Tokens
 from engine.weights.head import Head
 
@@ -53,7 +53,7 @@ def test_heads_are_listed():
     assert list(load("bert_tag").heads) == ["tag"]
     head = load("bert_classify").heads["classify"]
     assert (head.labels, head.function, head.rows) == (("dull", "lively", "neither"), "softmax", "first")
-    assert head.steps == (Linear("dense", 24, activation="tanh"), Linear("classifier", 3))
+    assert head.steps == (HeadLinear("dense", 24, activation="tanh"), HeadLinear("classifier", 3))
 
 
 @pytest.mark.parametrize(("name", "call", "message"), [
@@ -209,35 +209,37 @@ def test_weights_so_large_that_scores_are_nan(tmp_path):
 def test_words_tied_by_the_config_alone(tmp_path):
     folder = changed(tmp_path / "folder", "eurobert_fill_mask", {"tie_word_embeddings": True},
                      without=("lm_head.weight",))
-    assert Engine.load(folder).heads["fill_mask"].steps == (Linear("decoder", 320, bias=False, tied=True),)
+    assert Engine.load(folder).heads["fill_mask"].steps == (HeadLinear("decoder", 320, bias=False, tied=True),)
 
 
 @pytest.mark.parametrize(("head", "message"), [
     ({"task": "sing"}, "task must be one of"), ({"rows": "some"}, "rows must be one of"),
-    ({"steps": ()}, "1 to 16 steps"), ({"steps": (Linear("a", 2), Linear("a", 2))}, "two steps have one name"),
+    ({"steps": ()}, "1 to 16 steps"), ({"steps": (HeadLinear("a", 2), HeadLinear("a", 2))}, "two steps have one name"),
     ({"labels": ("a",)}, "there are 1 labels for 2 outputs"), ({"labels": ("a", 1)}, "labels must be a tuple of texts"),
     ({"function": "argmax"}, "function must be one of"), ({"pair_function": "mish"}, "pair_function must be one of"),
-    ({"steps": (Linear("a b", 2),)}, "the name of a step must be a word"),
-    ({"steps": (Linear("a", 0),)}, "the size of a map must be from 1"), ({"mask_id": -1}, "mask_id must be a token id"),
-    ({"steps": (Linear("a", 2, activation="mish"),)}, "activation must be one of"),
-    ({"steps": (Norm("n", 2.0), Linear("a", 2))}, "eps must be a number"),
-    ({"task": "answer", "rows": "all", "steps": (Linear("a", 3),), "labels": ()}, "2 outputs, start and end, not 3"),
+    ({"steps": (HeadLinear("a b", 2),)}, "the name of a step must be a word"),
+    ({"steps": (HeadLinear("a", 0),)}, "the size of a map must be from 1"),
+    ({"mask_id": -1}, "mask_id must be a token id"),
+    ({"steps": (HeadLinear("a", 2, activation="mish"),)}, "activation must be one of"),
+    ({"steps": (HeadNorm("n", 2.0), HeadLinear("a", 2))}, "eps must be a number"),
+    ({"task": "answer", "rows": "all", "steps": (HeadLinear("a", 3),), "labels": ()},
+     "2 outputs, start and end, not 3"),
     ({"rows": "asked"}, "a head of classify has rows first or last or all, not asked"),
     ({"task": "tag"}, "a head of tag has rows all, not first"),
     ({"task": "fill_mask", "rows": "all"}, "a head of fill_mask has rows asked, not all"),
-    ({"task": "tag", "rows": "all", "steps": (Mean(), Linear("a", 2))}, "reads each token by itself"),
-    ({"task": "fill_mask", "rows": "asked", "steps": (Norm("n", 0.1),)}, "a head of fill_mask needs a step linear"),
+    ({"task": "tag", "rows": "all", "steps": (Mean(), HeadLinear("a", 2))}, "reads each token by itself"),
+    ({"task": "fill_mask", "rows": "asked", "steps": (HeadNorm("n", 0.1),)}, "a head of fill_mask needs a step linear"),
     ({"steps": (Scatter(2),)}, "ends in the step scatter, and no other head has it"),
 ])
 def test_an_impossible_head_is_refused(head, message):
-    usual = {"task": "classify", "rows": "first", "steps": (Linear("a", 2),), "labels": ("x", "y")}
+    usual = {"task": "classify", "rows": "first", "steps": (HeadLinear("a", 2),), "labels": ("x", "y")}
     with pytest.raises(WeightsError, match=message):
         HeadConfig(**usual | head)
 
 
 def test_a_head_comes_back_from_json():
-    head = HeadConfig("classify", "all", (Mean(), Norm("n", 1e-5, bias=False), Linear("a", 2, tied=False)), ("x", "y"),
-                      "none", "tanh", "sum", "log1p_relu", 9, 1, 2, 3, 4)
+    steps = Mean(), HeadNorm("n", 1e-5, bias=False), HeadLinear("a", 2, tied=False)
+    head = HeadConfig("classify", "all", steps, ("x", "y"), "none", "tanh", "sum", "log1p_relu", 9, 1, 2, 3, 4)
     assert HeadConfig.from_json(json.loads(json.dumps(head.to_json()))) == head
     for wrong in ([], {}, head.to_json() | {"steps": [{"step": "fly"}]}, head.to_json() | {"steps": 1},
                   head.to_json() | {"more": 1}):
@@ -247,10 +249,10 @@ def test_a_head_comes_back_from_json():
 
 def test_heads_of_a_model_in_memory_are_checked():
     encoder = random_model()
-    config = HeadConfig("classify", "first", (Linear("a", 2),), ("x", "y"))
+    config = HeadConfig("classify", "first", (HeadLinear("a", 2),), ("x", "y"))
     weights = {"a.weight": np.ones((2, 12), np.float32), "a.bias": np.zeros(2, np.float32)}
     assert list(Engine(Model(encoder=replace(encoder, heads=(Head(config, weights),)))).heads) == ["classify"]
-    tied = replace(config, steps=(Linear("a", 2, tied=True),))
+    tied = replace(config, steps=(HeadLinear("a", 2, tied=True),))
     for heads, message in (([], "heads must be a tuple"), ((Head(config, weights),) * 2, "two heads have one task"),
                            ((Head(config, {}),), "missing a.weight"), ((Head(tied, weights),), "tied to the word"),
                            ((Head(config, weights | {"b": 1}),), "unexpected b")):

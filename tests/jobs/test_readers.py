@@ -11,7 +11,7 @@ import pytest
 from engine.base.errors import InputError, without_credentials
 from engine.jobs import readers, storage
 from engine.jobs.batch_api import read_request
-from engine.jobs.readers import FORMATS, Columns
+from engine.jobs.readers import FORMATS, ColumnNames
 from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_patterns
 
 from ..tools.limited import outcome
@@ -26,7 +26,7 @@ DATA = {
 @pytest.mark.parametrize("name", DATA)
 def test_each_row_is_in_one_range(name):
     data, texts = DATA[name]
-    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", None, ())
+    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), ColumnNames("t", None, ())
     for size in range(1, len(data) + 2):
         reader = FORMATS[name](100, size)
         ranges = reader.ranges(file, columns)
@@ -42,7 +42,7 @@ def test_a_range_has_so_many_rows_at_most(name, monkeypatch):
     """A megabyte of empty lines would be a unit of a million vectors."""
     monkeypatch.setattr(readers, "MORE_LINES", 1)
     data, texts = DATA[name]
-    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", None, ())
+    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), ColumnNames("t", None, ())
     for size in range(1, len(data) + 2):
         for most in range(1, 6):
             reader = FORMATS[name](most, size)
@@ -61,7 +61,7 @@ def test_a_file_of_a_store_with_more_rows_is_refused(name, monkeypatch):
     monkeypatch.setattr(readers, "MORE_LINES", 1)
     data = b'{"t":"a"}\n' * 8
     file = InputFile("file", len(data), 0, lambda: io.BytesIO(data), path="s3://bucket/file")
-    columns, reader = Columns("t", None, ()), FORMATS[name](8, 1000)
+    columns, reader = ColumnNames("t", None, ()), FORMATS[name](8, 1000)
     [part] = reader.ranges(file, columns)
     assert len(reader.rows(file, part, columns).texts) == 8
     with pytest.raises(InputError, match=r"file has more than 7 rows in its bytes 0 to 80, .* a smaller --unit-bytes"):
@@ -91,7 +91,7 @@ def test_equal_values_of_parquet_stand_in_memory_once():
     file = parquet(pa.table({"t": texts}), store_schema=False)
 
     def read(keep):
-        columns, reader = Columns("t", None, keep, {"t": pa.string()}), FORMATS["parquet"](16_384, 1)
+        columns, reader = ColumnNames("t", None, keep, {"t": pa.string()}), FORMATS["parquet"](16_384, 1)
         [part] = reader.ranges(file, columns)
         return sum(map(len, reader.rows(file, part, columns).texts))
 
@@ -106,7 +106,7 @@ def test_parquet_that_unpacks_to_far_more_is_refused(monkeypatch):
     file = parquet(pa.table({"t": ["x" * 10_000_001]}), compression="zstd")
 
     def read():
-        return FORMATS["parquet"](9, 9).ranges(file, Columns("t", None, ()))
+        return FORMATS["parquet"](9, 9).ranges(file, ColumnNames("t", None, ()))
 
     assert re.fullmatch(r"EngineError: file: [\d,]+ bytes of column 't' in row group 0 unpack to 10,[\d,]+, and the "
                         r"limit is 10,000,000 .*; write smaller row groups", outcome(read))
@@ -117,7 +117,8 @@ def test_ranges_of_large_texts_of_parquet_have_fewer_rows(monkeypatch):
     monkeypatch.setattr(readers, "MOST_UNPACKED", 2000)
     monkeypatch.setattr(readers, "MOST_LINE", 999)
     texts = [chr(97 + i) * 500 for i in range(10)] + ["z" * 1000]
-    file, columns = parquet(pa.table({"t": texts}), use_dictionary=False, compression="none"), Columns("t", None, ())
+    file = parquet(pa.table({"t": texts}), use_dictionary=False, compression="none")
+    columns = ColumnNames("t", None, ())
     reader = FORMATS["parquet"](9, 9)
     found = [reader.rows(file, part, columns) for part in reader.ranges(file, columns)]
     assert [len(rows.texts) for rows in found] == [2, 2, 2, 2, 2, 1]
@@ -128,7 +129,7 @@ def test_ranges_of_large_texts_of_parquet_have_fewer_rows(monkeypatch):
 @pytest.mark.parametrize("depth", [900, 100_000])
 def test_fields_of_json_that_are_too_deep(depth):
     data = b'{"t":"a","k":' + b"[" * depth + b"1" + b"]" * depth + b"}"
-    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", None, ("k",))
+    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), ColumnNames("t", None, ("k",))
 
     def read(limit):
         sys.setrecursionlimit(limit)
@@ -147,7 +148,7 @@ def test_fields_of_json_that_are_too_deep(depth):
     (b'n,t\n1,"a\n2,"b"\n3,c\n', [None, "c"], ["no CSV"]), (b"n,t\n", [], [])])
 def test_csv_loses_nothing_in_silence(data, texts, reasons):
     """A comma or a quote that is not escaped would cut a text, or take the rows after it into one."""
-    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", "n", ())
+    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), ColumnNames("t", "n", ())
     reader = FORMATS["csv"](1, 1000)
     found = [reader.rows(file, part, columns) for part in reader.ranges(file, columns)]
     assert [text for rows in found for text in rows.texts] == texts
@@ -173,7 +174,7 @@ class Bounded(io.BytesIO):
 def test_a_line_that_is_too_long_is_rejected(monkeypatch, name, data, position):
     monkeypatch.setattr(readers, "MOST_LINE", 16)
     data = data % (b"x" * 40)
-    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), Columns("t", None, ())
+    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), ColumnNames("t", None, ())
     reader = FORMATS[name](1, 1000)
     [rows] = [reader.rows(file, part, columns) for part in reader.ranges(file, columns)]
     assert rows.texts == ["a", None, "c"]
@@ -185,7 +186,7 @@ def test_a_file_without_line_ends_is_read_once(monkeypatch):
     monkeypatch.setattr(readers, "MOST_LINE", 16)
     monkeypatch.setattr(Bounded, "total", 0)
     data = b"x" * 4096
-    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), Columns("t", None, ())
+    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), ColumnNames("t", None, ())
     reader = FORMATS["text"](1, 64)
     assert [reader.rows(file, part, columns).texts for part in reader.ranges(file, columns)] == [[None]] + [[]] * 63
     assert Bounded.total < 1.1 * len(data)
@@ -193,8 +194,9 @@ def test_a_file_without_line_ends_is_read_once(monkeypatch):
 
 @pytest.mark.parametrize("data", [b"n,n,t\n", b"n,t\r1,a\r"], ids=["twice", "line ends"])
 def test_csv_header(data):
+    file = InputFile("file", len(data), 0, lambda: io.BytesIO(data))
     with pytest.raises(InputError, match=r"2 columns of the name 'n'|cannot be read"):
-        FORMATS["csv"](1, 9).ranges(InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", "n", ()))
+        FORMATS["csv"](1, 9).ranges(file, ColumnNames("t", "n", ()))
 
 
 def test_a_store_that_cannot_be_reached(monkeypatch):
@@ -268,7 +270,7 @@ def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path, scheme):
 def test_csv_with_another_separator_is_named(separator):
     def ranges(data):
         file = InputFile("a.csv", len(data), 0, lambda: io.BytesIO(data))
-        return FORMATS["csv"](100, 100).ranges(file, Columns("text", None, ("id",)))
+        return FORMATS["csv"](100, 100).ranges(file, ColumnNames("text", None, ("id",)))
 
     for quote in ("", '"'):
         header = separator.join(f"{quote}{name}{quote}" for name in ("id", "text", "note, if any"))

@@ -230,3 +230,21 @@ print(json.dumps([*sys.modules]))
     assert "numpy" in loaded
     assert not loaded & {"numba", "cupy", "torch", "tokenizers", "tqdm", "llvmlite", "zipfile", "multiprocessing",
                          "engine.adapters"}
+
+
+DOUBLE_NAMES = {
+    "Device": "that of PyTorch, for programs of sentence-transformers, and the GPU",
+    "Embed": "what Ray Data calls the class that embeds, and the operation of a program",
+    "Model": "that of sentence-transformers, and ours",
+}
+"""Names that two classes may have, each with its reason: at most five."""
+
+
+def test_a_name_means_one_class():
+    found = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(path.relative_to(PACKAGE).as_posix())
+    assert {name for name, paths in found.items() if len(paths) > 1} == DOUBLE_NAMES.keys()
+    assert len(DOUBLE_NAMES) <= 5

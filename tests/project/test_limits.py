@@ -48,7 +48,7 @@ from engine.loading.npz_model import NpzSource
 from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.chat_config import ChatConfig
-from engine.model.head import HeadConfig, Linear
+from engine.model.head import HeadConfig, HeadLinear
 from engine.model.late_config import LateConfig
 from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
@@ -76,7 +76,7 @@ pytest.importorskip("uvicorn")
 
 from engine.server.admission import Memory, Room
 from engine.server.app import ROUTES, Exchange
-from engine.server.keys import Keys
+from engine.server.keys import ApiKeys
 from engine.server.protocol import Protocol
 from engine.server.settings import Settings
 from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
@@ -195,7 +195,7 @@ def arrays(place: Path, *found: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def inflation(n: int, size: int) -> None:
-    zip.check_inflation(bytes(size), [zip.Member("x", zip.DEFLATED, 0, 1, n, 0, 0)])     # type: ignore[arg-type]
+    zip.check_inflation(bytes(size), [zip.ZipMember("x", zip.DEFLATED, 0, 1, n, 0, 0)])     # type: ignore[arg-type]
 
 
 def pickled(value: bytes, **names: Any) -> None:
@@ -368,8 +368,8 @@ PROBES: dict[str, Probe] = {
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_DECODED": Probe(
         lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
-    "server/settings.py: MAX_KEYS": Probe(lambda n, place: Keys(["a"] * n)),
-    "server/settings.py: MAX_KEY": Probe(lambda n, place: Keys(["a" * n])),
+    "server/settings.py: MAX_KEYS": Probe(lambda n, place: ApiKeys(["a"] * n)),
+    "server/settings.py: MAX_KEY": Probe(lambda n, place: ApiKeys(["a" * n])),
     "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
     "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
     "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
@@ -415,7 +415,7 @@ PROBES: dict[str, Probe] = {
     "loading/router.py: _MOST_ROUTES": Probe(routes),
     "loading/npz_model.py: _MOST_PARTS": Probe(parts, 3),
     "model/head.py: MOST_STEPS": Probe(lambda n, place: HeadConfig("classify", "first", tuple(
-        Linear(f"map{i}", 2) for i in range(n)), ("A", "B"))),
+        HeadLinear(f"map{i}", 2) for i in range(n)), ("A", "B"))),
     "model/config_checks.py: LARGEST": Probe(lambda n, place: config(vocab_size=n)),
     "model/config.py: MOST_LAYERS": Probe(lambda n, place: config(num_layers=n)),
     "model/config.py: _MOST_BIASED_HEADS": Probe(lambda n, place: config(num_heads=n, attention_bias="alibi")),

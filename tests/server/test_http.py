@@ -27,7 +27,7 @@ pytest.importorskip("uvicorn")
 
 from engine.server import app
 from engine.server.admission import Room
-from engine.server.keys import Keys
+from engine.server.keys import ApiKeys
 from engine.server.service import Answer, Service, Times
 from engine.server.settings import MAX_HEADER, MAX_HEADERS, Settings
 from engine.server.start import address_of, bind, listen
@@ -100,15 +100,15 @@ def test_keys_come_from_a_file(tmp_path):
     for text in ("", "# no key\n\n", "\xff"):
         path.write_text(text, encoding="latin-1")
         with pytest.raises(InputError, match="--api-key-file"):
-            Keys.read(str(path))
+            ApiKeys.read(str(path))
     with pytest.raises(InputError, match="absent"):
-        Keys.read(str(tmp_path / "absent"))
+        ApiKeys.read(str(tmp_path / "absent"))
     for wrong in ("a", "a" * 63, "g" * 64, "a" * 64 + "  -"):
         with pytest.raises(InputError, match="key 1 begins with sha256"):
-            Keys(["one", f"sha256:{wrong}"])
-    assert Keys(["sha256:" + hashlib.sha256(b"one").hexdigest().upper()]).owner(b"Bearer one")
+            ApiKeys(["one", f"sha256:{wrong}"])
+    assert ApiKeys(["sha256:" + hashlib.sha256(b"one").hexdigest().upper()]).owner(b"Bearer one")
     path.write_text("one\ntwo\n")
-    keys = Keys.read(str(path))
+    keys = ApiKeys.read(str(path))
     assert keys.owner(b"Bearer one") != keys.owner(b"Bearer two")
     assert len(keys.owner(b"Bearer one")) == 12
     assert "one" not in str(vars(keys))

@@ -9,7 +9,7 @@ import pytest
 
 from engine.base.errors import TimedOut
 from engine.server import logs
-from engine.server.json_steps import Rows, json_of, write_json
+from engine.server.json_steps import JsonRows, json_of, write_json
 from engine.server.workers import Workers, run
 
 from ..tools.threads import wait_for
@@ -114,14 +114,15 @@ def test_what_a_call_or_a_callback_raises_ends_no_thread(workers, monkeypatch, e
 
 
 @pytest.mark.parametrize(("value", "text"), [
-    (Rows([]), b"[]"), (Rows([1]), b"[1]"), (Rows(iter(range(5000))), str([*range(5000)]).replace(" ", "").encode()),
-    ({}, b"{}"), ({"a": {"b": Rows("xy"), "c": 1}, "d": [{}]}, b'{"a":{"b":["x","y"],"c":1},"d":[{}]}')])
+    (JsonRows([]), b"[]"), (JsonRows([1]), b"[1]"),
+    (JsonRows(iter(range(5000))), str([*range(5000)]).replace(" ", "").encode()),
+    ({}, b"{}"), ({"a": {"b": JsonRows("xy"), "c": 1}, "d": [{}]}, b'{"a":{"b":["x","y"],"c":1},"d":[{}]}')])
 def test_an_answer_is_written_in_steps(monkeypatch, value, text):
     monkeypatch.setattr("engine.server.json_steps.STEP", 0.0)
     assert b"".join(run(write_json(value))) == text
 
 
-@pytest.mark.parametrize("make", [lambda: Rows([]), lambda: Rows(iter([1, [2]])), lambda: 1.5,
-                                  lambda: {"a": {"b": Rows("xy"), "c": 1}, "d": [{}], "e": np.float32([[1, 0.1]])}])
+@pytest.mark.parametrize("make", [lambda: JsonRows([]), lambda: JsonRows(iter([1, [2]])), lambda: 1.5,
+                                  lambda: {"a": {"b": JsonRows("xy"), "c": 1}, "d": [{}], "e": np.float32([[1, 0.1]])}])
 def test_a_short_answer_has_the_bytes_of_one_in_steps(make):
     assert json_of(make()) == b"".join(run(write_json(make())))

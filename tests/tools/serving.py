@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from engine.server import logs
 from engine.server.app import Served
-from engine.server.keys import Keys
+from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
 from engine.server.mapped import MappedFiles
 from engine.server.metrics import Metrics
@@ -78,7 +78,7 @@ def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connec
     """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
     own = Settings(port=0, names=("tiny", "other name"), **settings)
     served_service = service or Service(model, max_batch_tokens=own.max_batch_tokens, max_wait=max_wait)
-    served = Served(served_service, own, Keys(list(keys)), Metrics(served_service, {"model": "tiny"}),
+    served = Served(served_service, own, ApiKeys(list(keys)), Metrics(served_service, {"model": "tiny"}),
                     files=MappedFiles(files))
     with bind(own) as listener:
         listener.listen(BACKLOG)

@@ -27,7 +27,7 @@ from .native.layout import CELL, STORAGE
 from .native.native import Executor, Kernels, cell_bytes, read_keys, write_cells
 from .native_ops import NativeOps
 from .packer import Packer, product_of
-from .schedule import Schedule, make_schedule
+from .schedule import PassSchedule, make_schedule
 
 TOGETHER = 64
 """Up to this many rows of one token each run as one group, whose weights are read once."""
@@ -39,7 +39,7 @@ _OBSERVED = 512
 class _SingleTokens:
     """What all passes of one token for each of some rows have in common."""
 
-    schedule: Schedule
+    schedule: PassSchedule
     cu_seqlens: NDArray[np.int32]
 
 
@@ -302,7 +302,7 @@ class CpuDecoder(Requests[CellTable]):
                          np.int32)
         return lines[0], lines[1], lines[2]
 
-    def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[Schedule, Sequence[int]]:
+    def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[PassSchedule, Sequence[int]]:
         """Return the schedule of a pass, and the row of each of its sequences."""
         schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
@@ -311,7 +311,7 @@ class CpuDecoder(Requests[CellTable]):
         """Return what passes of one token for each of this number of rows have in common; it is made once."""
         if count not in self._single:
             places, ones = np.arange(count), np.ones(count, np.int64)
-            schedule = Schedule(bundles=self._run.threads == 1, sequences=np.column_stack([places, ones, places]),
+            schedule = PassSchedule(bundles=self._run.threads == 1, sequences=np.column_stack([places, ones, places]),
                                 groups=np.array([[count, count]]))
             self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
         return self._single[count]

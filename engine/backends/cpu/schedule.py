@@ -24,7 +24,7 @@ IMBALANCE = 1.08
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PassSchedule:
     """The groups of a batch, in the order in which they are started."""
 
     bundles: bool
@@ -35,7 +35,7 @@ class Schedule:
     """int64 [g, 2]: number of sequences and number of tokens of each group."""
 
 
-def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle: int) -> Schedule:
+def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle: int) -> PassSchedule:
     """Group the sequences of a batch (int32 [B+1], at least one token), each with at most `max_tokens` tokens.
 
     bundle: the approximate number of tokens in a bundle, which the kernels state. A bundle has enough rows to use a
@@ -50,7 +50,7 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     groups = bundles if in_bundles else _fill(sizes, bundle if threads == 1 else max_tokens)
     members = order[np.concatenate([group.members for group in groups])]
     rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
-    return Schedule(
+    return PassSchedule(
         bundles=in_bundles or threads == 1,
         sequences=np.stack([cu_seqlens[members], lengths[members], rows], axis=1).astype(np.int64),
         groups=np.array([(len(group.members), group.tokens) for group in groups], np.int64),

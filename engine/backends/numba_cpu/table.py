@@ -90,7 +90,7 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
 compiling takes seconds; those of float32 are always filled."""
 
 
-class Table:
+class KernelTable:
     """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses.
 
     beside: the instruction set whose compiled kernels fill what Numba leaves, or None: nothing does.
@@ -153,13 +153,13 @@ def _text(value: bytes) -> ctypes.c_void_p:
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
-_table = cache(lambda: Table(compiled.chosen()))
+_table = cache(lambda: KernelTable(compiled.chosen()))
 _lock = threading.RLock()
 # A fork waits until no other thread compiles, because the child would find Numba's own lock taken.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def table() -> Table:
+def table() -> KernelTable:
     """Return the table of this process, which lives as long as the process."""
     with _lock:
         return _table()

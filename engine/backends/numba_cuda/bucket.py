@@ -31,7 +31,7 @@ def round_tokens(tokens: int) -> int:
 
 
 @dataclass(frozen=True)
-class Group:
+class BucketGroup:
     """Whole sequences that one pass computes: sequences `first` to `last` - 1 of a batch."""
 
     first: int
@@ -47,7 +47,7 @@ class Group:
         return int(self.tokens.stop - self.tokens.start)
 
 
-def groups(batch: Batch, max_tokens: int) -> list[Group]:
+def groups(batch: Batch, max_tokens: int) -> list[BucketGroup]:
     """Divide a batch into groups of up to `max_tokens` tokens, in order; no group is without tokens.
 
     Each group holds as many sequences as fit. Raises `InputError` for a sequence longer than `max_tokens`.
@@ -61,7 +61,7 @@ def groups(batch: Batch, max_tokens: int) -> list[Group]:
     while first < batch.sequences:
         last = int(np.searchsorted(batch.cu_seqlens, starts[first] + max_tokens, side="right")) - 1
         if starts[first] < starts[last]:
-            made.append(Group(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
+            made.append(BucketGroup(first, last, slice(starts[first], starts[last]), int(lengths[first:last].max())))
         first = last
     return made
 
@@ -104,7 +104,7 @@ def largest_shape(max_tokens: int) -> Shape:
     return Shape(round_tokens(max_tokens), _power_of_two(max_tokens), tile_rows=1, embeds=False)
 
 
-def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Shape:
+def stage(batch: Batch, group: BucketGroup, tile_rows: int, staging: np.ndarray) -> Shape:
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
     An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. The entries of long

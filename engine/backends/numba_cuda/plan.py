@@ -24,13 +24,13 @@ from ...programs import program_of
 from ...programs.operations import Attend, Embed, Linear, Norm, writes
 from ...programs.program import Program
 from ..batch import Batch
-from .bucket import Group, Shape, groups, stage
+from .bucket import BucketGroup, Shape, groups, stage
 from .device import Device
 from .kernels import embedding, norm, pooling
 from .products import Products, choose_products
 from .support import FLOAT32, OPERAND, buffers_of, check, embedding_norm, forms
 from .weights import upload_weights
-from .workspace import Rows, Slot, Workspace
+from .workspace import Slot, Workspace, WorkspaceRows
 
 RECORDINGS = 128
 """Largest number of recorded passes that a plan keeps; beyond it, the least recently used pass is dropped."""
@@ -119,7 +119,7 @@ class CudaPlan:
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
-    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, Group, Shape]]:
+    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, BucketGroup, Shape]]:
         """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
         if batch.keys is not None:
             raise UnsupportedError("the cuda backend runs no sequences with tokens that are not read; cython, numba "
@@ -168,7 +168,7 @@ class CudaPlan:
                     products.attention(qkv, out, self._buffers[operation.q].heads or 1, operation.scale,
                                        work.cu_seqlens, work.tiles, shape.tile_rows)
 
-    def _embed(self, operation: Embed, shape: Shape, work: Rows) -> None:
+    def _embed(self, operation: Embed, shape: Shape, work: WorkspaceRows) -> None:
         tables, after = self._weights.tables, self._embedding_norm
         affine = self._weights.norms[after]     # without a norm, a dummy; so are missing tables
         kernel = _embedding_kernel(
@@ -179,7 +179,7 @@ class CudaPlan:
                             tables[operation.position], tables[operation.token_type], affine.weight, affine.bias,
                             np.float32(after.eps if after else 0), *work.both(operation.out))
 
-    def _norm(self, operation: Norm, work: Rows) -> None:
+    def _norm(self, operation: Norm, work: WorkspaceRows) -> None:
         x, affine = work.arrays[FLOAT32, operation.x], self._weights.norms[operation]
         kernel = _norm_kernel(x.shape[1], bfloat16=self._bfloat16)
         self._device.launch(kernel, norm.norm_grid(len(x)), x, affine.weight, affine.bias, np.float32(operation.eps),

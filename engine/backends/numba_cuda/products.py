@@ -17,7 +17,7 @@ from ...weights.bfloat16 import to_bfloat16
 from .device import Device
 from .kernels import attention, attention_hopper, float32, linear, linear_hopper
 from .support import buffers_of
-from .weights import Affine
+from .weights import DeviceAffine
 
 # Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
@@ -37,7 +37,8 @@ class Products(Protocol):
     def tile_rows(self, longest: int) -> int:
         """Return the number of queries per entry of attention's work list, for sequences of up to `longest` tokens."""
 
-    def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
+    def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None
+               ) -> None:
         """Compute out = activation(x W^T + bias), or out = x W^T + bias + residual with float32 out and residual."""
 
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
@@ -61,7 +62,8 @@ class BFloat16Products:
     def tile_rows(self, longest: int) -> int:
         return 64 if longest <= 64 else 128
 
-    def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
+    def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None
+               ) -> None:
         # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         N, M = out.shape
         busy = 2 * _tiles(N, M, linear.LARGE) >= self._device.multiprocessors
@@ -83,14 +85,15 @@ class HopperProducts(BFloat16Products):
     Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, as in the base class.
     """
 
-    def __init__(self, device: Device, tile: linear_hopper.Tile | None = None):
+    def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):
         super().__init__(device)
         self._hopper_tile = tile
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
         return linear_hopper.lay_out(to_bfloat16(weight))
 
-    def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
+    def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None
+               ) -> None:
         (N, M), processors = out.shape, self._device.multiprocessors
         tile = self._hopper_tile or hopper_tile(N, M, processors, activation)
         x_map = self._device.tensor_map(x, tile.rows)       # TMA copies this many rows at a time
@@ -113,7 +116,7 @@ class HopperProducts(BFloat16Products):
                             np.float32(scale))
 
 
-def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.Tile:
+def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> linear_hopper.HopperTile:
     """Return the tile that was fastest on an H200 (`docs/gpu.md`) for this size; all tiles give the same bits."""
     if activation and _tiles(N, M, linear_hopper.LARGE) >= processors:
         return linear_hopper.LARGE
@@ -121,7 +124,7 @@ def hopper_tile(N: int, M: int, processors: int, activation: str | None) -> line
     return linear_hopper.ALTERNATE if busy else linear_hopper.SMALL
 
 
-def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.Tile) -> int:
+def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.HopperTile) -> int:
     """Return the number of tiles in [N, M]."""
     return -(-N // tile.rows) * -(-M // tile.columns)
 
@@ -141,7 +144,8 @@ class Float32Products:
     def tile_rows(self, longest: int) -> int:
         return float32.TILE_ROWS
 
-    def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
+    def linear(self, x: Any, weights: DeviceAffine, out: Any, activation: str | None = None, residual: Any = None
+               ) -> None:
         addend = self._dummy if residual is None else residual
         self._device.launch(_float32_linear(activation, residual is not None), float32.linear_grid(*out.shape), x,
                             weights.weight, weights.bias, addend, out)

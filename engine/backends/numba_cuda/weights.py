@@ -16,7 +16,7 @@ from .support import buffers_of
 
 
 @dataclass(frozen=True)
-class Affine:
+class DeviceAffine:
     """A weight and a bias: of a linear map [M,K] in the operands' dtype and float32 [M], of a norm float32 [D] each."""
 
     weight: Any
@@ -30,9 +30,9 @@ class Weights:
     An absent bias is zeros. The entry None is a dummy for a table or a norm that the embeddings lack.
     """
 
-    linears: dict[tuple[LinearPart, ...], Affine]
+    linears: dict[tuple[LinearPart, ...], DeviceAffine]
     """The parts of each Linear, joined to one linear map whose results lie side by side."""
-    norms: dict[Norm | None, Affine]
+    norms: dict[Norm | None, DeviceAffine]
     tables: dict[Table | None, Any]
     """float32 [V,D], [P,D] and [Y,D]."""
 
@@ -44,8 +44,8 @@ def upload_weights(device: Device, program: Program, weights: Mapping[str, np.nd
     def bias(name: str | None, width: int) -> np.ndarray:
         return np.zeros(width, np.float32) if name is None else widen(weights, name)
 
-    def affine(weight: np.ndarray, bias: np.ndarray) -> Affine:
-        return Affine(upload(device, weight), upload(device, bias))
+    def affine(weight: np.ndarray, bias: np.ndarray) -> DeviceAffine:
+        return DeviceAffine(upload(device, weight), upload(device, bias))
 
     buffers = buffers_of(program)
     dummy = np.zeros(1, np.float32)

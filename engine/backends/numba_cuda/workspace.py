@@ -17,7 +17,7 @@ from .support import FLOAT32, OPERAND, buffers_of, forms
 
 
 @dataclass(frozen=True)
-class Rows:
+class WorkspaceRows:
     """The arrays of one pass, with as many rows as its shape has tokens."""
 
     ids: Any
@@ -72,10 +72,10 @@ class Workspace:
         """Return int32 [tiles + 2]: cu_seqlens, without empty sequences, of the last pass, which has this shape."""
         return shape.views(self._integers)[3]
 
-    def rows(self, shape: Shape) -> Rows:
+    def rows(self, shape: Shape) -> WorkspaceRows:
         """Return the arrays for a pass of this shape."""
         n = shape.tokens
-        return Rows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
+        return WorkspaceRows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
                     {key: array[:n] for key, array in self._arrays.items()}, self._dummy)
 
 

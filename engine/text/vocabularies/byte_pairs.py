@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base.errors import shown
 from ...files.reading import FormatError
-from .sentencepiece import BYTE, CONTROL, USER_DEFINED, Pieces
+from .sentencepiece import BYTE, CONTROL, USER_DEFINED, PieceTable
 from .tokenizer_json import Components
 from .tokenizer_settings import Token, added_token
 
@@ -48,7 +48,7 @@ def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[st
     return [[left, right] for _, left, right in pairs]
 
 
-def sentencepiece_bpe(pieces: Pieces, tokens: dict[str, Token], *, add_space: bool, legacy: bool = True,
+def sentencepiece_bpe(pieces: PieceTable, tokens: dict[str, Token], *, add_space: bool, legacy: bool = True,
                       single: str = "bos A", pair: str = "bos A bos:1 B:1") -> Components:
     """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
 

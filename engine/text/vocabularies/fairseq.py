@@ -14,7 +14,7 @@ from ...files.folder import ModelFolder
 from ...files.reading import FormatError
 from ...model.text_config import TextConfig
 from .language_codes import M2M100, MBART, MBART50, NLLB, WMT21
-from .sentencepiece import BPE, MAX_MODEL, UNIGRAM, Pieces, parse_model
+from .sentencepiece import BPE, MAX_MODEL, UNIGRAM, PieceTable, parse_model
 from .sentencepiece_tables import check_mapped, mapped_components, mapped_text, read_ids
 from .tokenizer_json import Components, document
 from .tokenizer_settings import TokenizerSettings, added_token, plain_tokens
@@ -96,7 +96,7 @@ def _components(folder: ModelFolder, name: str, settings: TokenizerSettings, lan
     return components
 
 
-def _pieces(folder: ModelFolder, name: str) -> Pieces:
+def _pieces(folder: ModelFolder, name: str) -> PieceTable:
     """Return the pieces of a SentencePiece model of either kind, which are checked."""
     pieces = parse_model(folder.read_bytes(name, MAX_MODEL), UNIGRAM, BPE)
     check_mapped(pieces, folder.label(name))

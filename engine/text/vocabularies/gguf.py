@@ -21,7 +21,7 @@ from ...files.reading import FormatError
 from ..patterns import BLOOM, GPT_4O, words_pattern
 from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
-from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
+from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceTable
 from .tokenizer_json import Components, document
 from .tokenizer_settings import MAX_ADDED, added_token
 
@@ -202,7 +202,7 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
     space = _adds_space(settings)
     # Files give tokens of the user a score of -1000; in a model of SentencePiece they have the best one.
     best = np.where(np.array(types) == USER_DEFINED, np.float32(0), scores)
-    pieces = Pieces(tokens, best.tolist(), types)
+    pieces = PieceTable(tokens, best.tolist(), types)
     return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
 
 

@@ -12,7 +12,7 @@ from ...files.reading import MAX_JSON, FormatError, parse_object
 from ..incremental import BYTES
 from .byte_pairs import checked_pairs, sentencepiece_bpe, spaces_decoder
 from .fairseq import mbart, mbart50, nllb
-from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
+from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, PieceTable, parse_model
 from .sentencepiece_tables import precompiled, replace
 from .tokenizer_json import Components
 from .tokenizer_settings import MAX_ADDED, Token, TokenizerSettings, added_token, plain_tokens
@@ -165,9 +165,9 @@ def _byt5(folder: ModelFolder, files: Sequence[str], settings: TokenizerSettings
 
 
 def _unigram(tokens: dict[str, Token], template: tuple[str, str],
-             vocabulary: Callable[[Pieces, TokenizerSettings], tuple[list[tuple[str, float]], int]],
-             normalizers: Callable[[Pieces, TokenizerSettings], list[dict[str, Any]]], *, splits_spaces: bool = False
-             ) -> TokenizerRecipe:
+             vocabulary: Callable[[PieceTable, TokenizerSettings], tuple[list[tuple[str, float]], int]],
+             normalizers: Callable[[PieceTable, TokenizerSettings], list[dict[str, Any]]], *,
+             splits_spaces: bool = False) -> TokenizerRecipe:
     """Return the recipe of a Unigram model.
 
     vocabulary: returns (text, score) of each token in the order of ids, and the id of the unknown token. normalizers:
@@ -200,31 +200,31 @@ def _unigram(tokens: dict[str, Token], template: tuple[str, str],
     return TokenizerRecipe(_SENTENCEPIECE, build)
 
 
-def _plain_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _plain_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     return list(zip(pieces.texts, pieces.scores, strict=True)), pieces.unknown
 
 
-def _xlm_roberta_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _xlm_roberta_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put fairseq's four special tokens in place of the first three pieces, so that ids grow by one."""
     scores, _ = _plain_vocabulary(pieces, settings)
     return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3      # <unk>
 
 
-def _camembert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _camembert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put fairseq's five special tokens in place of the first piece."""
     scores, _ = _plain_vocabulary(pieces, settings)
     special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
     return [*special, *scores[1:], ("<mask>", 0.0)], 3
 
 
-def _t5_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _t5_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Append T5's sentinel tokens, the last one first."""
     scores, unknown = _plain_vocabulary(pieces, settings)
     extra = _extra(settings, "extra_ids", 100)
     return scores + [(f"<extra_id_{i}>", 0.0) for i in range(extra - 1, -1, -1)], unknown
 
 
-def _pegasus_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _pegasus_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Put Pegasus' masks and unknown tokens in place of the first two pieces, so that ids grow by `offset`."""
     scores, unknown = _plain_vocabulary(pieces, settings)
     offset = _extra(settings, "offset", 103)
@@ -246,7 +246,7 @@ def _extra(settings: TokenizerSettings, name: str, default: int) -> int:
     return extra
 
 
-def _albert_vocabulary(pieces: Pieces, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
+def _albert_vocabulary(pieces: PieceTable, settings: TokenizerSettings) -> tuple[list[tuple[str, float]], int]:
     """Make pieces that end in a digit and a comma unlikely: ALBERT splits the comma off."""
     scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
               for text, score in zip(pieces.texts, pieces.scores, strict=True)]
@@ -261,18 +261,18 @@ def _lowercase(settings: TokenizerSettings, default: bool) -> list[dict[str, Any
     return [{"type": "Lowercase"}] if settings.boolean("do_lower_case", default) else []
 
 
-def _plain_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
+def _plain_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
     """Return the steps of most classes: SentencePiece's table, no spaces at the end, one mark for several spaces."""
     return [*precompiled(pieces), _strip(left=False), replace(" {2,}", "▁")]
 
 
-def _albert_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
+def _albert_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
     quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
     accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
     return [*quotes, *accents, *_lowercase(settings, default=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 
-def _deberta_normalizers(pieces: Pieces, settings: TokenizerSettings) -> list[dict[str, Any]]:
+def _deberta_normalizers(pieces: PieceTable, settings: TokenizerSettings) -> list[dict[str, Any]]:
     return [*_lowercase(settings, default=False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
 
 

@@ -31,7 +31,7 @@ _FLOAT = struct.Struct("<f")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceTable:
     """The parts of a SentencePiece model that tokenizing needs."""
 
     texts: list[str]
@@ -52,7 +52,7 @@ class Pieces:
         return self.types.index(UNKNOWN)
 
 
-def parse_model(data: bytes, *expected: int) -> Pieces:
+def parse_model(data: bytes, *expected: int) -> PieceTable:
     """Return the pieces of a model of an expected type, Unigram if none is given.
 
     Raises `FormatError`, and `UnsupportedError` for a model of another type.
@@ -82,7 +82,7 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
         raise FormatError(f"the SentencePiece model has {types.count(UNKNOWN)} unknown pieces; expected one")
     if len(set(texts)) != len(texts):
         raise FormatError("two pieces of the SentencePiece model are equal")
-    return Pieces(texts, scores, types, charsmap, adds_space=bool(flags[_DUMMY_PREFIX]),
+    return PieceTable(texts, scores, types, charsmap, adds_space=bool(flags[_DUMMY_PREFIX]),
                   removes_spaces=bool(flags[_EXTRA_WHITESPACES]), kind=kind)
 
 

@@ -20,7 +20,7 @@ from ...files.folder import ModelFolder
 from ...files.reading import MAX_JSON, FormatError, parse_object
 from ...model.text_config import TextConfig
 from .byte_pairs import joined_pieces, spaces_decoder
-from .sentencepiece import BPE, BYTE, NORMAL, USER_DEFINED, Pieces
+from .sentencepiece import BPE, BYTE, NORMAL, USER_DEFINED, PieceTable
 from .tokenizer_json import Components
 from .tokenizer_settings import Token
 
@@ -33,7 +33,7 @@ def read_ids(folder: ModelFolder, name: str) -> dict[str, int]:
     return ids
 
 
-def check_mapped(pieces: Pieces, source: str) -> None:
+def check_mapped(pieces: PieceTable, source: str) -> None:
     """Raise `UnsupportedError` for a SentencePiece model that `mapped_components` does not support."""
     if BYTE in pieces.types:
         raise UnsupportedError(f"{source}: the SentencePiece model falls back to bytes, which this tokenizer does not")
@@ -41,7 +41,7 @@ def check_mapped(pieces: Pieces, source: str) -> None:
         raise UnsupportedError(f"{source}: the SentencePiece model has pieces of several words")
 
 
-def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, added: Sequence[Token],
+def mapped_components(pieces: PieceTable, ids: Mapping[str, int], unknown: str, added: Sequence[Token],
                       tokens: dict[str, Token], single: str, pair: str) -> Components:
     """Return the components of a tokenizer.
 
@@ -85,7 +85,7 @@ def mapped_text(tokenizer_json: bytes, components: Components, ids: Mapping[str,
                       unknown_id=ids[unknown] if missing else 0)
 
 
-def precompiled(pieces: Pieces) -> list[dict[str, Any]]:
+def precompiled(pieces: PieceTable) -> list[dict[str, Any]]:
     """Return the step that replaces characters by the model's table, if it has one."""
     if not pieces.charsmap:
         return []
@@ -97,7 +97,7 @@ def replace(pattern: str, content: str, kind: str = "Regex") -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
-def _scores(pieces: Pieces) -> dict[str, float]:
+def _scores(pieces: PieceTable) -> dict[str, float]:
     """Return the score of each piece that a text may have; those of the user get the bonus of SentencePiece itself."""
     rows = list(zip(pieces.texts, pieces.scores, pieces.types, strict=True))
     scores = {text: score for text, score, kind in rows if kind == NORMAL}

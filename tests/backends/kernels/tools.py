@@ -28,9 +28,9 @@ def why_not(name: str) -> str | None:
 @cache
 def _own() -> Any:
     """Return Numba's table without the kernels of other tables, which take the places of some of its own with AMX."""
-    from engine.backends.numba_cpu.table import Table
+    from engine.backends.numba_cpu.table import KernelTable
 
-    own = Table(None)
+    own = KernelTable(None)
     for precision in ("float32", "bfloat16", "int8"):
         own.fill(precision, decoding=precision == "int8", portable=False)
         own.fill(precision, decoding=False, portable=True)

@@ -31,7 +31,7 @@ TABLES = [name for name in isa.INSTRUCTION_SETS if compiled.why_not(name) is Non
 @pytest.mark.parametrize("name", TABLES)
 def test_the_places_that_compiled_kernels_fill(name):
     """They are those of the blocks, and those of tiles if there are tiles. Attention is Numba's in all of them."""
-    own, theirs = table.Table(name), compiled.rows_of(name)
+    own, theirs = table.KernelTable(name), compiled.rows_of(name)
     own.fill("float32", decoding=False, portable=False)
     tiles = name in ("amx", "amxemulated")
     assert own.taken == IN_BLOCKS | (ON_TILES if tiles else set())
@@ -56,7 +56,7 @@ def test_the_places_that_compiled_kernels_fill(name):
 @pytest.mark.parametrize("name", [name for name in TABLES if "amx" in name] or TABLES[:1])
 def test_models_have_the_bits_of_the_compiled_kernels(name, precision):
     """But for attention, which is in float32 here; and results between products are floats here."""
-    own, peer = table.Table(name), attending_in_float32(name)
+    own, peer = table.KernelTable(name), attending_in_float32(name)
     own.fill(precision, decoding=False, portable=False)
     if not peer.product(precision).exists:
         assert not own.kernels.product(precision).exists
@@ -149,7 +149,7 @@ def test_without_compiled_kernels(choose, monkeypatch):
     """Models with weights in blocks are refused with the remedy, and all others run on Numba's kernels alone."""
     assert choose("baseline", vectors=16) is None
     monkeypatch.setattr(compiled, "chosen", lambda: None)
-    alone = table.Table(None)
+    alone = table.KernelTable(None)
     monkeypatch.setattr(table, "table", lambda: alone)
     for precision in ("q8_0", "int4"):
         with pytest.raises(UnsupportedError) as caught:

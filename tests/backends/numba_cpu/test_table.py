@@ -47,7 +47,7 @@ def both_bfloat16():
 
 
 def test_every_kernel_is_there():
-    own = table.Table(None)
+    own = table.KernelTable(None)
     for precision, decoding, portable in (("float32", True, False), ("bfloat16", False, False),
                                           ("bfloat16", False, True), ("int8", False, False), ("int8", True, False)):
         own.fill(precision, decoding=decoding, portable=portable)
@@ -72,7 +72,7 @@ def test_portable_bits_need_fused_multiply_adds():
 
 
 def test_kernels_of_decoders_wait_for_a_decoder():
-    own = table.Table(None)
+    own = table.KernelTable(None)
     own.fill("float32", decoding=False, portable=False)
     assert not table.DECODING.keys() & own.functions.keys()
     assert table.KERNELS.keys() <= own.functions.keys()

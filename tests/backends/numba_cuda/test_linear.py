@@ -12,9 +12,9 @@ from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 HOPPER = {
-    "one": linear_hopper.Tile(64, 32, 2, consumers=1),
-    "shared": linear_hopper.Tile(128, 32, 2),
-    "alternate": linear_hopper.Tile(128, 32, 2, alternate=True),
+    "one": linear_hopper.HopperTile(64, 32, 2, consumers=1),
+    "shared": linear_hopper.HopperTile(128, 32, 2),
+    "alternate": linear_hopper.HopperTile(128, 32, 2, alternate=True),
 }
 """Narrow tiles that work like LARGE, ALTERNATE and SMALL."""
 

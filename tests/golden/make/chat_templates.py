@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from engine.base.errors import EngineError
-from engine.chat.template import CONTROL_TOKENS, Options, Prompts
+from engine.chat.template import CONTROL_TOKENS, Prompts, TemplateOptions
 from engine.generation.lengths import Bound
 from engine.model.chat_config import ChatConfig
 from engine.model.text_config import TextConfig
@@ -84,7 +84,8 @@ class Ours:
 
     def _result(self, make, dialogue, **more):
         try:
-            return {"result": make(dialogue["messages"], Options(**options_of(dialogue), date=DATE, **more).checked())}
+            options = TemplateOptions(**options_of(dialogue), date=DATE, **more).checked()
+            return {"result": make(dialogue["messages"], options)}
         except EngineError as error:
             return {"error": str(error)}
 

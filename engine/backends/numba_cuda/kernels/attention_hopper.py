@@ -44,7 +44,7 @@ from ..ptx.hopper import (
     wgmma,
     wgmma_wait,
 )
-from ..ptx.inline import Registers, Statement, Writer, f32, i32, i64, straight, u16, u32
+from ..ptx.inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u16, u32
 from ..ptx.softmax import LOG2_E, hide, pack, weigh
 from ..ptx.warp import ADD, MULTIPLY, PACK, RECIPROCAL, SELECT, SHUFFLE_BITS, SHUFFLE_XOR
 from ..toolchain import cuda, device_function, types
@@ -354,7 +354,7 @@ def _store(d: int) -> Any:
     to the end; odd, high: the bits of the lane's number among the four
     """
 
-    def exchange(writer: Writer, values: list[Any], bit: Any, distance: int) -> None:
+    def exchange(writer: PtxWriter, values: list[Any], bit: Any, distance: int) -> None:
         """Give values to the lane at a distance of 1 or 2 for its values: a step of the transposition of 4 by 4."""
         for i in (0, 2) if distance == 1 else (0, 1):
             low, high = values[i], values[i + distance]         # of which a lane with the bit gives `low` away
@@ -363,7 +363,7 @@ def _store(d: int) -> Any:
             values[i] = writer(SELECT, bit, got, low)[0]
             values[i + distance] = writer(SELECT, bit, high, got)[0]
 
-    def body(writer: Writer, sums: list[Any], totals: list[Any], target: Any, next_target: Any, left: Any, odd: Any,
+    def body(writer: PtxWriter, sums: list[Any], totals: list[Any], target: Any, next_target: Any, left: Any, odd: Any,
              high: Any) -> None:
         for h in range(2):
             total = totals[h]

@@ -46,7 +46,7 @@ LINE = 2 * DEPTH
 
 
 @dataclass(frozen=True)
-class Tile:
+class HopperTile:
     """The part of the result that a block computes at a time, and the number of slots of its ring."""
 
     rows: int
@@ -78,9 +78,9 @@ class Tile:
         return self.consumers if self.alternate else 1
 
 
-LARGE = Tile(rows=128, columns=256, stages=4)
-ALTERNATE = Tile(rows=128, columns=128, stages=6, unrolled=3, alternate=True)
-SMALL = Tile(rows=64, columns=64, stages=8, consumers=1)
+LARGE = HopperTile(rows=128, columns=256, stages=4)
+ALTERNATE = HopperTile(rows=128, columns=128, stages=6, unrolled=3, alternate=True)
+SMALL = HopperTile(rows=64, columns=64, stages=8, consumers=1)
 
 
 def lay_out(w: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def lay_out(w: np.ndarray) -> np.ndarray:
 # 64, a lane one of these and the one 8 below.
 
 
-def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
+def linear_kernel(activation: str = "identity", residual: bool = False, tile: HopperTile = LARGE) -> Kernel:
     """Make the kernel for one epilogue and tile; grid: one block per multiprocessor, or per tile if these are fewer.
 
         kernel(x_map, w_map, bias, residual, out, K)
@@ -163,7 +163,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
         instructions={"HGMMA": tile.unrolled * row_tiles * DEPTH // 16, "UTMALDG": 14})
 
 
-def _producer(tile: Tile) -> Any:
+def _producer(tile: HopperTile) -> Any:
     """Make a device function for one thread that requests the boxes of x's rows from `row`, and of w's from `column`.
 
     turn: number of the first slot, counted over all tiles. full, empty: the addresses of the barriers of slot 0
@@ -184,7 +184,7 @@ def _producer(tile: Tile) -> Any:
     return produce
 
 
-def _consumer(tile: Tile) -> Any:
+def _consumer(tile: HopperTile) -> Any:
     """Make a device function for a warpgroup that computes the sums of a tile and signals when it has read each slot.
 
     turn: number of the first slot, counted over all tiles; elected: whether this thread signals for its warpgroup;

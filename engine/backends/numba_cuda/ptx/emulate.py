@@ -43,7 +43,7 @@ def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: b
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     body = as_python(kernel.body)
     for index in np.ndindex(z, y, x):
-        Block(kernel, body, (x, y, z), index[::-1], arguments, late).run()
+        ThreadBlock(kernel, body, (x, y, z), index[::-1], arguments, late).run()
 
 
 def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +66,7 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
 class Thread(threading.Thread):
     """A thread of a block. It runs only from the release of `go` to its next wait."""
 
-    def __init__(self, block: Block, number: int) -> None:
+    def __init__(self, block: ThreadBlock, number: int) -> None:
         super().__init__(daemon=True)
         self.block = block
         self.number = number
@@ -94,7 +94,7 @@ class _Abandoned(Exception):
     """Raised in threads whose block has failed."""
 
 
-class Block:
+class ThreadBlock:
     """A block of threads, its shared memory, and its waiting threads."""
 
     def __init__(self, kernel: Kernel, body: Callable[..., Any], grid: tuple[int, ...], index: tuple[int, ...],

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .emulate import Block, EmulationError, current
+from .emulate import EmulationError, ThreadBlock, current
 from .warp import bf16_of_bits
 
 WARPGROUP = 128
@@ -63,7 +63,7 @@ class _State:
     products: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
 
 
-_STATES: WeakKeyDictionary[Block, _State] = WeakKeyDictionary()
+_STATES: WeakKeyDictionary[ThreadBlock, _State] = WeakKeyDictionary()
 
 
 def _state() -> _State:

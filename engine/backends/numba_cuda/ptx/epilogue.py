@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import emulate
-from .inline import Registers, Statement, Writer, f32, i32, i64, straight, u32
+from .inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u32
 from .warp import ADD, PACK
 
 PERMUTED = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
@@ -141,7 +141,7 @@ def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, 
 
     # Quad j is the lane's four consecutive channels of the 16 that two column tiles hold. Of each tile of 8 channels a
     # lane holds four sums: two channels of one row, then the same two channels of the row 8 below (half 0 and 1).
-    def body(write: Writer, sums: list[Any], bias: Any, res: Any, out: Any, pitch: Any, rows: Any,
+    def body(write: PtxWriter, sums: list[Any], bias: Any, res: Any, out: Any, pitch: Any, rows: Any,
              columns: Any) -> None:
         def address(base: Any, row: int, j: int) -> Any:
             (line,) = write(_LINE, pitch, write.constant(i64, size * row), base)

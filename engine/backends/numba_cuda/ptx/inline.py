@@ -59,7 +59,7 @@ class Registers:
     kind: Any = f32
 
 
-class Writer(Protocol):
+class PtxWriter(Protocol):
     """The interface that writes a sequence of statements: `writer(statement, *values)` returns its outputs."""
 
     def __call__(self, statement: Statement, *values: Any) -> list[Any]: ...

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..toolchain import device_function
 from . import emulate
-from .inline import Registers, Statement, Writer, f32, function, straight, u32
+from .inline import PtxWriter, Registers, Statement, f32, function, straight, u32
 from .warp import bf16_of_bits
 
 _G, _T = np.arange(32) // 4, np.arange(32) % 4
@@ -90,7 +90,7 @@ def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed:
         lane % 16 and chunk lane // 16
     """
 
-    def body(writer: Writer, sums: list[Any], a: Any, a_chunk: Any, b: Any, b_chunk: Any) -> None:
+    def body(writer: PtxWriter, sums: list[Any], a: Any, a_chunk: Any, b: Any, b_chunk: Any) -> None:
         if start:
             sums[:] = [writer.constant(f32, 0.0)] * len(sums)
         for k in range(depth // 16):
@@ -108,7 +108,7 @@ def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed:
     return straight(body, Registers(rows // 16 * columns // 8 * 4), fragments, u32, u32, u32)
 
 
-def _a_fragment(writer: Writer, a: Any, chunk: Any, m: int, k: int, steps: int, pitch: int) -> list[Any]:
+def _a_fragment(writer: PtxWriter, a: Any, chunk: Any, m: int, k: int, steps: int, pitch: int) -> list[Any]:
     """Return the four registers of A's tile (m, k)."""
     if not pitch:
         return a[(m * steps + k) * 4:][:4]

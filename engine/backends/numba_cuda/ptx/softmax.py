@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .inline import Registers, Writer, f32, i32, straight, u32
+from .inline import PtxWriter, Registers, f32, i32, straight, u32
 from .warp import ADD, EXP2, FMA, KEEP_BELOW, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
 
 LOG2_E = 1.4426950408889634
@@ -27,7 +27,7 @@ def soften(m_tiles: int, keys: int, d: int) -> Any:
     the scores times log2(e).
     """
 
-    def body(writer: Writer, scores: list[Any], weights: list[Any], sums: list[Any], maxima: list[Any],
+    def body(writer: PtxWriter, scores: list[Any], weights: list[Any], sums: list[Any], maxima: list[Any],
              totals: list[Any], factor: Any) -> None:
         (minus,) = writer(MULTIPLY, factor, writer.constant(f32, -1.0))
         for line in range(2 * m_tiles):
@@ -47,7 +47,7 @@ def weigh(m_tiles: int, keys: int) -> Any:
     sums. `pack` does the rest.
     """
 
-    def body(writer: Writer, scores: list[Any], maxima: list[Any], totals: list[Any], shrinks: list[Any],
+    def body(writer: PtxWriter, scores: list[Any], maxima: list[Any], totals: list[Any], shrinks: list[Any],
              factor: Any) -> None:
         (minus,) = writer(MULTIPLY, factor, writer.constant(f32, -1.0))
         for line in range(2 * m_tiles):
@@ -60,7 +60,7 @@ def weigh(m_tiles: int, keys: int) -> Any:
 def pack(m_tiles: int, keys: int, d: int) -> Any:
     """Return a function (scores, weights, sums, shrinks) that follows `weigh`: it packs weights and scales the sums."""
 
-    def body(writer: Writer, scores: list[Any], weights: list[Any], sums: list[Any], shrinks: list[Any]) -> None:
+    def body(writer: PtxWriter, scores: list[Any], weights: list[Any], sums: list[Any], shrinks: list[Any]) -> None:
         for line in range(2 * m_tiles):
             _pack(writer, line, keys, scores, weights)
             _scale(writer, line, d, sums, shrinks[line])
@@ -69,7 +69,7 @@ def pack(m_tiles: int, keys: int, d: int) -> Any:
                     Registers(m_tiles * d // 2), Registers(2 * m_tiles))
 
 
-def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
+def _weigh(writer: PtxWriter, line: int, keys: int, scores: list[Any], maxima: list[Any], totals: list[Any],
            factor: Any, minus: Any) -> Any:
     """Convert the scores of a line to weights, add them to its total, and return the factor of its sums.
 
@@ -91,7 +91,7 @@ def _weigh(writer: Writer, line: int, keys: int, scores: list[Any], maxima: list
     return shrink
 
 
-def _pack(writer: Writer, line: int, keys: int, scores: list[Any], weights: list[Any]) -> None:
+def _pack(writer: PtxWriter, line: int, keys: int, scores: list[Any], weights: list[Any]) -> None:
     """Round the weights of a line to bfloat16, in pairs, where a product reads them."""
     m, h = divmod(line, 2)
     mine = _line(m, h, keys)
@@ -101,7 +101,7 @@ def _pack(writer: Writer, line: int, keys: int, scores: list[Any], weights: list
         weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
 
 
-def _scale(writer: Writer, line: int, d: int, sums: list[Any], shrink: Any) -> None:
+def _scale(writer: PtxWriter, line: int, d: int, sums: list[Any], shrink: Any) -> None:
     """Scale the sums of a line."""
     for i in _line(*divmod(line, 2), d):
         (sums[i],) = writer(MULTIPLY, sums[i], shrink)
@@ -114,7 +114,7 @@ def hide(m_tiles: int, keys: int) -> Any:
     first key minus that of the first seen key, modulo 2**32.
     """
 
-    def body(writer: Writer, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
+    def body(writer: PtxWriter, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
         for line in range(2 * m_tiles):
             for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):      # the first keys // 4 of these
                 (scores[i],) = writer(KEEP_BELOW, scores[i], writer.add(begins[line], key), counts[line])
