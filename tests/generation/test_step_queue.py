@@ -1,6 +1,6 @@
 """The queue of a decoder gives each request the bits of the request alone, whatever comes, leaves or fails beside it.
 
-    ENGINE_STEP_OPERATIONS=100000 python -m pytest tests/generation/test_session.py -k threads
+    ENGINE_STEP_OPERATIONS=100000 python -m pytest tests/generation/test_step_queue.py -k threads
 """
 
 import gc

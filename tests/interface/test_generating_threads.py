@@ -1,0 +1,141 @@
+"""Calls of several threads over one generator share its steps, and each has the bits of the call alone.
+
+    ENGINE_CALLS=5000 ENGINE_INTERRUPTS=2000 python -m pytest tests/interface/test_generating_threads.py
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from engine import Generator, TimedOut
+from engine.base.errors import Cancelled
+
+from ..tools.generators import SOURCES, language_model, translator
+from ..tools.interrupts import interruptible
+from ..tools.tiny_text import tiny_text
+
+CALLS = int(os.environ.get("ENGINE_CALLS", "240"))
+INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "40"))
+THREADS = 32
+SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},
+            {"do_sample": True, "num_return_sequences": 3}, {"no_repeat_ngram_size": 2, "max_new_tokens": 5},
+            {"max_new_tokens": 25}, {"do_sample": True, "top_k": 0, "top_p": 0.7})
+
+
+def generated(generator, session, source, settings):
+    return generator.generate([source], **settings)
+
+
+def several(generator, session, source, settings):
+    return generator.generate([source, *SOURCES], **settings)
+
+
+def scored(generator, session, source, settings):
+    if generator.encoder_config is None:
+        return [one.log_probabilities.tolist() for one in generator.score([[1, *source]])]
+    return [one.log_probabilities.tolist() for one in generator.score([source], [[5, 6, 7]])]
+
+
+def streamed(generator, session, source, settings):
+    if "num_return_sequences" in settings:
+        settings = {}
+    return [piece.id for piece in generator.stream(source, **settings)]
+
+
+def left(generator, session, source, settings):
+    """A stream that its reader leaves after two tokens."""
+    with generator.stream(source, max_new_tokens=25) as stream:
+        return [piece.id for _, piece in zip(range(2), stream, strict=False)]
+
+
+def submitted(generator, session, source, settings):
+    return session.submit(source, **settings).result(60)
+
+
+def cancelled(generator, session, source, settings):
+    answer = session.submit(source, priority=1, **settings)
+    answer.cancel()
+    with pytest.raises(Cancelled):
+        answer.result(60)
+
+
+def late(generator, session, source, settings):
+    with suppress(TimedOut):
+        generator.generate([source], timeout=0.0005, **settings)
+
+
+KINDS = (generated, several, scored, streamed, left, submitted, cancelled, late)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("model", [language_model, translator])
+def test_each_call_has_the_bits_of_the_call_alone(model, precision):
+    threads = {"float32": 1, "bfloat16": 3, "int8": 4}[precision]
+    generator = Generator(model(tiny_text()), precision=precision, threads=threads, max_rows=24)
+    cases = [(kind, source, settings) for kind in KINDS for source in SOURCES for settings in SETTINGS]
+    wrong, session = [], generator.session()
+    alone = [kind(generator, session, source, settings) for kind, source, settings in cases]
+
+    def use(seed):
+        rng = random.Random(seed)
+        try:
+            for _ in range(-(-CALLS // 6 // THREADS)):
+                i = rng.randrange(len(cases))
+                kind, source, settings = cases[i]
+                if kind(generator, session, source, settings) != alone[i]:
+                    wrong.append(cases[i])
+        except BaseException as error:
+            wrong.append(error)
+
+    running = [threading.Thread(target=use, args=(seed,)) for seed in range(THREADS)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(300)
+    assert not wrong
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
+
+
+def test_an_interrupt_of_one_caller_leaves_the_others_right():
+    """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
+    generator, rng, over, wrong, arrived = Generator(language_model(), threads=1), random.Random(3), [], [], 0
+    expected = generator.generate(SOURCES, max_new_tokens=12)
+
+    def use(i):
+        try:
+            while not over:
+                if generator.generate([SOURCES[i]], max_new_tokens=12) != [expected[i]]:
+                    wrong.append(i)
+                if [piece.id for piece in generator.stream(SOURCES[i], max_new_tokens=12)] != expected[i].ids:
+                    wrong.append(-i)
+        except BaseException as error:
+            wrong.append(error)
+
+    running = [threading.Thread(target=use, args=(i,)) for i in range(3)]
+    for thread in running:
+        thread.start()
+    begun = time.perf_counter()
+    generator.generate(SOURCES, max_new_tokens=12)
+    seconds = time.perf_counter() - begun
+    with interruptible():
+        while arrived < INTERRUPTS:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, seconds))
+                found = generator.generate(SOURCES, max_new_tokens=12)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert found == expected
+            except KeyboardInterrupt:
+                arrived += 1
+    over.append(True)
+    for thread in running:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in running)
+    assert not wrong
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
