@@ -12,7 +12,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.errors import BackendUnavailable, EngineError, HubError, InputError, TimedOut, UnsupportedError, WeightsError
+from .base.errors import (
+    BackendUnavailable,
+    Cancelled,
+    EngineError,
+    HubError,
+    InputError,
+    TimedOut,
+    UnsupportedError,
+    WeightsError,
+)
 from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
     from .weights.quantize import convert_model
 
 __all__ = [
-    "AttentionKind", "BackendUnavailable", "Calibration", "CalibrationReport", "Engine", "EngineError",
+    "AttentionKind", "BackendUnavailable", "Calibration", "CalibrationReport", "Cancelled", "Engine", "EngineError",
     "ForwardOutput", "GenerationConfig", "Generator", "HubError", "InputError", "Model", "ModelConfig", "Reranker",
     "TextConfig", "TimedOut", "Transcriber", "Transformer", "UnsupportedError", "WeightsError", "calibrate",
     "convert_model", "expected_shapes", "forward_flops", "load", "load_model", "measure_importance",

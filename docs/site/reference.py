@@ -38,7 +38,7 @@ PAGES = (
              "gelu", "relu", "silu", "rotary", "alibi_slopes", "relative_position_bias"))),
     Page("errors", "Errors", "Every error that the engine raises on purpose is an `EngineError`.",
          tuple(f"engine.{name}" for name in (
-             "EngineError", "InputError", "WeightsError", "UnsupportedError", "HubError", "TimedOut",
+             "EngineError", "InputError", "WeightsError", "UnsupportedError", "HubError", "TimedOut", "Cancelled",
              "BackendUnavailable"))),
     Page("calibration", "Calibration", "Calibrated probabilities and sets of labels: "
          "[How sure is it?](../docs/uncertainty.md).",

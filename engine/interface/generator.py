@@ -258,6 +258,7 @@ class Generator(ChatMethods, Loaded):
         [request] = self._requests([source], None if prompt is None else [prompt], config, stop, special=special)
         return request
 
+    @renamed_arguments
     def session(self, *, step_seconds: float = Pace.step_seconds, idle_seconds: float = Pace.idle_seconds) -> Session:
         """Return a session, which takes requests of any number of threads at any time, and computes them together.
 

@@ -23,7 +23,7 @@ SERVES: dict[str, type[Engine] | type[Generator] | type[Reranker] | type[Transcr
 
 
 @renamed_arguments
-def load(path: str | os.PathLike[str], *, kind: str | None = None,
+def load(path: str | os.PathLike[str], *, kind: str | None = None, cache_tokens: int | None = None,
          **options: Any) -> Engine | Generator | Reranker | Transcriber:
     """Load a model, and return the object that serves it: an `Engine`, `Generator`, `Reranker` or `Transcriber`.
 
@@ -31,7 +31,8 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
         the name of a model on the Hugging Face hub, with `revision` among the options, as in `Engine.load`.
     kind: "encode", "generate", "rank" or "transcribe"; None reads the kind from the files. If a model fits two kinds,
         as T5 and Qwen3 do, modules.json or the key architectures of config.json decides.
-    options: the options of the `load` of the class, which explains each.
+    cache_tokens, options: the options of the `load` of the class, which explains each; a `Generator` alone has
+        cache_tokens.
 
     Raises `InputError` for an option that the class lacks, and the errors of the `load` of the class.
     """
@@ -40,6 +41,8 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
     source = open_source(path, options.get("memory", "map"), options.get("revision"))
     served = SERVES[choose_kind(source, kind)]
     known = list(signature(served.load).parameters)[1:]
+    if cache_tokens is not None:
+        options["cache_tokens"] = cache_tokens
     if unknown := [name for name in options if name not in known]:
         raise InputError(f"{served.__name__}.load has no option {listed(unknown)}{nearest(unknown[0], known)}; it has "
                          f"{listed(known)}")

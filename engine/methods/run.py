@@ -36,7 +36,7 @@ def run(method: Method[AnyOptions], model: EncodingModel, inputs: Any, options: 
 
 
 def compute(workload: Workload, call: Call = PLAIN) -> Any:
-    """Return the result of a call whose sequences are computed alone, one slice after the other."""
+    """Return the result of a call, one slice of its sequences after the other."""
     for places in workload.parts():
         part = workload.slice(places, call.stop)
         for numbers, rows in workload.computation.rows(part.tokens, call):

@@ -106,7 +106,7 @@ def serving() -> str:
     """Return the table of the options of `engine serve`."""
     lines = ["| option | what it does |", "|---|---|"]
     for action in parsers()[1]["serve"]._actions:
-        if action.option_strings and action.dest != "help":
+        if action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS:
             value = "" if action.nargs == 0 else f" {shape(action)}"
             lines.append(f"| `{action.option_strings[-1]}{value}` | {escaped(str(action.help) % vars(action))} |")
     return "\n".join(lines)
