@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, listed, shown
 from ..model.config_checks import is_unicode
 
 MAX_CHARACTERS = 4_000_000
@@ -133,6 +133,8 @@ def plain_messages(messages: Sequence[Any], plain: Plain) -> list[Message]:
         entry = {name: value for name, value in entry.items() if value is not None}
         if not isinstance(entry.get("role"), str):
             raise InputError(f'{where} must have a role, such as "user", not {shown(entry.get("role"))}')
+        if entry["role"] == "user" and "content" not in entry:
+            raise InputError(f"{where} must have a content; it has {listed(entry)}")
         _check_content(entry.get("content"), where)
         entries.append(entry)
     return entries

@@ -183,6 +183,7 @@ WRONG_MESSAGES = {
     r"no messages": [],
     r"message 1 must be an object": [ASKED[0], "Hello"],
     r"message 0 must have a role": [{"content": "a"}],
+    r"message 0 must have a content; it has role, contents": [{"role": "user", "contents": "a"}],
     r"message 1 is an answer as a whole, and no message; append its \.message": [ASKED[0], REPLY],
     r"must have a role, such as \"user\", not 5": [turn(5, "a")],
     r"the content of message 0 must be a text, or a list of parts .*, not 5": [turn("user", 5)],
