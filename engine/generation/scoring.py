@@ -5,7 +5,7 @@ They are those of the model itself, which no setting changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -60,10 +60,6 @@ class Scoring(DecoderWork):
         if self.seen is not None and (fresh := len(self.scores) - self._shown) > 0:
             self._shown = len(self.scores)
             self.seen(logits[-fresh:], targets[-fresh:])
-
-    @property
-    def key(self) -> Hashable:
-        return "scoring"
 
     def group(self, vocab_size: int) -> Group:
         return _Scorings()
@@ -138,10 +134,6 @@ class LastLogits(DecoderWork):
         """Return the prompts that are left."""
         return self.left
 
-    @property
-    def key(self) -> Hashable:
-        return "last logits"
-
     def group(self, vocab_size: int) -> Group:
         return _LastLogits()
 
@@ -211,10 +203,6 @@ class AllLogits(DecoderWork):
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
         self.most_scored = len(ids)
         self.scores = np.empty((len(ids), vocab_size), np.float32)
-
-    @property
-    def key(self) -> Hashable:
-        return "all logits"
 
     def group(self, vocab_size: int) -> Group:
         return _AllLogits()

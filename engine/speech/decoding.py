@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..base.stop import Stop
 from ..generation.encoder_decoder import KeptSource, SourceStepper
 from ..generation.scoring import LastLogits
-from ..generation.works import DecoderWork, Group, Sequence
+from ..generation.works import DecoderWork
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut
@@ -51,16 +50,3 @@ class TokenTimes(DecoderWork):
         finally:
             stepper.close(request)
         return token_times(weights, len(self._prompt) - 1, self._positions)
-
-    @property
-    def key(self) -> Hashable:
-        """It is in no group."""
-        raise NotImplementedError
-
-    def group(self, vocab_size: int) -> Group:
-        """It is in no group."""
-        raise NotImplementedError
-
-    def begin(self) -> list[Sequence]:
-        """Return no sequence."""
-        return []
