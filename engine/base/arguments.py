@@ -118,6 +118,8 @@ def use_our_names(function: str, arguments: dict[str, Any], parameters: Collecti
             warn_caller(f"{name} is now called {row.ours}, and the next version drops the old name", FutureWarning)
         if row.ours in arguments:
             raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
+        if value is None and row.values:        # as if it were not given
+            continue
         found = [ours for theirs, ours in row.values if _same_value(value, theirs)]
         arguments[row.ours] = found[0] if found else value
         renamed[row.ours] = _Renamed(name, value, bool(found))

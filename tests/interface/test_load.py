@@ -265,3 +265,7 @@ def test_load_takes_the_option_that_a_generator_alone_has():
     assert engine.load(found("generating/llama"), cache_tokens=99)._model.queue._cache_tokens == 99
     with pytest.raises(engine.InputError, match=r"Engine\.load has no option cache_tokens"):
         engine.load(found("albert_relu"), cache_tokens=99)
+
+
+def test_none_under_another_name_is_as_if_it_were_not_given():
+    assert engine.load(found("albert_relu"), use_mmap=None).backend
