@@ -176,7 +176,7 @@ class StepQueue(WorkQueue):
             self.schedule.pace = self._pace()
             self._compute()
         self._torn = False
-        return bool(self._active)
+        return bool(self._open)
 
     def _pace(self) -> Pace | None:
         """Return how long a step may take: any time for one caller alone, because nobody waits for a next token."""

@@ -239,7 +239,7 @@ class WorkQueue(ABC):
         """Begin anew: after an interrupt with the works that are open, and in a forked child with none."""
         self._deadlines = []
         if self._process != os.getpid():
-            self._open, self._process, self._thread = {}, os.getpid(), None
+            self._open, self._process, self._thread, self._sleeps = {}, os.getpid(), None, False
         self._reset()
         for entry in [*self._open.values()]:
             if entry.end is not None:

@@ -405,6 +405,15 @@ def test_a_wait_ends_with_its_timeout_and_the_request_goes_on():
         handle.result()
 
 
+def test_requests_that_wait_for_room_are_left_to_do():
+    """Otherwise `close` would leave them, and a thread of the queue would sleep before each of them."""
+    queue = queue_of(TableStepper(bias=BIAS), budget=Budget(rows=1))
+    handles = [submit(queue, request_of(i)) for i in range(3)]
+    queue.close()
+    assert all(handle.done for handle in handles)
+    assert [handle.result() for handle in handles] == [alone(request_of(i)) for i in range(3)]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_requests_go_on_in_a_forked_child():
     """Also one of another thread, which does not exist there."""
@@ -417,14 +426,20 @@ def test_requests_go_on_in_a_forked_child():
     for _, token in zip(range(3), handle, strict=False):
         tokens.append(token)
     expected = [alone(request_of(i)) for i in range(3)]
+    queue._sleeps = True        # as while a thread of the queue waits for works
     child = os.fork()
     if not child:
         try:
             assert [handle.result(), found[0].result(), submit(queue, request_of(2)).result()] == expected
             assert [token.id for token in handle] == expected[0][0].ids
+            submit(queue, request_of(3)).cancel()
+            assert queue._bell.qsize() <= 1
+            stepper.assert_clean()
+            assert not queue._arrived
             os._exit(0)
         except BaseException:
             os._exit(1)
+    queue._sleeps = False
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finish(queue)
     assert [handle.result(), found[0].result()] == expected[:2]
