@@ -77,7 +77,7 @@ def efficiency(run: Run, alone: Run, cores: int) -> float:
     return alone.seconds / (cores * run.seconds)
 
 
-def scheduled(lengths: list[int], threads: int, max_tokens: int, bundle: int) -> schedule.Schedule:
+def scheduled(lengths: list[int], threads: int, max_tokens: int, bundle: int) -> schedule.PassSchedule:
     """Return the engine's schedule of a batch, with this size of bundles."""
     return schedule.make_schedule(np.cumsum([0, *lengths]).astype(np.int32), threads, max_tokens, bundle)
 

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import BackendUnavailable
 from ..base.install import explain_missing_kernels
+from ..base.stop import NEVER, Stop
 
 if TYPE_CHECKING:
     from .cpu.native.native import TurnLock
+
+_LOOK = 0.05
+"""Seconds between two looks at the stop of a thread that waits for a turn in Python."""
 
 
 def new_turn() -> TurnLock:
@@ -47,12 +51,13 @@ class PlainTurn:
         return self._holder == threading.get_ident() and self._process == os.getpid()
 
     @contextmanager
-    def take(self, waits: bool = True) -> Iterator[bool]:
-        """Have the turn inside of a `with` statement, and yield whether it has come."""
+    def take(self, stop: Stop = NEVER, waits: bool = True) -> Iterator[bool]:
+        """Have the turn inside of a `with` statement, and yield whether it has come; raises what `stop` raises."""
         if self._process != os.getpid():        # the thread that had it does not exist in a forked child
             self._lock, self._process = threading.Lock(), os.getpid()
         lock = self._lock
-        taken = lock.acquire(waits)
+        while not (taken := lock.acquire(waits, _LOOK if waits else -1)) and waits:
+            stop.check()
         try:
             if taken:
                 self._holder = threading.get_ident()

@@ -60,10 +60,14 @@ class SourceStepper:
     def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None):
         """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration."""
         self._decoder, self._encoder, self._config = decoder, encoder, config
+        self._open: set[int] = set()
         self.reset()
 
     def reset(self) -> None:
         """End all requests, also one that an interrupt has opened and noted nowhere."""
+        for request in self._open:      # in a forked child, the frame of a thread that it lacks may hold the old era
+            self._decoder.close(request)
+        self._open = set()
         self._era = _Era()      # the decoder ends the requests of the old one when that dies
         self._waiting: dict[int, Batch | KeptSource] = {}       # the sources that are not encoded yet, by request
         self._kept: set[int] = set()        # the open requests of a `KeptSource`
@@ -102,6 +106,7 @@ class SourceStepper:
             self._kept.add(source.request)
             return source.request
         request = self._decoder.open(self._era)
+        self._open.add(request)
         if source is not None:
             self._waiting[request] = source
         return request
@@ -129,6 +134,7 @@ class SourceStepper:
             self._kept.discard(request)
         else:
             self._waiting.pop(request, None)
+            self._open.discard(request)
             self._decoder.close(request)
 
     def encode(self, requests: Iterable[int], stop: Stop) -> None:

@@ -166,8 +166,11 @@ class StepQueue(WorkQueue):
 
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
-        entry.process, entry.number = os.getpid(), next(self._numbers)
-        self._arrived.append(entry)
+        with self._turn.take(entry.stop):
+            if entry.process != os.getpid():        # no other thread of the child has done it
+                entry.number = next(self._numbers)
+                self._arrived.append(entry)     # a step drops it, unless the next line was reached
+                entry.process = os.getpid()
 
     def _step(self) -> bool:
         self._begin()
@@ -202,17 +205,26 @@ class StepQueue(WorkQueue):
                     continue
                 if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
                     return
-            work.number = self._stepper.open(work.packed)
-            self._active.add(work)
-            self.schedule.admit(work)
-            key = self._key(work)
-            if key not in self._groups:
-                self._groups[key] = work.group(self._stepper.vocab_size)
-            self._groups[key].enter(work)
-            self._reading += work.begin()
-            if not work.entry.entered:
-                self.tokens_in += work.tokens_in
-            work.entry.entered = True
+            try:
+                self._open_work(work)
+            except BaseException as error:
+                if not is_fault(error) or os.getpid() != self._process:
+                    raise
+                self._blame({work}, error)
+
+    def _open_work(self, work: DecoderWork) -> None:
+        """Let a work enter."""
+        work.number = self._stepper.open(work.packed)
+        self._active.add(work)
+        self.schedule.admit(work)
+        key = self._key(work)
+        if key not in self._groups:
+            self._groups[key] = work.group(self._stepper.vocab_size)
+        self._groups[key].enter(work)
+        self._reading += work.begin()
+        if not work.entry.entered:
+            self.tokens_in += work.tokens_in
+        work.entry.entered = True
 
     def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key

@@ -120,9 +120,11 @@ class _Begun(Iterator[Token]):
             self._tokens = iter(self._handle)
         try:
             token = next(self._tokens)
-        except Cancelled:
-            self.cancel()
-            raise StopIteration from None
+        except EngineError as error:
+            self.cancel()       # a work whose time has come would keep its rows until the next step of somebody
+            if isinstance(error, Cancelled):
+                raise StopIteration from None
+            raise
         if self._stop.cancelled:
             raise StopIteration
         return token

@@ -55,6 +55,7 @@ class WorkQueue(ABC):
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
         self._starts = 0        # calls of `start` without their `stop`
+        self._leaves = Stop()       # ends the wait of `_thread` for the turn
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._stops = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
@@ -90,9 +91,9 @@ class WorkQueue(ABC):
         return ticket
 
     def _check_open(self) -> None:
-        """Raise `Closing` after `close`."""
+        """Raise `Closing` after `close`, or why the queue has ended."""
         if self._closing:
-            raise Closing
+            raise self._refusal or Closing()
 
     def cancel(self, entry: Entry) -> None:
         """End a work with `Cancelled`, in the next step, or at once if nobody steps."""
@@ -122,9 +123,11 @@ class WorkQueue(ABC):
                 until.check()
                 for entry in entries:
                     entry.stop.check()
-                    if entry.process != os.getpid():
-                        self._adopt(entry)
                 self._check_thread()
+                for entry in entries:
+                    if entry.process != os.getpid():
+                        heir = True
+                        self._adopt(entry)
                 steps = not self.has_thread
                 if steps:
                     heir = True
@@ -195,7 +198,7 @@ class WorkQueue(ABC):
         self._stepping = entries
         try:
             self._linger()
-            while self._step() and not has_news(entries, seen):
+            while self._step() and not has_news(entries, seen) and self._thread is None:
                 until.check()
                 for entry in entries:
                     entry.stop.check()
@@ -279,10 +282,11 @@ class WorkQueue(ABC):
 
     def start(self) -> None:
         """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`."""
+        self._check_thread()
         with self._starting.take():
             self._starts = self._starts + 1 if self.has_thread else 1
             if not self.has_thread:
-                self._stops = False
+                self._stops, self._leaves = False, Stop()
                 thread = self._thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
                 try:
                     thread.start()
@@ -297,7 +301,7 @@ class WorkQueue(ABC):
             self._starts = max(0, self._starts - 1)     # in a forked child there may be no such start
             if self._starts and self.has_thread:
                 return
-            self._stops = True
+            self._stops = self._leaves.cancelled = True
             self._bell.put(None)
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -321,7 +325,7 @@ class WorkQueue(ABC):
         """Step until the queue is closed and nothing waits."""
         try:
             while True:
-                with self._turn.take():     # a caller that has it stays until it has rows of its own
+                with suppress(Cancelled), self._turn.take(self._leaves):
                     while not self._stops and self._step():
                         pass
                 if self._stops or (self._closing and not self._arrived):

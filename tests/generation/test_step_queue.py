@@ -430,7 +430,14 @@ def test_requests_go_on_in_a_forked_child():
     child = os.fork()
     if not child:
         try:
-            assert [handle.result(), found[0].result(), submit(queue, request_of(2)).result()] == expected
+            ends = []
+            both = [threading.Thread(target=lambda: ends.append(handle.result(30))) for _ in range(2)]
+            for one in both:
+                one.start()
+            for one in both:
+                one.join()
+            assert ends == [expected[0]] * 2
+            assert [found[0].result(), submit(queue, request_of(2)).result()] == expected[1:]
             assert [token.id for token in handle] == expected[0][0].ids
             submit(queue, request_of(3)).cancel()
             assert queue._bell.qsize() <= 1
@@ -525,3 +532,45 @@ def test_statistics():
         with pytest.raises(Cancelled):
             handle.result()
     stepper.assert_clean()
+
+
+def test_no_room_for_one_request_fails_it_alone():
+    """Also in the thread of the queue, which goes on."""
+    class Full(TableStepper):
+        def open(self, source):
+            if self.opened == 1:
+                self.opened += 1
+                raise MemoryError("no room")
+            return super().open(source)
+
+    stepper = Full(bias=BIAS)
+    queue = queue_of(stepper)
+    queue.start()
+    handles = [submit(queue, request_of(i)) for i in range(4)]
+    with pytest.raises(MemoryError, match="no room"):
+        handles[1].result(60)
+    assert [handles[i].result(60) for i in (0, 2, 3)] == [alone(request_of(i)) for i in (0, 2, 3)]
+    assert submit(queue, request_of(4)).result(60) == alone(request_of(4))
+    queue.stop()
+    stepper.assert_clean()
+
+
+def test_the_end_of_the_thread_waits_for_no_caller():
+    """A caller that has the turn goes on with its own request."""
+    class Slow(TableStepper):
+        def step(self, rows, stop=NEVER):
+            time.sleep(0.005)
+            return super().step(rows, stop)
+
+    stepper = Slow(bias=BIAS)
+    queue, long = queue_of(stepper), request_of(0, GenerationConfig(max_new_tokens=400))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(submit(queue, long).result(60)))
+    thread.start()
+    while not stepper.steps:
+        time.sleep(0.001)
+    queue.start()
+    queue.stop()
+    assert not found
+    thread.join()
+    assert found == [alone(long)]
