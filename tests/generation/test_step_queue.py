@@ -574,3 +574,13 @@ def test_the_end_of_the_thread_waits_for_no_caller():
     assert not found
     thread.join()
     assert found == [alone(long)]
+
+
+def test_requests_enter_while_the_cache_has_room_for_them():
+    stepper = TableStepper(bias=BIAS)
+    queue, request = StepQueue(stepper, cache_tokens=30), Request(None, [5] * 5, GenerationConfig(max_new_tokens=10))
+    handles = [submit(queue, request) for _ in range(3)]
+    queue.step()
+    assert queue.counts == (2, 1)
+    finish(queue)
+    assert [handle.result() for handle in handles] == [alone(request)] * 3
