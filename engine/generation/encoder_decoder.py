@@ -60,7 +60,7 @@ class SourceStepper:
     def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None):
         """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration."""
         self._decoder, self._encoder, self._config = decoder, encoder, config
-        self._open: set[int] = set()
+        self._open: set[int] = set()        # the open requests, but those of a `KeptSource`
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +70,6 @@ class SourceStepper:
         self._open = set()
         self._era = _Era()      # the decoder ends the requests of the old one when that dies
         self._waiting: dict[int, Batch | KeptSource] = {}       # the sources that are not encoded yet, by request
-        self._kept: set[int] = set()        # the open requests of a `KeptSource`
 
     @property
     def vocab_size(self) -> int:
@@ -103,7 +102,6 @@ class SourceStepper:
                 source.request = self._decoder.open(source)
                 source.close, source.era = partial(self._decoder.close, source.request), self._era
                 self._waiting[source.request] = source
-            self._kept.add(source.request)
             return source.request
         request = self._decoder.open(self._era)
         self._open.add(request)
@@ -130,11 +128,9 @@ class SourceStepper:
 
     def close(self, request: int) -> None:
         """End a request; the keys and values of a `KeptSource` stay."""
-        if request in self._kept:
-            self._kept.discard(request)
-        else:
-            self._waiting.pop(request, None)
+        if request in self._open:
             self._open.discard(request)
+            self._waiting.pop(request, None)
             self._decoder.close(request)
 
     def encode(self, requests: Iterable[int], stop: Stop) -> None:

@@ -46,7 +46,7 @@ class TokenIterator(Iterator[Token]):
 
     def __next__(self) -> Token:
         while not self._over:
-            ended = self._handle.done       # then no token comes after those that are there
+            ended = self._handle.done       # then no further token comes
             tokens = self._handle.tokens(self._given, 1)
             if tokens:
                 self._given += 1

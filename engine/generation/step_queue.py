@@ -5,7 +5,7 @@
 
 Each work goes through the same numbers alone and beside any others, because a row of a step has the same bits in any
 step (backends/steps.py), and because no work looks at another one. So a work that an interrupt or an error has torn is
-computed again from its beginning: it comes to the same tokens, and those that were given are not given twice.
+computed again from its beginning: it comes to the same tokens, and no token is given twice.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from ..backends.steps import Row, Scores
 from ..base.errors import Cancelled, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
-from ..queues.work_queue import WorkQueue, gets_signals, is_fault
+from ..queues.work_queue import WorkQueue, gets_signals
 from .encoder_decoder import SourceStepper
 from .handles import Handle
 from .schedule import Budget, Pace, Schedule
 from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
+
+SHARED = Pace()
+"""How long steps may take that several callers share without a session."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class StepQueue(WorkQueue):
                  schedule: Schedule | None = None):
         """Take the steps of the model.
 
-        cache_tokens: the most tokens of all works that have entered, each with those that it may have; None for any
-        number. schedule: None for one with this budget.
+        cache_tokens: the most tokens of all works that have entered, each counted with the new tokens that it may have;
+        None for any number. schedule: None for one with this budget.
         """
         super().__init__()
         self.budget = budget or Budget()
@@ -128,7 +131,7 @@ class StepQueue(WorkQueue):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The works that have entered, and those that wait; what was cancelled counts in neither."""
+        """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
         if self._left:
             self._settle()
         entered = len(self._active)
@@ -137,7 +140,7 @@ class StepQueue(WorkQueue):
     def _enter(self, entry: DecoderEntry) -> None:
         entry.restart()
         self.schedule.wait(entry.work)
-        if isinstance(entry.pace, Pace):
+        if entry.pace is not None:
             self._paces[entry.pace] += 1
 
     def _leave(self, entry: DecoderEntry) -> None:
@@ -153,7 +156,7 @@ class StepQueue(WorkQueue):
                 self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
             self._stepper.close(work.number)
-        if self.schedule.leave(work, len(entry.parts)) and isinstance(entry.pace, Pace):
+        if self.schedule.leave(work, len(entry.parts)) and entry.pace is not None:
             self._paces[entry.pace] -= 1
             if not self._paces[entry.pace]:
                 del self._paces[entry.pace]
@@ -185,7 +188,7 @@ class StepQueue(WorkQueue):
         """Return how long a step may take: any time for one caller alone, because nobody waits for a next token."""
         if self._paces:
             return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
-        return Pace() if self.schedule.owners > 1 else None
+        return SHARED if self.schedule.owners > 1 else None
 
     def _admit(self) -> None:
         """Let works enter while there is room."""
@@ -208,7 +211,7 @@ class StepQueue(WorkQueue):
             try:
                 self._open_work(work)
             except BaseException as error:
-                if not is_fault(error) or os.getpid() != self._process:
+                if self._must_leave(error):
                     raise
                 self._blame({work}, error)
 
@@ -234,7 +237,7 @@ class StepQueue(WorkQueue):
         try:
             work.entry.results = work.results(self._stepper, work.entry.stop)
         except BaseException as error:
-            if not is_fault(error):
+            if self._must_leave(error):
                 raise
             self._finish(work.entry, error)
             return
@@ -255,8 +258,8 @@ class StepQueue(WorkQueue):
             try:
                 self._run(parts, self._stop_of(works))
             except BaseException as error:
-                if not is_fault(error) or os.getpid() != self._process:
-                    raise       # of a signal handler; the works begin anew
+                if self._must_leave(error):
+                    raise
                 self._blame(works, error)
                 return
         self.schedule.measured(decoding, read, self._step_seconds)
@@ -266,7 +269,7 @@ class StepQueue(WorkQueue):
         if self.schedule.owners > 1 or self._paces:
             return NEVER
         stop = next(iter(works)).entry.stop
-        return stop if len(works) == 1 or not isinstance(stop, OwnStop) else stop.outer
+        return stop if len(works) == 1 else stop.outer
 
     def _blame(self, works: set[DecoderWork], error: BaseException) -> None:
         """End the work whose step raised an error; if there are several, let each have steps of its own from now on.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
 from ..base.stop import Stop
-from ..queues.entry import Entry
+from ..queues.entry import Entry, OwnStop
 from .encoder_decoder import SourceStepper
 from .results import Token, logits_error
 
@@ -44,7 +44,6 @@ class DecoderWork:
     """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
-
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
 
@@ -143,8 +142,8 @@ class DecoderEntry(Entry):
 
     __slots__ = ("alone", "entered", "pace", "results", "session", "skipped", "work")
 
-    def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: Stop, session: object,
-                 pace: Hashable):
+    def __init__(self, number: int, work: DecoderWork, priority: int, owner: Hashable, stop: OwnStop, session: object,
+                 pace: Any):
         """session: the session that the work belongs to, if there is one; pace: that of the session, for the queue."""
         super().__init__(number, priority, owner, stop)
         self.work: Any = work

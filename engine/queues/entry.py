@@ -51,7 +51,7 @@ class Entry:
     __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "holder", "number", "owner", "parts",
                  "priority", "process", "since", "stop", "waited")
 
-    def __init__(self, number: int, priority: int, owner: Hashable, stop: Stop):
+    def __init__(self, number: int, priority: int, owner: Hashable, stop: OwnStop):
         self.number, self.priority, self.owner, self.stop = number, priority, owner, stop
         self.process = os.getpid()
         self.holder: Holder | None = None

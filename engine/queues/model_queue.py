@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from .entry import Holder, OwnStop
 from .order import NextBatch, Order
 from .rows import Rows, Waiting
 from .work import Work
-from .work_queue import WorkQueue, gets_signals, is_fault
+from .work_queue import WorkQueue, gets_signals
 
 Result = TypeVar("Result")
 
@@ -246,7 +245,7 @@ class ModelQueue(WorkQueue):
         try:
             self._run(works, begun)
         except BaseException as error:
-            if not is_fault(error) or os.getpid() != self._process:
+            if self._must_leave(error):
                 raise       # of a signal handler; the works go back into the order
             fault = error
         if fault is not None:
@@ -298,7 +297,7 @@ class ModelQueue(WorkQueue):
             try:
                 self._run([waiting], begun)
             except BaseException as error:
-                if not is_fault(error) or os.getpid() != self._process:
+                if self._must_leave(error):
                     raise
                 failed = True
                 self._finish(waiting, error)

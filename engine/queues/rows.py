@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.errors import InputError
-from ..base.stop import Stop
-from .entry import Entry
+from .entry import Entry, OwnStop
 from .ticket import Ticket
 from .work import Work
 
@@ -32,7 +31,7 @@ class Waiting(Entry):
 
     __slots__ = ("job", "left", "taken", "work")
 
-    def __init__(self, number: int, work: Work, priority: int, owner: Hashable, stop: Stop, mixes: bool = True):
+    def __init__(self, number: int, work: Work, priority: int, owner: Hashable, stop: OwnStop, mixes: bool = True):
         """mixes: whether its pieces may be computed beside those of other works."""
         super().__init__(number, priority, owner, stop)
         self.work = work

@@ -260,6 +260,13 @@ class WorkQueue(ABC):
         self.call_back(entry)
         self._open.pop(entry.number, None)
 
+    def _must_leave(self, error: BaseException) -> bool:
+        """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
+
+        The works begin anew then.
+        """
+        return not is_fault(error) or os.getpid() != self._process
+
     def _without_own_frames(self, error: BaseException) -> BaseException:
         """Return an error without the frames of this queue, which hold the works of other callers.
 
