@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
-from ..base.errors import InputError, UnsupportedError, located, shown
-from ..base.stop import Stop
+from ..base.errors import InputError, UnsupportedError, shown
 from ..model.bits import FASTEST
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
@@ -19,14 +18,13 @@ from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .calls import run
 from .checks import checked
 from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
 from .results import Generated, Request
 from .schedule import Budget
-from .scoring import Scoring
+from .scoring import Scoring, Seen
 from .step_queue import StepQueue
 
 if TYPE_CHECKING:
@@ -89,18 +87,13 @@ class PreparedModel:
         """
         return checked(self._stepper, request, self.budget, self.lengths, kept)
 
-    def score(self, requests: Sequence[Request], continuations: Sequence[Sequence[int]], stop: Stop,
-              place: Callable[[int], str], **options: Any) -> list[list[float]]:
-        """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
+    def scoring(self, request: Request, continuation: Sequence[int], temperature: float = 1.0, seen: Seen | None = None
+                ) -> Scoring:
+        """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        place: returns what a message calls a request. options: of `Scoring`. All requests are checked before the first
-        one is computed. Raises `InputError` for wrong ids.
+        temperature, seen: as in `Scoring`. Raises `InputError` for wrong ids.
         """
-        works = []
-        for i, (request, ids) in enumerate(zip(requests, continuations, strict=True)):
-            with located(place(i)):
-                works.append(Scoring(self._stepper, request, ids, lengths=self.lengths, **options))
-        return run(self.queue, works, stop, place)
+        return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
         """Return the tokenizer of one side, which cuts nothing off a text, and is made at its first use.

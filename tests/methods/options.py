@@ -59,8 +59,10 @@ def options(functions: Iterable[tuple[str, Callable[..., Any]]]) -> Iterator[Row
             if parameter.kind.name != "KEYWORD_ONLY" or name in REPLACED:
                 continue
             text = own.get(name, "")
-            if (other := SAME_AS.search(text)) and name in known.get(other[1], {}):
-                text = known[other[1]][name]
+            if other := SAME_AS.search(text):
+                owner = place.rpartition(".")[0]
+                texts_of_other = known.get(f"{owner}.{other[1]}" if owner else other[1], known.get(other[1], {}))
+                text = texts_of_other.get(name, text)
             texts[name] = text or next((each[name] for each in known.values() if each.get(name)), "")
             yield Row(name, literal(stated(place).get(name, parameter.default)), place, texts[name])
 
