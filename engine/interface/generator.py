@@ -19,6 +19,7 @@ from ..methods.score import SCORE, ScoreOptions
 from ..methods.table import generating_methods_of
 from ..methods.translate import TRANSLATE, TranslateOptions, language_ids, sources_of
 from ..model.bits import FASTEST
+from ..model.run_config import RunOptions
 from .chat_methods import ChatMethods
 from .session import Session
 from .stream import Stream
@@ -56,9 +57,9 @@ class Generator(ChatMethods):
                  precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
                  cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
-        self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
-                                  cache=cache, bits=bits))
+        self._adopt(PreparedModel(model, "Generator", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            cache_tokens=cache_tokens, cache=cache, bits=bits)))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder

@@ -31,6 +31,7 @@ from ..methods.run import run
 from ..methods.table import RERANKING
 from ..model.bits import FASTEST
 from ..model.head import has_heads
+from ..model.run_config import RunOptions
 from ..queues.model_queue import ModelQueue
 from ..text.cuts import Cuts, reported, reporting
 from ..text.sentences import check_text
@@ -82,8 +83,9 @@ class Reranker(Loaded):
             self._adopt_engine(model, is_default, max_length, backend=backend, threads=threads, precision=precision,
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return
-        self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, bits=bits))
+        self._adopt(PreparedModel(model, "Reranker", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            bits=bits)))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
             reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
@@ -119,17 +121,24 @@ class Reranker(Loaded):
 
         Raises the errors of `Engine.load` and `Generator.load`, and `UnsupportedError` for a model of another kind.
         """
-        from ..loading.load import load_model, open_source  # here, because `import engine` shall stay light
+        from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         source = open_source(path, memory, revision)
         if answers is None:
             answers = source.answers()
         options: dict[str, Any] = {
-            "template": template, "instruction": instruction, "answers": answers,
-            "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows, "bits": bits}
-        if not _is_encoder(source):
-            return cls._load(source, "rank", options, memory)
+            "template": template, "instruction": instruction, "answers": answers, "max_length": max_length,
+            "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens, "precision": precision,
+            "max_rows": max_rows, "bits": bits}
+        if _is_encoder(source):
+            return cls._load_cross_encoder(source, options, memory)
+        return cls._load(source, "rank", options, memory)
+
+    @classmethod
+    def _load_cross_encoder(cls, source: Source, options: dict[str, Any], memory: str) -> Reranker:
+        """Return a reranker for files of an encoder; raises `UnsupportedError` if it scores no pairs of texts."""
+        from ..loading.load import load_model  # here, because `import engine` shall stay light
+
         model = load_model(source, kind="encode")
         if model.encoder is None or model.routes:
             raise source.refuse_kind("rank", "encode")
@@ -139,7 +148,7 @@ class Reranker(Loaded):
             raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
                                    f"cannot rank; load it with Engine. It {has}{BY_SIMILARITY if late else ''}")
         reranker = cls(model, **options)
-        address, commit = source.address
+        reranker.address = address, commit = source.address
         reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)
         reranker._read_model = partial(load_model, address, kind="encode", memory=memory, revision=commit)
         return reranker

@@ -14,6 +14,7 @@ from ..methods.decoding import DecoderMethod
 from ..methods.table import TRANSCRIBING
 from ..methods.transcribe import TRANSCRIBE, TranscribeOptions, check_recordings, is_recording
 from ..model.bits import FASTEST
+from ..model.run_config import RunOptions
 from ..speech import Transcription
 from ..speech.samples import MAX_SECONDS
 from ..speech.tokens import SpecialTokens
@@ -40,8 +41,9 @@ class Transcriber(Loaded):
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
                  precision: str | None = None, max_rows: int = 64, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model with an encoder of audio that is in memory already."""
-        self._adopt(PreparedModel(model, "Transcriber", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache=cache, bits=bits))
+        self._adopt(PreparedModel(model, "Transcriber", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            cache=cache, bits=bits)))
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
