@@ -35,18 +35,21 @@ class ChatMethods(Loaded):
         messages: the messages of one conversation, each a dict with role and content; a text, which is one message of a
             user; or a list of conversations, which gives a list of prompts. A content is a text or a list of parts such
             as {"type": "text", "text": "Hello"}; a template that fails with parts gets their texts in lines.
-        tools: JSON schemas of functions that the model may call. documents: dicts with title and text.
+        tools: JSON schemas of functions that the model may call.
+        documents: texts for the model to read, as dicts with title and text.
         template: a template of Jinja, or the name of one of the model's; None for the model's own, which is the one
             called "tool_use" where there are tools.
         add_generation_prompt: whether the prompt ends with the start of an answer; None for True, and for False beside
-            continue_final_message. continue_final_message: True ends the prompt
-            inside of the last message, which the model is to continue; the name of a part of it, such as
-            "reasoning_content", continues that part.
-        tokenize: True returns the ids. control_tokens, for ids: "text", the default, reads control tokens that stand
-            inside of messages, tools and options as text; "parse" reads them as control tokens.
+            continue_final_message.
+        continue_final_message: True ends the prompt inside of the last message, which the model is to continue; the
+            name of a part of it, such as "reasoning_content", continues that part.
+        tokenize: True returns the ids.
+        control_tokens: for ids: "text", the default, reads control tokens that stand inside of messages, tools and
+            options as text; "parse" reads them as control tokens.
         date: what a template writes that asks for the date; None for now, in local time.
         trust_template: whether a template may be rendered where the system has no filter of system calls.
-        timeout: seconds after which the call raises `TimedOut`. Every other option becomes a variable of the template.
+        timeout: seconds after which the call raises `TimedOut`.
+        template_options: every other option becomes a variable of the template.
 
         Raises `InputError` for messages that the template refuses, a template that fails, and values that are no JSON.
         """
@@ -75,10 +78,11 @@ class ChatMethods(Loaded):
         """Return the answer of the model to a conversation: a `Reply` with message, text, ids and ended.
 
         messages: one conversation, or a text, which is one message of a user; or a list of conversations, which are
-        computed in one batch and give a list.
-        template_options: more variables of the template, such as {"enable_thinking": False}. settings: those of
-        `generate`, such as max_new_tokens, do_sample and seed; with num_return_sequences above 1, each result is a list
-        of replies, best first. The other arguments are those of `apply_chat_template`.
+            computed in one batch and give a list.
+        template_options: more variables of the template, such as {"enable_thinking": False}.
+        settings: those of `generate`, such as max_new_tokens, do_sample and seed; with num_return_sequences above 1,
+            each result is a list of replies, best first.
+        The other arguments are those of `apply_chat_template`.
         """
         stop = Stop.after(timeout)
         options = ChatOptions(tools=tools, documents=documents, template=template, date=date,

@@ -140,10 +140,11 @@ class Generator(ChatMethods):
         """Return the translation of each text; with num_return_sequences above 1, a list of translations for each.
 
         texts: a list or another collection of strings; a single string gives its translation alone.
-        source_language, target_language: language codes of the model, which `languages` lists; None for the languages
-            of its settings. A model of many languages, such as M2M100, needs a target_language unless its settings name
-            one.
-        The other arguments are those of `generate`.
+        source_language: the language of the texts, by one of the codes of `languages`; None for that of the model's
+            settings.
+        target_language: the language of the translations in the same way. A model of many languages, such as M2M100,
+            needs it unless its settings name one.
+        timeout, settings: as in `generate`.
         """
         options = TranslateOptions(source_language=source_language, target_language=target_language, settings=settings)
         return TRANSLATE.run(self, texts, options, Stop.after(timeout))
@@ -206,9 +207,9 @@ class Generator(ChatMethods):
 
         A model that `engine.calibrate` calibrated gives calibrated ones: its logits are divided by its temperature.
 
-        inputs, prompts: as for `generate`. targets: for each input, the ids or the text to score; they follow the start
-        token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
-        the second token on. add_special_tokens: as for `generate`, for targets too.
+        inputs, prompts, add_special_tokens, timeout: as in `generate`.
+        targets: for each input, the ids or the text to score; they follow the start token or the prompt. A model
+            without an encoder needs no targets: it then scores the tokens of each input, from the second token on.
 
         Returns a list of `Scored`; for a single string as inputs, to which one target belongs, its `Scored` alone.
         """

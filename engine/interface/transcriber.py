@@ -90,11 +90,12 @@ class Transcriber(Loaded):
             model of several languages finds it from the first 30 s of each recording; `Transcript.language` says which.
         task: "transcribe", or "translate" into English.
         timestamps: True for the times of segments; "word" for the times of each word as well.
-        max_seconds: the longest recording; 4 hours by default.
+        max_seconds: the seconds that a recording may have; 4 hours by default.
         show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
             terminal.
-        timeout: seconds after which the call raises `TimedOut`. settings: as for `generate`; with num_return_sequences
-            above 1, which needs recordings of up to 30 s and no timestamps, each result is a list of texts.
+        timeout: seconds after which the call raises `TimedOut`.
+        settings: as for `Generator.generate`; with num_return_sequences above 1, which needs recordings of up to 30 s
+            and no timestamps, each result is a list of texts.
 
         A recording of more than 30 s is read in windows, one after the other, as OpenAI's Whisper does without a
         condition on previous text and without a fallback to higher temperatures. Each window begins where the last
