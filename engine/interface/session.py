@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base.arguments import renamed_arguments
-from ..base.errors import InputError, shown
+from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
@@ -87,7 +87,8 @@ class Session:
         """
         until = check_place(priority, owner, deadline)
         options = GenerateOptions(add_special_tokens=add_special_tokens, settings=settings)
-        requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until), several=True)
+        requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until, LATE_REQUEST),
+                               several=True)
         self._check_open()
         handle = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
         if self._closed:        # meanwhile

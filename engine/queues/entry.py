@@ -11,6 +11,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from ..base.errors import LATE_REQUEST
 from ..base.stop import Stop
 
 
@@ -20,7 +21,8 @@ class OwnStop(Stop):
     __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
-        super().__init__(min(filter(None, (outer.deadline, deadline)), default=0.0))
+        is_own = deadline > 0 and not 0 < outer.deadline < deadline
+        super().__init__(deadline if is_own else outer.deadline, LATE_REQUEST if is_own else outer.message)
         self.outer = outer
 
     @property

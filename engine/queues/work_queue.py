@@ -225,7 +225,7 @@ class WorkQueue(ABC):
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
-                self._finish(late, TimedOut())
+                self._finish(late, TimedOut(late.stop.message))
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
             self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)

@@ -13,7 +13,7 @@ from traceback import clear_frames
 from typing import Any
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
+from ..base.errors import LATE_REQUEST, Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
 from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
@@ -259,7 +259,7 @@ class Service:
 
     def _tokenize(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""
-        stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
+        stop = Stop(0.0 if request.deadline == math.inf else request.deadline, LATE_REQUEST)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
         kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise

@@ -96,7 +96,7 @@ MISTAKES = (
          "tests/generation/test_scoring.py::test_long_continuations_are_read_in_chunks"),
     seed("A request that ends at its deadline says that somebody has cancelled it.",
          "engine/queues/work_queue.py",
-         "self._finish(late, TimedOut())",
+         "self._finish(late, TimedOut(late.stop.message))",
          "self._finish(late, Cancelled())",
          "tests/generation/test_step_queue.py::test_deadlines"),
     seed("A generation ends one token before the last position of the model.",
