@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backends.steps import Row, Scores
-from ..base.errors import Cancelled, EngineError, InputError, TimedOut
+from ..base.errors import InputError
 from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
-from ..queues.work_queue import WorkQueue, gets_signals
+from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
 from .handles import Handle
 from .schedule import Budget, Pace, Schedule
@@ -148,10 +148,11 @@ class StepQueue(WorkQueue):
         if work is None:        # it has left before
             return
         if work in self._active:
-            group = self._groups[self._key(work)]
-            group.leave(work)
-            if not group.works:
-                del self._groups[self._key(work)]
+            group = self._groups.get(self._key(work))
+            if group is not None:       # else an error came before it was there
+                group.leave(work)
+                if not group.works:
+                    del self._groups[self._key(work)]
             if self._reading:
                 self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
@@ -234,14 +235,16 @@ class StepQueue(WorkQueue):
 
     def _compute_empty(self, work: DecoderWork) -> None:
         """Let a work that reads no sequence compute its results, in a step of its own."""
+        def compute(entry: DecoderEntry) -> None:
+            entry.results = work.results(self._stepper, entry.stop)
+            self._finish(entry, True)
+
         try:
-            work.entry.results = work.results(self._stepper, work.entry.stop)
+            compute(work.entry)
         except BaseException as error:
             if self._must_leave(error):
                 raise
-            self._finish(work.entry, error)
-            return
-        self._finish(work.entry, True)
+            self._run_apart([work.entry], error, compute)
 
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
@@ -255,6 +258,8 @@ class StepQueue(WorkQueue):
             if not parts:
                 continue
             works = {sequence.work for part in parts for sequence in part.sequences}
+            for work in works:
+                work.steps += 1
             try:
                 self._run(parts, self._stop_of(works))
             except BaseException as error:
@@ -271,25 +276,25 @@ class StepQueue(WorkQueue):
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer
 
-    def _blame(self, works: set[DecoderWork], error: BaseException) -> None:
-        """End the work whose step raised an error; if there are several, let each have steps of its own from now on.
+    def _blame(self, works: set[DecoderWork], fault: BaseException) -> None:
+        """Find the works that raise the error of a step, and end them.
 
-        All works begin anew, because nobody knows how far the step came.
+        All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
+        now on, and catch up at once.
         """
-        left = [work for work in works if not work.has_ended]
-        stopped = [work for work in left if work.entry.stop.has_come]
-        if stopped and isinstance(error, (TimedOut, Cancelled)):
-            for work in stopped:
-                self._finish(work.entry, error)
-        elif gets_signals() and not isinstance(error, (EngineError, MemoryError)) and not (
-                len(left) == 1 and left[0].entry in self._stepping):
-            raise error     # it may come from a signal handler of this thread, and is for its caller
-        elif len(left) == 1:
-            self._finish(left[0].entry, error)
-        else:
-            for work in left:
-                work.entry.alone = True
+        steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
+        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]))
+
+    def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
+        """Compute a work that has begun anew in steps of its own, until it has made so many."""
+        work, entry.alone = entry.work, True
+        self._open_work(work)
+        while entry.end is None and work.steps < steps:
+            work.steps += 1
+            unread = [sequence for sequence in self._reading if sequence.work is work]
+            chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
+            self._run(self._parts(work, chosen), NEVER)
 
     def _run(self, parts: list[_Part], stop: Stop) -> None:
         """Compute one step of the model, and hand out what comes of it."""

@@ -13,17 +13,19 @@ open. What was given is never given again, because `Entry.parts` alone says how 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
+from traceback import walk_tb
 from typing import Any
 
 from ..backends.lock import any_turn
@@ -260,6 +262,34 @@ class WorkQueue(ABC):
         self.call_back(entry)
         self._open.pop(entry.number, None)
 
+    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object]) -> None:
+        """Compute each work of a step that raised an error alone, and end those that raise again with their own errors.
+
+        What no work raises alone was set in this thread from outside, and is raised here, in the call of this thread.
+        compute: computes one work alone, and does nothing for a work that needs nothing any more.
+        """
+        if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
+            for entry in late:
+                self._finish(entry, fault)
+            return
+        if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
+            self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
+            return
+        failed = False
+        for entry in entries:
+            try:
+                compute(entry)
+            except BaseException as error:
+                if self._must_leave(error):
+                    raise
+                failed = True
+                self._finish(entry, error)
+        if failed or isinstance(fault, MemoryError):        # memory that is short for all may be enough for each
+            return
+        if threading.current_thread() is not self._thread:
+            raise fault
+        LOG.warning("a step raised %s: %s, which no work of it raises alone", type(fault).__name__, fault)
+
     def _must_leave(self, error: BaseException) -> bool:
         """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
 
@@ -363,5 +393,17 @@ def gets_signals() -> bool:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether an error is one of what was called, and no interrupt of this thread, such as Ctrl-C."""
-    return isinstance(error, Exception) or not gets_signals()
+    """Return whether an error may be one of what was called: Ctrl-C is none, nor is what a signal handler raised."""
+    return not gets_signals() or (isinstance(error, Exception) and not _comes_from_handler(error))
+
+
+def _comes_from_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised an error: it is a function whose caller's frame is an argument of it."""
+    outer: list[Any] = []
+    for frame, _ in walk_tb(error.__traceback__):
+        names, rest, _, values = inspect.getargvalues(frame)
+        given = [*(values.get(name) for name in names), *values.get(rest or "", ())]
+        if any(argument is one for argument in given for one in outer):
+            return True
+        outer.append(frame)
+    return False

@@ -27,6 +27,7 @@ from engine.generation.step_queue import StepQueue
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
+from ..tools import outside
 from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
 from .table_stepper import TableStepper
 
@@ -305,7 +306,7 @@ def test_requests_that_an_exception_tears_begin_anew(error):
     queue = queue_of(stepper, budget=Budget(4))
     requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(9)]
     handles = [submit(queue, request) for request in requests]
-    if isinstance(error, KeyboardInterrupt | RuntimeError):      # it may come from a signal handler
+    if not isinstance(error, MemoryError):      # no request raises it alone, so it came to this thread from outside
         with pytest.raises(type(error)):
             finish(queue)
     finish(queue)
@@ -335,7 +336,7 @@ class Poisoned(TableStepper):
         super().close(request)
 
 
-@pytest.mark.parametrize("error", [MemoryError("none left"), WeightsError("torn")])
+@pytest.mark.parametrize("error", [MemoryError("none left"), WeightsError("torn"), RuntimeError("a fault")])
 def test_a_request_whose_steps_raise_fails_alone(error):
     stepper = Poisoned(error)
     queue = queue_of(stepper, budget=Budget(16))
@@ -349,6 +350,35 @@ def test_a_request_whose_steps_raise_fails_alone(error):
         with pytest.raises(type(error), match=str(error)):
             handle.result()
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+
+
+@pytest.mark.parametrize("how", ["from_handler", "from_thread"])
+@pytest.mark.parametrize("error", [TimedOut, ValueError, MemoryError])
+@pytest.mark.parametrize("place", ["step", "split"])
+def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, place, monkeypatch):
+    """The thread steps for itself and for others. Each request comes to its end, whoever waits for it."""
+    stepper = TableStepper(bias=BIAS)
+    queue, calls = queue_of(stepper), []
+    owner = StepQueue if place == "split" else TableStepper
+    own = {"split": StepQueue._take, "step": TableStepper.step}[place]
+
+    def once(*given):
+        calls.append(1)
+        if len(calls) == 5:
+            getattr(outside, how)(error)
+        return own(*given)
+
+    monkeypatch.setattr(owner, {"split": "_take", "step": "step"}[place], once)
+    requests = [request_of(i, GenerationConfig(max_new_tokens=20)) for i in range(4)]
+    handles = [submit(queue, request, owner=str(i)) for i, request in enumerate(requests)]
+    with outside.raising(error):
+        if how == "from_thread" and error is MemoryError:
+            handles[0].result()
+        else:
+            with pytest.raises(error):
+                handles[0].result()
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+    stepper.assert_clean()
 
 
 def test_wrong_requests_are_refused_to_the_submitter_alone():
@@ -538,7 +568,7 @@ def test_no_room_for_one_request_fails_it_alone():
     """Also in the thread of the queue, which goes on."""
     class Full(TableStepper):
         def open(self, source):
-            if self.opened == 1:
+            if self.opened in (1, 2):     # also when the request is tried alone
                 self.opened += 1
                 raise MemoryError("no room")
             return super().open(source)
