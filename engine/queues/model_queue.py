@@ -290,24 +290,24 @@ class ModelQueue(WorkQueue):
         if waiting.taken > waiting.given:
             self._run([waiting], begun)
 
-    def start(self, max_tokens: int | None = None) -> None:
-        """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`.
+    def start(self, owner: object = None, max_tokens: int | None = None) -> None:
+        """Let a thread of the queue's own step, as `WorkQueue.start` does.
 
-        max_tokens: the most tokens of a batch until then; None for those of the queue, which are the most.
+        max_tokens: the most tokens of a batch until `stop`; None for those of the queue, which are the most.
         """
         limit = min(self.max_tokens, max_tokens or self.max_tokens)
         self._limits = [*(self._limits if self.has_thread else ()), limit]
         try:
-            super().start()
+            super().start(owner)
         except BaseException:
             self._limits.remove(limit)
             raise
 
-    def stop(self, max_tokens: int | None = None) -> None:
-        """Take back a `start` with this argument; after the last one the thread ends, and the callers step again."""
+    def stop(self, owner: object = None, max_tokens: int | None = None) -> None:
+        """Take back a `start` with these arguments; after the last one the callers step again."""
         with suppress(ValueError):      # in a forked child there may be no such start
             self._limits.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-        super().stop()
+        super().stop(owner)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""
