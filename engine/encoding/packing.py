@@ -37,7 +37,8 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
         _check_below(config.token_types, "token type", types, form)
     if ids is not None:
         _check_below(config.vocab_size, "token id", ids, form)
-    if config.attention_bias is not None or any(kind.window is not None for kind in config.attention_kinds):
+    if form.real is not None and (config.attention_bias is not None
+                                  or any(kind.window is not None for kind in config.attention_kinds)):
         _refuse_holes(form)
     positions = _positions(config, form, ids, position_ids)
     if config.dense_tokens:
@@ -100,8 +101,11 @@ def _check_below(limit: int, what: str, numbers: np.ndarray, form: InputShape) -
 
 
 def _first_wrong(limit: int, numbers: np.ndarray, form: InputShape) -> int | None:
-    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number."""
-    if numbers.size == 0 or (numbers.min() >= 0 and numbers.max() < limit):
+    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number.
+
+    numbers: int64 [tokens].
+    """
+    if numbers.size == 0 or numbers.view(np.uint64).max() < limit:      # a negative number is a huge one there
         return None
     wrong = (numbers < 0) | (numbers >= limit)
     if form.real is not None:
