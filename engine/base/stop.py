@@ -42,8 +42,10 @@ class Stop:
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
-        if self.has_come:       # asked before `cancelled`: else a cancellation between both would raise `TimedOut`
-            raise Cancelled if self.cancelled else TimedOut
+        if self.cancelled:
+            raise Cancelled
+        if self.deadline > 0 and time.monotonic() > self.deadline:
+            raise TimedOut
 
 
 NEVER = Stop()

@@ -27,7 +27,7 @@ from ..base.arguments import (
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
-from ..encoding.call import calling
+from ..encoding.call import Call
 from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
 from ..heads.coverage import limit_of_rank, ranked
@@ -250,7 +250,7 @@ class Reranker(Loaded):
             if instruction is not None:
                 raise InputError("a cross-encoder reads no instruction; leave it out")
             return self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar, timeout=timeout)
-        with calling(pairs, show_progress_bar=show_progress_bar, timeout=timeout) as call:
+        with truncating(), Call.of(timeout=timeout).showing(len(pairs), show_progress_bar) as call:
             prompts = self.prompts(pairs, instruction, call.stop)
             return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
 
