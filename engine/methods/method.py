@@ -64,21 +64,23 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
+        for name, check, default in _checks(type(self)):
             given = getattr(self, name)
+            if given is default:        # which is right
+                continue
             used = check(name, given)
             if used is not given:
                 object.__setattr__(self, name, used)
 
 
-_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}
+_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any], Any]]] = {}
 
 
-def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]]]:
-    """Return the name and the check of each option that has one."""
+def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any], Any]]:
+    """Return the name, the check and the default of each option that has a check."""
     if (known := _CHECKS.get(options)) is None:
-        checks = [(one.name, one.metadata.get("check")) for one in fields(options)]
-        known = _CHECKS[options] = [(name, check) for name, check in checks if check is not None]
+        known = _CHECKS[options] = [(one.name, check, one.default) for one in fields(options)
+                                    if (check := one.metadata.get("check")) is not None]
     return known
 
 
