@@ -32,7 +32,7 @@ from ..weights.modules import (
 )
 from .call import PLAIN, Call
 from .input_shape import InputShape
-from .packing import pack
+from .packing import pack_rows
 from .pooling import pool
 
 
@@ -159,24 +159,26 @@ class TextEncoder:
 
         job: reads the sequences by `batch_of`. most: the most sequences of a batch, beside the limit of the call.
         """
-        self._check_longest(tokens)
-        limits = [limit for limit in (call.batch_size, most) if limit is not None]
-        return Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
+        lengths = [*map(len, tokens.input_ids)]
+        self._check_longest(tokens, lengths)
+        if call.batch_size is not None:
+            most = call.batch_size if most is None else min(most, call.batch_size)
+        return Work(job, lengths, tokens, most)
 
     def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
         """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""
         tokens = gathered([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
-        batch, form = pack(self._config, tokens.input_ids, token_type_ids=types)
+        batch, form = pack_rows(self._config, tokens.input_ids, types)
         reads = tokens.reads
         if reads is not None and any(n < len(ids) for n, ids in zip(reads, tokens.input_ids, strict=True)):
             batch = replace(batch, keys=np.array(reads, np.int32))
         return tokens, batch, form
 
-    def _check_longest(self, tokens: Tokens) -> None:
+    def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
         """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""
         most = self._plan.longest
-        if most is None:
+        if most is None or max(lengths, default=0) <= most:
             return
         for ids in tokens.input_ids:
             if len(ids) > most:
@@ -236,6 +238,8 @@ def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: An
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
     """
+    if convert_to_tensor is False and device is pool is chunk_size is None:
+        return
     if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     here = "cuda" if backend == "cuda" else "cpu"

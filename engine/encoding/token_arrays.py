@@ -53,8 +53,7 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
     to have 2^40 tokens.
     """
     if isinstance(value, (list, tuple)):
-        rows = [row if _is_plain(row, 1, width) else _array(f"{name}[{b}]", row, rank=1, width=width)
-                for b, row in enumerate(value)]
+        rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
         form = InputShape(np.array([0, *accumulate(map(len, rows))], np.int64), shape=None)
         _refuse_many(name, form)
         if check:
@@ -126,12 +125,6 @@ def too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
     limit = "this model's position table" if config.position_table else "this model"
     return InputError(f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the "
                       f"{config.longest_sequence} tokens that {limit} allows; shorten it")
-
-
-def _is_plain(value: Any, rank: int, width: int | None) -> bool:
-    """Return whether `_array` returns the value as it is, for an array that is not empty."""
-    return type(value) is np.ndarray and value.dtype.kind in ("iu" if width is None else "f") and (
-        value.ndim == rank if width is None else value.ndim == rank + 1 and value.shape[-1] == width)
 
 
 def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:

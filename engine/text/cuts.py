@@ -37,7 +37,7 @@ class Cuts:
 
         marks: whether each was cut.
         """
-        cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark]
+        cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark] if any(marks) else []
         if cut and self.truncation is False:
             tokens = length_of(cut[0])
             raise TextTooLong(f"truncation=False, and a text of {tokens} tokens, {shown(cut[0], 60)}, is longer than "

@@ -183,6 +183,8 @@ def slices(sentences: Sequence[Sentence], most: int | None = None, most_characte
     most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
     SLICE_CHARACTERS.
     """
+    if len(sentences) == 1:
+        return iter((range(1),))
     sizes = map(characters_of, sentences)       # a text with a prompt is made here, and not kept
     return ranges(sizes, most_characters or SLICE_CHARACTERS, most or SLICE_SENTENCES)
 

@@ -146,7 +146,8 @@ class Tokenizer:
         stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a text
         alone.
         """
-        if not isinstance(sentences, (list, tuple)) or not all(map(_is_sentence, sentences)):
+        if not isinstance(sentences, (list, tuple)) or not (
+                _are_texts(sentences) or all(map(_is_sentence, sentences))):
             raise InputError(f"a tokenizer is called with a list of texts, not {shown(sentences, 60)}; encode(text) "
                              "takes one text")
         encodings: list[Any] = []
@@ -493,13 +494,13 @@ class Tokenizer:
 
     def _kept(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""
-        if not all(isinstance(sentence, str) for sentence in sentences):
+        if not _are_texts(sentences):
             self._check_room(is_pair=True)
         return [self._cut(sentence, stop) for sentence in sentences]
 
     def _encode(self, sentences: Sequence[Sentence], stop: Stop) -> list[Any]:
         """Return the encodings of what `_kept` returned."""
-        if not any(map(self._is_long_pair, sentences)):
+        if _are_texts(sentences) or not any(map(self._is_long_pair, sentences)):
             return self._encodings(sentences, stop, fast=True)
         return [self._encode_long_pair(sentence, stop) if self._is_long_pair(sentence)
                 else self._encodings([sentence], stop)[0] for sentence in sentences]
@@ -573,17 +574,26 @@ def _count_special(tokenizer: Any, is_pair: bool) -> int:
         return int(tokenizer.num_special_tokens_to_add(is_pair=is_pair))
 
 
+def _are_texts(sentences: Sequence[Any]) -> bool:
+    """Return whether all sentences are texts, and none is a pair."""
+    return {*map(type, sentences)} == {str} or all(isinstance(sentence, str) for sentence in sentences)
+
+
 def _is_sentence(given: Any) -> bool:
     return isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2)
 
 
-def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
-    """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
+def _batches(sentences: Sequence[Any], characters: int) -> list[Sequence[Any]]:
+    """Return the sentences in batches that end with the sentence in which they reach this number of characters."""
+    if len(sentences) == 1:
+        return [sentences]
+    batches: list[Sequence[Any]] = []
     start = size = 0
     for i, length in enumerate(map(characters_of, sentences)):
         size += length
         if size >= characters:
-            yield sentences[start : i + 1]
+            batches.append(sentences[start : i + 1])
             start, size = i + 1, 0
     if start < len(sentences):
-        yield sentences[start:]
+        batches.append(sentences[start:])
+    return batches

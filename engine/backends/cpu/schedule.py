@@ -45,10 +45,13 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     lengths = [end - start for start, end in pairwise(starts)]
     order = sorted((b for b, length in enumerate(lengths) if length), key=lengths.__getitem__, reverse=True)
     sizes = [lengths[b] for b in order]
-    bundles = _deal(sizes, threads, bundle)     # the largest one first
-    # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
-    in_bundles = _keep_threads_busy(bundles, threads) and threads * bundles[0].tokens <= max_tokens
-    groups = bundles if in_bundles else _fill(sizes, bundle if threads == 1 else max_tokens)
+    groups, in_bundles = [], False
+    if sum(sizes) >= threads * MIN_BUNDLE:      # less keeps no threads busy
+        groups = _deal(sizes, threads, bundle)      # the largest one first
+        # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
+        in_bundles = _keep_threads_busy(groups, threads) and threads * groups[0].tokens <= max_tokens
+    if not in_bundles:
+        groups = _fill(sizes, bundle if threads == 1 else max_tokens)
     sequences = [(starts[order[i]], sizes[i], row) for group in groups
                  for i, row in zip(group.members, group.rows(sizes), strict=True)]
     return PassSchedule(
