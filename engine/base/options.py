@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from operator import is_
 from typing import Any
 
 
@@ -23,19 +24,23 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
+        checks, defaults = _checks(type(self))
+        if all(map(is_, self.__dict__.values(), defaults)):     # which are right
+            return
+        for name, check in checks:
             given = getattr(self, name)
             used = check(name, given)
             if used is not given:
                 object.__setattr__(self, name, used)
 
 
-_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}
+_CHECKS: dict[type[Options], tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any]]] = {}
 
 
-def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]]]:
-    """Return the name and the check of each option that has one."""
+def _checks(options: type[Options]) -> tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any]]:
+    """Return the name and the check of each option that has a check, and the defaults of all options."""
     if (known := _CHECKS.get(options)) is None:
-        checks = [(one.name, one.metadata.get("check")) for one in fields(options)]
-        known = _CHECKS[options] = [(name, check) for name, check in checks if check is not None]
+        known = _CHECKS[options] = ([(one.name, check) for one in fields(options)
+                                     if (check := one.metadata.get("check")) is not None],
+                                    [one.default for one in fields(options)])
     return known
