@@ -250,9 +250,3 @@ def v_largest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def fetch_far(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L2 cache."""
     fetch(b, p, locality=2)
-
-
-@emits()
-def fetch_near(b: ir.IRBuilder, p: ir.Value) -> None:
-    """Prefetch the cache line at p into the L1 cache."""
-    fetch(b, p, locality=3)
