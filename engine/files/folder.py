@@ -123,6 +123,12 @@ class ModelFolder:
         reads = partial(read_shards, read=read) if name.endswith(_INDEX) else read
         return reads(self.path / name, rename=rename, keep_float16=keep_float16, memory=memory)
 
+    def tensor_names(self) -> list[str]:
+        """Return the names of the tensors in the files of weights, none of which is read."""
+        names: list[str] = []
+        self.tensors(names.append)      # None for each name, so that all are left out
+        return names
+
     def folder(self, relative: str, stated_in: str) -> ModelFolder:
         """Return a folder inside this one, whose relative path a file states."""
         parts = PureWindowsPath(relative)  # splits at both / and \, whichever system wrote the path

@@ -83,7 +83,7 @@ def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: boo
 
     i: its number. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
     """
-    what = f"{_one_of(name)} {i}"
+    what = f"{name.removesuffix('s')} {i}"       # "sentence 3" of "sentences"
     if isinstance(sentence, str):
         return _check_unicode(what, sentence)
     is_row = isinstance(sentence, (tuple, list)) or getattr(sentence, "shape", None) == (2,)
@@ -102,11 +102,6 @@ def check_text(name: str, text: Any) -> str:
     if not isinstance(text, str):
         raise InputError(f"{name} must be a text, not {_shown(text)}")
     return _check_unicode(name, text)
-
-
-def _one_of(name: str) -> str:
-    """Return the word for one of the items of an argument: "sentence" for "sentences"."""
-    return name.removesuffix("s")
 
 
 def _check_unicode(what: str, text: str) -> str:

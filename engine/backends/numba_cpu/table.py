@@ -135,7 +135,10 @@ class KernelTable:
                 functions = ATTENTION if name in self.taken else PRODUCTS.get(name, {})
                 targets += [(row, field, function) for field, function in functions.items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.functions}
-        for name, function in _progress(missing):
+        from tqdm import tqdm  # here: `engine info` needs none
+
+        # The bar appears if they take more than a second.
+        for name, function in tqdm(missing.items(), "compiling kernels", delay=1, leave=False, unit="kernel"):
             self.functions[name] = compile_kernel(function, KernelCache(name))
         for struct, field, function in targets:
             setattr(struct, field, self.functions[function.__name__].address)
@@ -168,10 +171,3 @@ def load(precision: str = "float32", *, decoding: bool = False, portable: bool =
         found = table()
         found.fill(precision, decoding, portable)
         return found.kernels
-
-
-def _progress(kernels: dict[str, Any]) -> Any:
-    """Return the items of `kernels` behind a progress bar, which appears if they take more than a second."""
-    from tqdm import tqdm
-
-    return tqdm(kernels.items(), "compiling kernels", delay=1, leave=False, unit="kernel")
