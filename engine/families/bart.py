@@ -196,7 +196,7 @@ def _without_buffers(names: Names, kind: _Variant) -> Names:
 
 
 def _finish(kind: _Variant, part: str, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Add the table of sinusoids, which a file's own must equal, and the bias of the logits, as `Part.finish`."""
+    """Add the table of sinusoids, which a file's own must equal, and the bias of the logits."""
     if kind.sinusoids is not None:
         table = kind.sinusoids(config.max_positions, config.hidden_size)
         if (stored := weights.get("embeddings.position")) is not None:

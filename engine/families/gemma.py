@@ -158,7 +158,7 @@ _OF_THE_HIDDEN_SIZE = (46, 62)
 
 
 def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the windows, and the scale of the scores, which files do not state, as `Architecture.change`.
+    """Add the windows, and the scale of the scores, which files do not state.
 
     The largest models have the scale from the hidden size.
     """

@@ -29,7 +29,7 @@ class Reader(Protocol):
                  memory: str = "map") -> dict[str, np.ndarray]:
         """Return the tensors of one file under their new names, without those for which `rename` returns None.
 
-        keep_float16, memory: as in `ModelFolder.tensors`.
+        keep_float16: whether float16 stays as it is. memory: "map" for views of the file, or "copy".
         """
 
 

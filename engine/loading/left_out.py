@@ -66,7 +66,7 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
 
 
 def warn_of_images(place: object, unread: Iterable[str]) -> None:
-    """Warn of tensors that read images, in the files of a model whose text alone runs; unread: as in `warn_of_head`."""
+    """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out."""
     if left_out := [tensor for tensor in unread if _OF_IMAGES.match(tensor)]:
         LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
                     "are left out, %s", place, f"{len(left_out):,}", listed(left_out))
