@@ -25,7 +25,7 @@ class Options:
 
     def __post_init__(self) -> None:
         checks, defaults = _checks(type(self))
-        if all(map(is_, self.__dict__.values(), defaults)):     # which are right
+        if defaults is not None and all(map(is_, self.__dict__.values(), defaults)):
             return
         for name, check in checks:
             given = getattr(self, name)
@@ -34,13 +34,18 @@ class Options:
                 object.__setattr__(self, name, used)
 
 
-_CHECKS: dict[type[Options], tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any]]] = {}
+_CHECKS: dict[type[Options], tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]] = {}
 
 
-def _checks(options: type[Options]) -> tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any]]:
-    """Return the name and the check of each option that has a check, and the defaults of all options."""
+def _checks(options: type[Options]) -> tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]:
+    """Return the name and the check of each option that has a check, and the defaults of all options.
+
+    The defaults are None where the check of one replaces it, such as the date of today for no date.
+    """
     if (known := _CHECKS.get(options)) is None:
-        known = _CHECKS[options] = ([(one.name, check) for one in fields(options)
-                                     if (check := one.metadata.get("check")) is not None],
-                                    [one.default for one in fields(options)])
+        own = fields(options)
+        checks = [(one, check) for one in own if (check := one.metadata.get("check")) is not None]
+        stay = all(one.default is MISSING or check(one.name, one.default) is one.default for one, check in checks)
+        known = _CHECKS[options] = ([(one.name, check) for one, check in checks],
+                                    [one.default for one in own] if stay else None)
     return known

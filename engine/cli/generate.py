@@ -93,7 +93,8 @@ def generate(args: argparse.Namespace) -> None:
     try:
         with writing_lines(args.output) as write, progress(len(inputs), bar, "Inputs", " inputs") as advance:
             for result in generator.results(inputs, places=places, **settings):
-                write(_written(result, args.json))
+                write(str(result.text) if not args.json else json.dumps(
+                    {"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False))
                 done += 1
                 advance(1)
     except KeyboardInterrupt:
@@ -122,9 +123,3 @@ def _stream(generator: Generator, lines: list[str], places: list[str], settings:
             for piece in generator.stream(line, **settings):
                 print(piece.text, end="", flush=True)
         print()
-
-
-def _written(result: Any, as_json: bool) -> str:
-    if not as_json:
-        return str(result.text)
-    return json.dumps({"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False)

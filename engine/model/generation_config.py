@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -246,10 +247,6 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
     return number
 
 
-def _seed(name: str, value: Any) -> int:
-    return _count(name, value, most=2**64 - 1)
-
-
 def _id(name: str, value: Any) -> int | None:
     return None if value is None else _count(name, value)
 
@@ -343,7 +340,7 @@ CHECKS: dict[str, Any] = {
     "top_k": _count,
     "top_p": _PART,
     "min_p": _PART,
-    "seed": _seed,
+    "seed": partial(_count, most=2**64 - 1),
     "decoder_start_token_id": _id,
     "bos_token_id": _id,
     "eos_token_id": _ids,

@@ -291,7 +291,7 @@ BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in 
 
 
 def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_alone: bool) -> _Step:
-    """Return one decoder of those that `growth.py` admits; the arguments are as in `IncrementalText`."""
+    """Return one decoder of a tokenizer.json; component: makes a decoder of `tokenizers`, for those that need one."""
     match step["type"]:
         case "BPEDecoder":
             return _Suffix(step["suffix"])

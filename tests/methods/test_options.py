@@ -33,8 +33,6 @@ def test_a_signature_has_the_defaults_of_the_options(name):
             continue
         assert one.default is not MISSING
         assert found[one.name].default == one.default or set(found[one.name].default) == set(one.default)
-        if check := one.metadata.get("check"):      # which nobody asks of a default
-            assert check(one.name, one.default) == one.default
 
 
 def test_what_one_docstring_says_of_another():
