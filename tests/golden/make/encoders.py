@@ -4,7 +4,6 @@
 
 The script writes the folders that `MODELS` lists, or only those named, in tests/golden. scaffold.py says what they
 hold.
-tests/families/test_mistakes_show.py shows that the mistakes which an implementation could make change these vectors.
 """
 
 from dataclasses import replace
