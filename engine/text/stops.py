@@ -36,6 +36,7 @@ class StopText:
         self._seen = ""
         """The last characters that are certain, of which `_held` at the end were not given."""
         self._held = 0
+        self._given: list[str] = []
         self.found: str | None = None
         """The stop text that ended the text; None before."""
 
@@ -44,6 +45,12 @@ class StopText:
 
         No id may come after the one that made `found` a text.
         """
+        given = self._add(number)
+        self._given.append(given)
+        return given
+
+    def _add(self, number: int) -> str:
+        """As `add`."""
         self._ids += 1
         new = self._text.add(number)
         window = self._seen + new
@@ -65,9 +72,11 @@ class StopText:
         """Return the rest of the text, when no more ids come."""
         if self.found is not None:
             return ""
-        held = self._seen[len(self._seen) - self._held :]
-        self._held = 0
-        return held + self._text.end()
+        return self._seen[len(self._seen) - self._held :] + self._text.end()
+
+    def whole(self) -> str:
+        """Return the whole text, as if it ended here."""
+        return "".join(self._given) + (self.fork().end() if self.waits else "")
 
     @property
     def waits(self) -> bool:
@@ -78,7 +87,7 @@ class StopText:
         """Return a text with the same ids so far, which goes on by itself."""
         copy = StopText(self._text.fork(), self._stops, self._include, self._least)
         copy._ids, copy._certain, copy._ignored = self._ids, self._certain, self._ignored
-        copy._seen, copy._held, copy.found = self._seen, self._held, self.found
+        copy._seen, copy._held, copy._given, copy.found = self._seen, self._held, [*self._given], self.found
         return copy
 
     def _search(self, text: str, least: int) -> tuple[int, int] | None:
