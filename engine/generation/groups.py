@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -76,14 +76,18 @@ class Generation(DecoderWork):
 
         limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
         it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text: returns the text of no
-        tokens yet, where there are stop texts.
+        tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
         self.request, self.config = request, request.config
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
-        self.uniforms, self.exp, self._new_text = uniforms, exp, new_text
+        self.uniforms, self.exp = uniforms, exp
         config = self.config
+        least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
+        self.new_text: Callable[[], StopText] | None = None if new_text is None else partial(
+            _text_of_none, new_text, config.stop, config.include_stop, least)
+        """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer."""
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
@@ -137,15 +141,8 @@ class Generation(DecoderWork):
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         return [Path(self, ids, length=self.first, first_scored=self.first - 1,
-                     best=None if self.needs_logits else self.width, text=self._text())]
-
-    def _text(self) -> StopText | None:
-        """Return the text of a hypothesis without new tokens, if there are stop texts."""
-        config = self.config
-        if self._new_text is None or not config.stop:
-            return None
-        least = max(config.min_new_tokens, config.min_length - len(self.prompt))    # new tokens that a result has
-        return StopText(self._new_text(), config.stop, config.include_stop, least)
+                     best=None if self.needs_logits else self.width,
+                     text=self.new_text() if self.new_text is not None and self.config.stop else None)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -186,6 +183,10 @@ class Generation(DecoderWork):
     def must_end(self, path: Path) -> bool:
         """Return whether the next token is a forced end token."""
         return bool(self.forced_ends) and path.length == self.limit - 1
+
+
+def _text_of_none(text: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int) -> StopText:
+    return StopText(text(), stops, include, least)
 
 
 class Slots:

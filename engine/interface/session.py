@@ -15,14 +15,16 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Request
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
-from .stream import Piece, Pieces
+from ..text.stops import StopText
+from .stream import Piece, Pieces, finish_reason
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, model: PreparedModel, samples: int):
-        self._handle, self._model, self._samples = handle, model, samples
+    def __init__(self, handle: Handle, model: PreparedModel, samples: int, new_text: Callable[[], StopText] | None):
+        """new_text: returns the text of no new tokens; None without a tokenizer."""
+        self._handle, self._model, self._samples, self._new_text = handle, model, samples, new_text
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -37,6 +39,11 @@ class Submission:
         return results if self._samples > 1 else results[0]
 
     @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
+        return finish_reason(self._handle)
+
+    @property
     def done(self) -> bool:
         """Whether the request has ended, with a result or an error."""
         return self._handle.done
@@ -49,7 +56,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, iter(self._handle))
+        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
 class Session:
@@ -95,7 +102,7 @@ class Session:
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, self._model, request.config.num_return_sequences)
+        return Submission(handle, self._model, request.config.num_return_sequences, work.new_text)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""
