@@ -36,8 +36,8 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
         raise InputError(f"requests must be Request objects, not {shown(request)}")
     config, vocab_size = request.config, stepper.vocab_size
     config.check_together(vocab_size)
-    if config.stop and new_text is None:
-        raise UnsupportedError("stop looks for texts, but this model came without a tokenizer; give eos_token_id")
+    if config.stop_strings and new_text is None:
+        raise UnsupportedError("stop_strings are texts, but this model came without a tokenizer; give eos_token_id")
     source, prompt = decoder_ids(request)
     if lengths is not None:
         lengths.check(source, prompt, config)

@@ -86,7 +86,7 @@ class Generation(DecoderWork):
         config = self.config
         least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
         self.new_text: Callable[[], StopText] | None = None if new_text is None else partial(
-            _text_of_none, new_text, config.stop, config.include_stop, least)
+            _text_of_none, new_text, config.stop_strings, config.include_stop, least)
         """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer."""
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
@@ -142,7 +142,7 @@ class Generation(DecoderWork):
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         return [Path(self, ids, length=self.first, first_scored=self.first - 1,
                      best=None if self.needs_logits else self.width,
-                     text=self.new_text() if self.new_text is not None and self.config.stop else None)]
+                     text=self.new_text() if self.new_text is not None and self.config.stop_strings else None)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""

@@ -60,9 +60,9 @@ class GenerationConfig:
     num_return_sequences: int = 1
 
     # The end.
-    stop: tuple[str, ...] = ()
-    """Up to 16 texts, of up to 1,000 characters each. A result ends at the first place in its text at which one of them
-    is complete, and leaves it out."""
+    stop_strings: tuple[str, ...] = ()
+    """The stop texts: up to 16, of up to 1,000 characters each. A result ends at the first place in its text at which
+    one of them is complete, and leaves it out."""
     include_stop: bool = False
     """Whether the text of a result keeps the stop text that ended it."""
     ignore_eos: bool = False
@@ -342,7 +342,7 @@ CHECKS: dict[str, Any] = {
     "length_penalty": _number(-100, 100),
     "early_stopping": _early,
     "num_return_sequences": positive_int,
-    "stop": _stop_texts,
+    "stop_strings": _stop_texts,
     "include_stop": flag,
     "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),
