@@ -85,9 +85,8 @@ class Generation(DecoderWork):
         self.uniforms, self.exp = uniforms, exp
         config = self.config
         least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
-        self.new_text: Callable[[], StopText] | None = None if new_text is None else partial(
-            _text_of_none, new_text, config.stop_strings, config.include_stop, least)
-        """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer."""
+        self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
+                                                              config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""

@@ -104,10 +104,13 @@ class Token:
     id: int
 
 
-def logits_error() -> WeightsError:
-    """Return the error of a request for which the model computed logits that are NaN or infinite."""
-    return WeightsError("the model computed logits that are NaN or infinite: its weights are damaged, or its precision "
-                        "is too low")
+def logits_error(name: str = "") -> WeightsError:
+    """Return the error of a request for which the model computed logits that are NaN or infinite.
+
+    name: what the message calls the request; "" where its caller names it.
+    """
+    return WeightsError(f"{name}{': ' * bool(name)}the model computed logits that are NaN or infinite: its weights are "
+                        "damaged, or its precision is too low")
 
 
 def score_of(total: float, new_tokens: int, length_penalty: float) -> float:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError, TimedOut
 from ..base.stop import Stop
-from ..generation.groups import Generation
 from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Token
+from ..generation.works import DecoderWork
 from ..text.stops import StopText
 
 
@@ -78,7 +78,7 @@ class Pieces(Iterator[Piece]):
 class Stream(Iterator[Piece]):
     """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
 
-    def __init__(self, model: PreparedModel, work: Generation, stop: Stop):
+    def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         """Take a request that is checked, which the first `next` begins, and when it has to stop."""
         self._tokens, self._stop = _Begun(model, work, stop), stop
         self._pieces = Pieces(self._tokens, None if work.new_text is None else work.new_text())
@@ -130,7 +130,7 @@ def finish_reason(handle: Handle) -> str | None:
 class _Begun(Iterator[Token]):
     """The tokens of a work, which the first `next` submits, until its stop is cancelled."""
 
-    def __init__(self, model: PreparedModel, work: Generation, stop: Stop):
+    def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop
         self.handle: Handle | None = None     # None before the first `next`
         self._tokens: Iterator[Token] = iter(())

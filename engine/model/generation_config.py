@@ -51,6 +51,7 @@ class GenerationConfig:
 
     # The search.
     num_beams: int = 1
+    """The beams of a beam search; 1 is greedy search, or sampling with do_sample."""
     length_penalty: float = 1.0
     """p in score = sum(log probabilities) / new_tokens^p, from -100 to 100; above 0 it favours long results."""
     early_stopping: bool | Literal["never"] = False
@@ -58,6 +59,7 @@ class GenerationConfig:
     divided by its length now, is no better than the worst of them. "never": the same, with the length (of now or of
     the end) that is best for the live beam; then no better result is missed."""
     num_return_sequences: int = 1
+    """How many results each input has: samples, or the best beams of a beam search."""
 
     # The end.
     stop_strings: tuple[str, ...] = ()
@@ -70,20 +72,25 @@ class GenerationConfig:
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
-    """From 0.01 to 100."""
+    """From 0.01 to 100. The logit of a token that came before is divided by it if the logit is above 0, and multiplied
+    by it otherwise, so that the token becomes less likely above 1; 1 changes nothing."""
     no_repeat_ngram_size: int = 0
+    """No run of this number of tokens comes twice in the prompt and the result together; 0 for no such rule."""
     encoder_no_repeat_ngram_size: int = 0
     """No run of this number of tokens of the source, or of the prompt in a model without an encoder, comes in the
     result; 0 for no such rule."""
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that no result may hold."""
     suppress_tokens: tuple[int, ...] = ()
+    """The ids of tokens that never come."""
     begin_suppress_tokens: tuple[int, ...] = ()
+    """The ids of tokens that may not be the first new token, or the second one where forced_bos_token_id is the first."""
     forced_bos_token_id: int | None = None
     """The first new token, if the prompt has one token."""
     forced_eos_token_id: tuple[int, ...] = ()
     """The last token of a result that reaches its greatest length."""
     renormalize_logits: bool = False
+    """Whether the log probabilities of a beam search that rules have changed are made to add up to 1 again."""
 
     # Speech (timestamps.py).
     return_timestamps: bool = False
@@ -100,12 +107,15 @@ class GenerationConfig:
 
     # Sampling (sampling.py).
     do_sample: bool = False
+    """Whether each token is drawn by its probability; otherwise the search takes the best token or the best beams."""
     temperature: float = 1.0
     """What logits are divided by, up to 1e6. Below 1e-6, also at 0, sampling takes the best token."""
     top_k: int = 50
     """The number of best tokens among which sampling chooses; 0 is all of them. Among equals the lowest ids count."""
     top_p: float = 1.0
+    """Sampling keeps the best tokens until their probabilities together reach this number; 1 keeps all."""
     min_p: float = 0.0
+    """Sampling keeps the tokens whose probability is at least this part of the best one's; 0 keeps all."""
     seed: int = 0
     """The random numbers depend on the seed, the ids of the request and the step, and on nothing else. "random" becomes
     a number that nobody can guess; `Generated.seed` has the number."""
@@ -114,7 +124,9 @@ class GenerationConfig:
     decoder_start_token_id: int | None = None
     """The first token of the decoder of a model with an encoder; bos_token_id if it is None."""
     bos_token_id: int | None = None
+    """The start token of a model without decoder_start_token_id."""
     eos_token_id: tuple[int, ...] = ()
+    """The ids of the tokens that end a result."""
     pad_token_id: int | None = None
     """Accepted for the sake of calls that give it; it has no effect, because nothing is padded."""
     prefix: tuple[int, ...] = ()

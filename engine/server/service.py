@@ -18,7 +18,7 @@ from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
-from ..queues.model_queue import Counts
+from ..queues.model_queue import Counts, ModelQueue
 from ..queues.rows import Rows
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
@@ -123,7 +123,8 @@ class Service:
         """The threads that tokenize requests and write their answers."""
         self.memory = Memory(positive_int("max_bytes", max_bytes))
         """What all requests take."""
-        self._queue = model.queue
+        # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
+        self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
         self._queue.start(self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, self._queue)

@@ -15,6 +15,7 @@ import pytest
 
 from engine import Generator
 from engine.base.errors import BackendUnavailable, Cancelled, EngineError, InputError, TimedOut, UnsupportedError
+from engine.methods.generate import prepare_one
 
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
@@ -179,14 +180,12 @@ def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
     """It was in the future when the caller gave it, so that it is no wrong argument."""
     generator = Generator(language_model(tiny_text()))
     with generator.session() as session:
-        read = session._request
-
-        def slow(*given):
+        def slow(*given, **options):
             time.sleep(0.03)
-            return read(*given)
+            return prepare_one(*given, **options)
 
-        for late in (slow, lambda *given: (read(*given), time.sleep(0.03))[0]):
-            monkeypatch.setattr(session, "_request", late)
+        for late in (slow, lambda *given, **options: (prepare_one(*given, **options), time.sleep(0.03))[0]):
+            monkeypatch.setattr("engine.interface.session.prepare_one", late)
             with pytest.raises(TimedOut):
                 session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
 

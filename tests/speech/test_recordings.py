@@ -115,7 +115,7 @@ def test_little_memory_changes_no_result(monkeypatch):
     expected, short = transcriber.transcribe(several, timestamps=True), transcriber.transcribe(several)
     sizes = []
     monkeypatch.setattr("engine.speech.transcription.CROSS_CACHE_BYTES", 1)
-    inner = transcriber._transcription
+    inner = transcriber.transcription
     vectors, held = inner._vectors, lambda: len(transcriber._model.decoder._sources)
     monkeypatch.setattr(inner, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
     assert transcriber.transcribe(several, timestamps=True) == expected
@@ -139,8 +139,8 @@ def test_a_long_recording_without_timestamps_has_the_text_of_its_segments():
 def test_the_language_is_that_of_the_first_window():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
-    ids = transcriber._tokens.languages
-    start = transcriber._tokens.start
+    ids = transcriber.transcription.tokens.languages
+    start = transcriber.transcription.tokens.start
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 4, 5, 31))]
     expected = []
     for sound in samples:
@@ -158,8 +158,8 @@ def test_the_language_of_short_sounds():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 31))]
-    start = transcriber._tokens.start
-    names = transcriber._tokens.languages
+    start = transcriber.transcription.tokens.start
+    names = transcriber.transcription.tokens.languages
     found = transcriber.detect_language(samples)
     for (name, probability), sound in zip(found, samples, strict=True):
         features = features_at_once(sound, 7)[:, :3000]
@@ -223,7 +223,7 @@ def test_silence_and_empty_segments():
 def test_a_model_hears_no_speech(monkeypatch):
     transcriber = Transcriber(timed(), backend="reference")
     assert transcriber.transcribe([recording(3)])[0]
-    assert 0 < transcriber._transcription._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
+    assert 0 < transcriber.transcription._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
     monkeypatch.setattr("engine.speech.transcription.is_silent", lambda no_speech, result, penalty: 0 < no_speech < 1)
     [found] = transcriber.transcribe([recording(65)], timestamps=True)
     assert found.segments == []
@@ -298,7 +298,7 @@ def test_the_words_of_faster_whisper():
 def test_no_recording_waits_for_the_window_of_another_one(monkeypatch):
     """The second window of a recording is read while the first window of another one still has steps to go."""
     transcriber = Transcriber(timed(), backend="cython", threads=1)
-    inner, decoder = transcriber._transcription, transcriber._model.decoder
+    inner, decoder = transcriber.transcription, transcriber._model.decoder
     work, step, steps = inner._work, decoder.step, []
 
     long = []       # the first window that asks for a text
