@@ -84,7 +84,7 @@ class GenerationConfig:
     suppress_tokens: tuple[int, ...] = ()
     """The ids of tokens that never come."""
     begin_suppress_tokens: tuple[int, ...] = ()
-    """The ids of tokens that may not be the first new token, or the second one where forced_bos_token_id is the first."""
+    """The ids of tokens that may not be the first new token, or the second where forced_bos_token_id is the first."""
     forced_bos_token_id: int | None = None
     """The first new token, if the prompt has one token."""
     forced_eos_token_id: tuple[int, ...] = ()
