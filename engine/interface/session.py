@@ -11,20 +11,24 @@ from ..base.arguments import renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.handles import Handle
-from ..generation.prepared import PreparedModel
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
-from .stream import Piece, Pieces
+from ..text.stops import StopText
+from .stream import Piece, Pieces, finish_reason
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, model: PreparedModel, finish: Callable[[int, Any], Any], samples: int):
-        """finish: as in `PreparedWorks`. samples: how many results the request has."""
-        self._handle, self._model, self._finish, self._samples = handle, model, finish, samples
+    def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
+                 new_text: Callable[[], StopText] | None):
+        """finish: as in `PreparedWorks`. samples: how many results the request has.
+
+        new_text: returns the text of no new tokens; None without a tokenizer.
+        """
+        self._handle, self._finish, self._samples, self._new_text = handle, finish, samples, new_text
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -36,6 +40,11 @@ class Submission:
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
         return self._finish(0, self._handle.result(timeout))
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
+        return finish_reason(self._handle)
 
     @property
     def done(self) -> bool:
@@ -50,7 +59,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, iter(self._handle))
+        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
 class Session:
@@ -94,7 +103,7 @@ class Session:
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, self._model, requests.finish, requests.samples)
+        return Submission(handle, requests.finish, requests.samples, requests.works[0].new_text)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""
