@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.text.stops import StopText
 from engine.text.tokenizer import Tokenizer
 
-from .test_incremental import MADE, NAMES, some_ids, tokenizer_of
+from ..tools.kinds_of_tokenizers import MADE, NAMES, some_ids, tokenizer_of
 
 
 def slow(tokenizer: Tokenizer, ids: list[int], stops: list[str], include: bool, least: int
