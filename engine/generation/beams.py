@@ -100,8 +100,8 @@ class BeamGroup(PathGroup):
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:
-            ids = scores.top.ids
-            values = scores.top.values - scores.top.log_sum_exp.astype(np.float64)[:, None]
+            listed, ids = self.listed(paths, scores)
+            values = listed - scores.chosen.log_sum_exp.astype(np.float64)[:, None]
             removed = self.removed(ids)
             if removed is not None:
                 values[removed] = -np.inf

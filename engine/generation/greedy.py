@@ -38,7 +38,7 @@ class SingleGroup(PathGroup):
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
-        tokens, log_p, dead = self._next([path.work for path in paths], children, rows, scores, outcome)
+        tokens, log_p, dead = self._next(paths, children, rows, scores, outcome)
         live = []
         for path, token, token_log_p, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(),
                                                      strict=True):
@@ -83,11 +83,11 @@ class SingleGroup(PathGroup):
             rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
-    def _next(self, works: list[DecoderWork], children: list[Path], rows: NDArray[np.intp], scores: Scores,
+    def _next(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores,
               outcome: Outcome) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
-        works: the request of each of the R rows of the scores. rows: [children]: the row of each child; a prompt that
+        paths: of the R rows of the scores. rows: [children]: the row of each child; a prompt that
         was just read has one row, and a child for each sample.
         """
         ids: NDArray[np.int64] | None = None    # [R, n], of values [R, n]; None: of all V tokens, as with width 0
@@ -96,7 +96,8 @@ class SingleGroup(PathGroup):
             if self.width:
                 values, ids = best(values, self.width)
         else:
-            values, ids, log_total = scores.top.values, scores.top.ids, scores.top.log_sum_exp
+            (values, ids), log_total = self.listed(paths, scores), scores.chosen.log_sum_exp
+            listed = values, ids
             removed = self.removed(ids)
             if removed is not None:
                 values, ids = without(values, ids, removed, self.width)
@@ -106,14 +107,14 @@ class SingleGroup(PathGroup):
         if dead.any():      # draw any token, which `choose` does not keep: a row of -inf has no probabilities
             values = np.where(dead[:, None], np.float32(0), values)
         tokens = (ids[rows, 0] if ids is not None and not self.draws
-                  else self._drawn(values, ids, works, children, rows, outcome))
+                  else self._drawn(values, ids, [path.work for path in paths], children, rows, outcome))
         # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
         if self.needs_logits:
             chosen = scores.logits[rows, tokens]
         elif not self.draws:
             chosen = values[rows, 0]
         else:
-            chosen = scores.top.values[rows, (scores.top.ids[rows] == tokens[:, None]).argmax(axis=1)]
+            chosen = listed[0][rows, (listed[1][rows] == tokens[:, None]).argmax(axis=1)]
         log_p = chosen - log_total.astype(np.float64)[rows]
         dead = dead[rows]
         for i in self.must_end(children):

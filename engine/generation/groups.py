@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
+from ..backends.wants import ALL as ALL_LOGITS
+from ..backends.wants import Want
 from ..base.stop import Stop
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .encoder_decoder import SourceStepper
@@ -54,7 +56,7 @@ class Path(Sequence):
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
-        return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, best=self.best,
+        return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, wants=self.wants,
                     read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total)
 
 
@@ -130,7 +132,7 @@ class Generation(DecoderWork):
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         return [Path(self, ids, length=self.first, first_scored=self.first - 1,
-                     best=None if self.needs_logits else self.width)]
+                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width),))]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -230,12 +232,12 @@ class PathGroup(Group):
         self._prepared, self._changes = paths, self._changes_of(paths) if self._ruled else []
         if self._ruled and not self.needs_logits:
             for path in paths:
-                path.best = self.width
+                path.wants = (Want(best=self.width),)
             for rows, changes in self._changes:
                 # A group does without all logits only if no rule makes other changes than removals.
                 most = min(self.width + sum(cast(Removal, change).most for change in changes), self.vocab_size)
                 for row in rows:
-                    paths[row].best = most
+                    paths[row].wants = (Want(best=most),)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Continue hypotheses with the scores of their last tokens."""
@@ -243,6 +245,16 @@ class PathGroup(Group):
         if paths is not self._prepared:     # a shorter list, because hypotheses with NaN have left
             self._changes = self._changes_of(paths) if self._ruled else []
         self.live = cast(list[Sequence], self.choose(paths, scores, outcome))
+
+    def listed(self, paths: list[Path], scores: Scores) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the best values and ids of each row [R,k]; -inf and the id 0 fill rows of fewer up."""
+        counts, best = [path.wants[0].best for path in paths], scores.chosen.best
+        if min(counts) == (k := max(counts)):
+            return best.values.reshape(-1, k), best.ids.reshape(-1, k)
+        there = np.arange(k) < np.array(counts)[:, None]
+        values, ids = np.full(there.shape, -np.inf, np.float32), np.zeros(there.shape, np.int64)
+        values[there], ids[there] = best.values, best.ids
+        return values, ids
 
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:

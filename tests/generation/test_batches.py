@@ -217,7 +217,7 @@ def test_rows_that_need_no_logits_do_not_get_any():
     ):  # fmt: skip
         stepper = TableStepper()
         generate(stepper, [Request(None, [5], GenerationConfig(max_new_tokens=1, **options))])
-        assert [[row.best for row in step] for step in stepper.steps] == [[k]], options
+        assert [[row.wants[0].best or None for row in step] for step in stepper.steps] == [[k]], options
 
 
 def test_a_forced_first_token_costs_no_step():
@@ -276,11 +276,11 @@ class Damaged(TableStepper):
         scores = super().step(rows, stop)
         hurt = [row.request == 4 * 7 and len(self.tokens[number][1]) > 3
                 for row, number in zip(rows, scores.hypotheses.tolist(), strict=True)]
-        kinds = np.array([row.best is not None for row in rows])
-        logits, total = scores.logits.copy(), scores.top.log_sum_exp.copy()
+        kinds = np.array([not row.wants_logits for row in rows])
+        logits, total = scores.logits.copy(), scores.chosen.log_sum_exp.copy()
         logits[np.array(hurt)[~kinds]], total[np.array(hurt)[kinds]] = np.nan, np.nan
-        top = replace(scores.top, log_sum_exp=total)
-        return Scores(scores.hypotheses, finite_rows(rows, logits, top), logits, top)
+        chosen = replace(scores.chosen, log_sum_exp=total)
+        return Scores(scores.hypotheses, finite_rows(rows, logits, total), logits, chosen)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -95,7 +95,7 @@ def test_each_row_has_its_own_settings():
     finish(queue)
     assert len(queue._groups) == 0
     assert len(stepper.steps) < 20
-    assert {len({row.best for row in step}) for step in stepper.steps} <= {1, 2}
+    assert {len({row.wants[0].best for row in step}) for step in stepper.steps} <= {1, 2}
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
 
 
@@ -161,11 +161,11 @@ class Damaged(TableStepper):
         lines = {True: [], False: []}
         for row, number in zip(rows, scores.hypotheses.tolist(), strict=True):
             ids = self.tokens[number][1]
-            lines[row.best is None] += [ids[0] == 20 and len(ids) > 3] * row.scored
-        logits, total = scores.logits.copy(), scores.top.log_sum_exp.copy()
+            lines[row.wants_logits] += [ids[0] == 20 and len(ids) > 3] * row.scored
+        logits, total = scores.logits.copy(), scores.chosen.log_sum_exp.copy()
         logits[np.array(lines[True], bool)], total[np.array(lines[False], bool)] = np.nan, np.nan
-        top = replace(scores.top, log_sum_exp=total)
-        return Scores(scores.hypotheses, finite_rows(rows, logits, top), logits, top)
+        chosen = replace(scores.chosen, log_sum_exp=total)
+        return Scores(scores.hypotheses, finite_rows(rows, logits, total), logits, chosen)
 
 
 def test_all_logits_may_be_nan_and_come_in_large_parts():
