@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..base.functions import exp, log
 from .step_checks import finite_rows
 from .steps import Chosen, Row, Scores, Words
-from .wants import Changes, Draw, Want, Wanted
+from .wants import Changes, Draw, LineWants, Want
 
 
 def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
@@ -31,7 +31,7 @@ def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
     return Chosen(log_sum_exp, best.words(), np.concatenate(given), drawn.words())
 
 
-def scores_of(rows: Sequence[Row], wanted: Wanted, hypotheses: NDArray[np.int64], lines: NDArray[np.floating]
+def scores_of(rows: Sequence[Row], wanted: LineWants, hypotheses: NDArray[np.int64], lines: NDArray[np.floating]
               ) -> Scores:
     """Return the scores of a step whose lines have all these logits [scored tokens, V]."""
     lines = lines.astype(np.float32)

@@ -188,11 +188,13 @@ GREEDY = (Want(best=1),)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LineWants:
     """What the L lines of a step want that do not want all logits, in arrays that native code reads.
 
     A line i has the elements [at[i], at[i+1]) of the flat arrays: of the arrays of results, too. Addresses are 0 for no
-    set and no addends. No line is padded to what another one wants.
+    set and no addends. No line is padded to what another one wants. `Executor.forward` takes it as `wanted`, and fills
+    `chosen`, the arrays (log_sum_exp [L]; best ids, values, own [best_at[L]]; given [given_at[L]]; drawn ids, values,
+    own [drawn_at[L]]) of a `Chosen`, ids as int32.
     """
 
     count: int
@@ -216,7 +218,7 @@ class Wanted:
     """[L]: the wants themselves, which keep the memory at those addresses."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row], vocab_size: int) -> Wanted:
+    def of(cls, rows: Sequence[Row], vocab_size: int) -> LineWants:
         """Return what the rows of a step want; raises `InputError` for what no vocabulary of this size has."""
         lines: list[Want] = []
         for row in rows:

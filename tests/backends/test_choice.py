@@ -8,7 +8,7 @@ import pytest
 from engine.backends.choice import best_of, changed, choose, drawn_of, kept
 from engine.backends.step_checks import check_scored
 from engine.backends.steps import Chosen, Row, Scores
-from engine.backends.wants import ALL, Addends, Changes, Draw, IdSet, Want, Wanted
+from engine.backends.wants import ALL, Addends, Changes, Draw, IdSet, LineWants, Want
 from engine.base.errors import InputError
 
 
@@ -155,7 +155,7 @@ ROWS = [Row(0, None, np.arange(3), 3), Row(1, None, np.arange(2), 2, (Want(best=
 def scores_of_rows(rows):
     """Return scores of rows in which each number says which row it belongs to."""
     lines = np.concatenate([np.full((row.scored, 10), row.request, np.float32) for row in rows])
-    wants = Wanted.of(rows, 10).wants
+    wants = LineWants.of(rows, 10).wants
     wants_all = np.repeat([row.wants_logits for row in rows], [row.scored for row in rows])
     requests = np.array([row.request for row in rows])
     return Scores(requests, requests != 2, lines[wants_all], choose(lines[~wants_all], wants))
@@ -185,7 +185,7 @@ def test_arrays_of_wants():
     sets, addends = [IdSet.of([1], 10), IdSet.of([2, 3], 10)], Addends([4, 9], [0.5, -1])
     rows = [*ROWS, Row(6, None, np.arange(1), 1, (Want(best=2, changes=Changes(*sets[:1], 1.5, addends, sets[1])),)),
             Row(7, None, np.arange(1), 1, (Want(draw=Draw(0.5, 3, 0.9, 0.25), numbers=(0.0,)),))]
-    wanted = Wanted.of(rows, 10)
+    wanted = LineWants.of(rows, 10)
     assert wanted.count == 7
     assert wanted.best_at.tolist() == [0, 3, 6, 6, 7, 7, 9, 9]
     assert wanted.given_at.tolist() == [0, 0, 0, 2, 2, 2, 2, 2]
@@ -196,7 +196,7 @@ def test_arrays_of_wants():
     assert [column[0] for column in wanted.draws] == [1, 0, 1, -np.inf]
     assert [column[5] for column in wanted.changes] == [sets[0].address, 1.5, 2, *addends.addresses, sets[1].address]
     assert [column[6] for column in wanted.changes] == [0, 1, 0, 0, 0, 0]
-    assert Wanted.of(ROWS[:2], 10).draws is Wanted.of(ROWS, 10).changes is None
+    assert LineWants.of(ROWS[:2], 10).draws is LineWants.of(ROWS, 10).changes is None
 
 
 @pytest.mark.parametrize(("make", "message"), [
@@ -234,7 +234,7 @@ def test_wrong_changes_and_draws_are_refused(make, message):
 ])  # fmt: skip
 def test_what_no_vocabulary_of_this_size_has_is_refused(want, message):
     with pytest.raises(InputError, match=message):
-        Wanted.of([ROWS[1], replace(ROWS[1], wants=(want,))], 10)
+        LineWants.of([ROWS[1], replace(ROWS[1], wants=(want,))], 10)
 
 
 def test_a_row_has_a_want_for_each_token_or_for_all():

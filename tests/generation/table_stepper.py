@@ -4,7 +4,7 @@ import numpy as np
 
 from engine.backends.choice import scores_of
 from engine.backends.step_checks import check_scored
-from engine.backends.wants import Wanted
+from engine.backends.wants import LineWants
 from engine.base.stop import NEVER
 
 from ..golden.table_model import table_logits
@@ -42,7 +42,7 @@ class TableStepper:
         stop.check()
         self.steps.append(list(rows))
         check_scored(rows)
-        wanted, numbers, lines = Wanted.of(rows, self.vocab_size), [], []
+        wanted, numbers, lines = LineWants.of(rows, self.vocab_size), [], []
         for row in rows:
             assert row.request in self.sources, "the request is open"
             assert row.tokens.dtype == np.int64

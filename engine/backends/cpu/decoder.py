@@ -22,7 +22,7 @@ from ..forest import Forest, Node
 from ..requests import Requests
 from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
 from ..steps import CacheStatistics, Chosen, Row, Scores, Words
-from ..wants import ALL, Want, Wanted
+from ..wants import ALL, LineWants, Want
 from .cache import Cache, CellTable
 from .lowering import lower
 from .native.layout import CELL, STORAGE
@@ -158,7 +158,7 @@ class CpuDecoder(Requests[CellTable]):
     def _step(self, rows: Sequence[Row], stop: Stop) -> Scores:
         new = self._new_rows(rows)
         check_scored(rows)
-        wanted = Wanted.of(rows, self.vocab_size)
+        wanted = LineWants.of(rows, self.vocab_size)
         if self._config.logits_softcap:
             return self._step_capped(rows, wanted, new, stop)
         # Until the kernels choose by themselves: lists of the best without changes are theirs, all else NumPy's.
@@ -189,7 +189,7 @@ class CpuDecoder(Requests[CellTable]):
         logits = np.concatenate(all_logits)
         return Scores(self._add_hypotheses(new), finite_rows(rows, logits, found.log_sum_exp), logits, found)
 
-    def _step_capped(self, rows: Sequence[Row], wanted: Wanted, new: _NewRows, stop: Stop) -> Scores:
+    def _step_capped(self, rows: Sequence[Row], wanted: LineWants, new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
         full_rows = [replace(row, wants=ALL) for row in rows]

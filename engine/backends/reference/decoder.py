@@ -24,7 +24,7 @@ from ..ops_interface import Ops
 from ..requests import Requests
 from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors
 from ..steps import CacheStatistics, Row, Scores
-from ..wants import Wanted
+from ..wants import LineWants
 from .attention import attention_weights
 from .plan import add_positions
 
@@ -103,7 +103,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
-        wanted = Wanted.of(rows, self.vocab_size)
+        wanted = LineWants.of(rows, self.vocab_size)
         return scores_of(rows, wanted, *self.step_unrounded(rows, stop))
 
     def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
