@@ -7,9 +7,9 @@ A hypothesis is a path in a tree of tokens. Each row of a step adds one hypothes
     request 1    [prompt] -- h1 ----- h4
 
 Each row says what it wants after its tokens: some or all logits, the best words, or words drawn by given numbers, after
-changes of the logits (`wants.py` has the formulas, and `LineWants` the arrays in which native code reads the wants of all
-rows). One step computes rows of all kinds together, and reads each weight once. The same row gives the same bits in any
-step.
+changes of the logits. `wants.py` has the formulas, and `LineWants` the arrays in which native code reads the wants of
+all rows. One step computes rows of all kinds together, and reads each weight once. The same row gives the same bits in
+any step.
 """
 
 from __future__ import annotations

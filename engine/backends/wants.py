@@ -154,9 +154,8 @@ class Draw:
                              f"{shown(self.temperature)}; for less, take the best word")
         if self.top_k < 0:
             raise InputError(f"top_k must be at least 0, not {shown(self.top_k)}")
-        if not (0 < self.top_p <= 1 and 0 <= self.min_p <= 1):
-            raise InputError(f"top_p must be above 0 and at most 1, and min_p from 0 to 1, not {shown(self.top_p)} and "
-                             f"{shown(self.min_p)}")
+        if not (0 <= self.top_p <= 1 and 0 <= self.min_p <= 1):
+            raise InputError(f"top_p and min_p must be from 0 to 1, not {shown(self.top_p)} and {shown(self.min_p)}")
 
     @property
     def log_min_p(self) -> float:
@@ -164,7 +163,7 @@ class Draw:
         return float(log(self.min_p)) if self.min_p else -np.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Want:
     """What is wanted of one line: all its logits; or its log_sum_exp, with one or more of the others."""
 

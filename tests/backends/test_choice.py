@@ -103,8 +103,8 @@ def test_draws_in_float64(kind):
     for V in (1, 7, 90):
         for _ in range(40):
             s = random_logits(rng, V, kind).astype(np.float64)
-            draw = Draw(float(rng.choice([0.5, 1, 2])), int(rng.choice([0, 1, 5, V])), float(rng.choice([0.3, 0.9, 1])),
-                        float(rng.choice([0, 0.07, 1])))
+            draw = Draw(*(rng.choice(values).item() for values in ([0.5, 1, 2], [0, 1, 5, V], [0, 0.3, 0.9, 1],
+                                                                   [0, 0.07, 1])))
             stays, w = kept_slowly(s, draw)
             assert kept(s, draw)[0].tolist() == stays, draw
             numbers = tuple(rng.random(5))
@@ -115,6 +115,27 @@ def test_draws_in_float64(kind):
                     if passed > u * total:
                         break
                 assert id == i
+
+
+def test_a_draw_is_the_inverse_of_the_cumulative_probability():
+    with np.errstate(divide="ignore"):
+        s = np.log(np.array([0.0, 0.25, 0.0, 0.5, 0.25, 0.0], np.float32))
+    numbers = (0.0, 0.2499, 0.2501, 0.7499, 0.7501, 0.99, np.nextafter(1.0, 0.0))
+    assert drawn_of(s, Draw(), numbers).tolist() == [1, 1, 3, 3, 4, 4, 4]
+
+
+def test_a_draw_never_takes_a_removed_word():
+    rng = np.random.default_rng(4)
+    for V in (1, 30, 400):
+        s = random_logits(rng, V, "-inf") * 20
+        assert (s[drawn_of(s, Draw(), (0.0, 0.5, np.nextafter(1.0, 0.0)))] > -np.inf).all()
+
+
+def test_top_p_keeps_the_lowest_ids_among_equals():
+    for top_p, first, second in ((0.0, [1], [0]), (0.2, [1], [0, 1]), (0.5, [1, 3, 5], [0, 1, 2]),
+                                 (0.75, [0, 1, 3, 5], [0, 1, 2, 3, 4]), (0.99, [*range(6)], [*range(6)])):  # fmt: skip
+        for s, right in (([1, 2, 1, 2, 1, 2], first), ([0] * 6, second)):
+            assert kept(np.array(s, np.float32), Draw(top_p=top_p))[0].tolist() == right, top_p
 
 
 def test_nothing_is_drawn_from_nothing():
@@ -204,8 +225,8 @@ def test_arrays_of_wants():
     (lambda: Draw(temperature=np.nan), "temperature of a draw must be a finite number"),
     (lambda: Draw(temperature=np.inf), "temperature of a draw must be a finite number"),
     (lambda: Draw(top_k=-1), "top_k must be at least 0"),
-    (lambda: Draw(top_p=0.0), "top_p must be above 0"),
-    (lambda: Draw(min_p=1.5), "min_p from 0 to 1"),
+    (lambda: Draw(top_p=np.nan), "top_p and min_p must be from 0 to 1"),
+    (lambda: Draw(min_p=1.5), "top_p and min_p must be from 0 to 1"),
     (lambda: Changes(penalty=0.0), "penalty must be a finite number above 0"),
     (lambda: Changes(penalty=np.nan), "penalty must be a finite number above 0"),
     (lambda: Addends([1, 2], [1]), "one id for each number"),

@@ -95,23 +95,8 @@ def test_each_row_has_its_own_settings():
     finish(queue)
     assert len(queue._groups) == 0
     assert len(stepper.steps) < 20
-    assert {len({row.wants[0].best for row in step}) for step in stepper.steps} <= {1, 2}
+    assert {len({row.wants[0].draw for row in step}) for step in stepper.steps} >= {20}
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
-
-
-def test_slots_are_reused():
-    stepper = TableStepper(bias=BIAS)
-    queue = queue_of(stepper)
-    sampled = GenerationConfig(do_sample=True, max_new_tokens=200)
-    long = submit(queue, request_of(0, sampled))
-    for i in range(30):
-        short = submit(queue, request_of(i, replace(sampled, max_new_tokens=2, temperature=1 + i)))
-        while not short.done:
-            queue.step()
-    [group] = queue._groups.values()
-    assert len(group.slots._filters.top_p) == 2
-    finish(queue)
-    assert long.result() == alone(request_of(0, sampled))
 
 
 def test_parts_of_prompts_ask_for_no_scores():

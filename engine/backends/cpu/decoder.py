@@ -22,7 +22,7 @@ from ..forest import Forest, Node
 from ..requests import Requests
 from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
 from ..steps import CacheStatistics, Chosen, Row, Scores, Words
-from ..wants import ALL, LineWants, Want
+from ..wants import ALL, LineWants
 from .cache import Cache, CellTable
 from .lowering import lower
 from .native.layout import CELL, STORAGE
@@ -162,7 +162,8 @@ class CpuDecoder(Requests[CellTable]):
         if self._config.logits_softcap:
             return self._step_capped(rows, wanted, new, stop)
         # Until the kernels choose by themselves: lists of the best without changes are theirs, all else NumPy's.
-        plain = [not row.wants_logits and all(want == Want(best=want.best) for want in row.wants) for row in rows]
+        plain = [not row.wants_logits and all(want.ids is None and not (want.draw or want.changes)
+                                                  for want in row.wants) for row in rows]
         native = [row if own else replace(row, wants=ALL) for row, own in zip(rows, plain, strict=True)]
         written = sum(row.scored for row in native if row.wants_logits)
         lines = sum(row.scored for row in native) - written
