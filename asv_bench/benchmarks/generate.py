@@ -7,6 +7,7 @@ from time import perf_counter
 from engine import Generator, Model, load_model, save
 from engine.backends import get_backend
 from engine.backends.steps import Row
+from engine.backends.wants import GREEDY
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
@@ -83,11 +84,11 @@ class Step(RandomLanguageModel):
         self.decoder = get_backend("auto").prepare_decoder(model.config, model.weights, RunConfig(cache=cache))
         before, self.tokens = random_ids([context, 1], CONFIG.vocab_size)
         self.request = self.decoder.open()
-        self.parent = int(self.decoder.step([Row(self.request, None, before, best=1)]).hypotheses[0])
+        self.parent = int(self.decoder.step([Row(self.request, None, before, wants=GREEDY)]).hypotheses[0])
         self.time_step(path, context, cache)
 
     def time_step(self, path, context, cache):
-        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, best=1)])
+        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, wants=GREEDY)])
         self.decoder.release(scores.hypotheses.tolist())
 
 
@@ -103,9 +104,9 @@ class Continuation(RandomLanguageModel):
         before, self.tokens = random_ids([past, tokens], CONFIG.vocab_size)
         self.request, self.parent = self.decoder.open(), None
         if past:
-            self.parent = int(self.decoder.step([Row(self.request, None, before, best=1)]).hypotheses[0])
+            self.parent = int(self.decoder.step([Row(self.request, None, before, wants=GREEDY)]).hypotheses[0])
         self.time_step(path, tokens, past)
 
     def time_step(self, path, tokens, past):
-        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, best=1)])
+        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, wants=GREEDY)])
         self.decoder.release(scores.hypotheses.tolist())

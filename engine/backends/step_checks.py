@@ -1,4 +1,4 @@
-"""Check what every decoder is asked for in a step, and choose the best of its logits."""
+"""Check what every decoder is asked for in a step, and cap its logits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError, shown
-from ..base.functions import exp, log, tanh
+from ..base.functions import tanh
 from ..model.config import ModelConfig
 from ..programs.observe import AttentionHead
-from .steps import Row, Top
+from .steps import Row
 
 
 def check_vectors(vectors: np.ndarray, width: int) -> None:
@@ -39,20 +39,23 @@ def check_attention_heads(heads: Sequence[AttentionHead], config: ModelConfig | 
                              f"{shown((layer, head))} is no pair (layer, head) of them")
 
 
-def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
-    """Raise `InputError` unless each row has as many tokens as it wants scores, and the vocabulary as many logits."""
+def check_scored(rows: Sequence[Row]) -> None:
+    """Raise `InputError` unless each row has as many tokens as it wants something after, and wants for these."""
     for row in rows:
         if not 0 <= row.scored <= len(row.tokens):
             raise InputError(f"a row of {len(row.tokens)} tokens has no scores of its last {shown(row.scored)}")
-        if row.best is not None and not 1 <= row.best <= vocab_size:
-            raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not "
-                             f"{shown(row.best)}")
+        if len(row.wants) not in (1, row.scored) or any(want.logits != row.wants_logits for want in row.wants[1:]):
+            raise InputError(f"a row of {row.scored} scored tokens has one want, or one for each; all logits of each, "
+                             f"or of none, not {shown(row.wants)}")
 
 
-def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
-    """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
+def finite_rows(rows: Sequence[Row], logits: np.ndarray, log_sum_exp: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R].
+
+    logits, log_sum_exp: of the lines that want all logits, and of the others.
+    """
     finite = np.ones(len(rows), bool)
-    lines = [np.ones(0, bool), np.isfinite(top.log_sum_exp)]    # of rows that want all logits, and the best ones
+    lines = [np.ones(0, bool), np.isfinite(log_sum_exp)]
     if len(logits):
         with np.errstate(invalid="ignore"):
             lines[0] = np.isfinite(logits.max(axis=1))
@@ -60,7 +63,7 @@ def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np
         return finite
     ends = [0, 0]
     for i, row in enumerate(rows):
-        kind = int(row.best is not None)        # the place in `lines`
+        kind = int(not row.wants_logits)        # the place in `lines`
         begin, ends[kind] = ends[kind], ends[kind] + row.scored
         finite[i] = lines[kind][begin : ends[kind]].all()
     return finite
@@ -76,15 +79,3 @@ def capped(logits: np.ndarray, softcap: float) -> np.ndarray:
         for line in logits:
             line[:] = cap * tanh(line / cap)
     return logits
-
-
-def top_of(logits: np.ndarray, k: int) -> Top:
-    """Return the k best of each line of logits, best first, the lowest id first among equals."""
-    # The maximum alone is found in a tenth of the time.
-    ids = logits.argmax(axis=1)[:, None] if k == 1 else np.argsort(-logits, axis=1, kind="stable")[:, :k]
-    values = np.take_along_axis(logits, ids, 1)
-    if not len(logits):
-        return Top(values, ids, np.zeros(0, np.float32))
-    with np.errstate(invalid="ignore"):     # NaN and inf give NaN
-        total = exp(logits - values[:, :1]).sum(axis=1)
-        return Top(values, ids, (values[:, 0] + log(total)).astype(np.float32))

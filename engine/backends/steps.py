@@ -6,22 +6,28 @@ A hypothesis is a path in a tree of tokens. Each row of a step adds one hypothes
                                   +-- h3              h2 and h3 share the cache rows of h0: nothing is copied
     request 1    [prompt] -- h1 ----- h4
 
-Each row says which scores it wants. One step computes rows of all kinds together, and reads each weight once. The same
-row gives the same bits in any step.
+Each row says what it wants after its tokens: some or all logits, the best words, or words drawn by given numbers, after
+changes of the logits. `wants.py` has the formulas, and `LineWants` the arrays in which native code reads the wants of
+all rows. One step computes rows of all kinds together, and reads each weight once. The same row gives the same bits in
+any step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .wants import ALL, Want
+
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a step: new tokens of one hypothesis, and the scores that are wanted after them."""
+    """One row of a step: new tokens of one hypothesis, and what is wanted after them."""
 
     request: int
     """The number that `Decoder.open` returned."""
@@ -30,21 +36,50 @@ class Row:
     tokens: NDArray[np.int64]
     """[n], n at least 1: the ids of the new tokens."""
     scored: int = 1
-    """After how many of the last tokens scores are wanted, from 0 to n: a row of a later token needs no others."""
-    best: int | None = None
-    """None asks for all V logits; k, at least 1, for the k largest."""
+    """After how many of the last tokens something is wanted, from 0 to n: a row of a later token needs no others."""
+    wants: tuple[Want, ...] = ALL
+    """One want for each of these tokens, or one for all of them; all logits of each of them, or of none."""
+
+    @property
+    def wants_logits(self) -> bool:
+        """Return whether the row wants all logits."""
+        return self.wants[0].logits
+
+    @property
+    def lines(self) -> tuple[Want, ...]:
+        """Return the want of each scored token."""
+        return self.wants if len(self.wants) == self.scored else self.wants * self.scored
 
 
 @dataclass(frozen=True)
-class Top:
-    """The k largest logits of some lines; a line is one scored token of a row."""
+class Words:
+    """Chosen words of some lines, one line after the other, in arrays [n]."""
 
-    values: NDArray[np.float32]
-    """[K, k]: the k largest logits of each line, best first, the lowest id first among equals."""
     ids: NDArray[np.int64]
-    """[K, k]: the token ids of `values`."""
+    """The ids; -1 where a line has no word to choose."""
+    values: NDArray[np.float32]
+    """The changed logits; -inf for -1."""
+    own: NDArray[np.float32]
+    """The model's own logits; -inf for -1."""
+
+    def __getitem__(self, places: slice | NDArray[Any]) -> Words:
+        """Return some of the words."""
+        return Words(self.ids[places], self.values[places], self.own[places])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What L lines want that do not want all logits; a line is one scored token of a row."""
+
     log_sum_exp: NDArray[np.float32]
-    """[K]: log(sum(exp(logits))) over all V logits. The log probability of a token is its value minus this number."""
+    """[L]: log(sum(exp(x))) over the model's own V logits x. The log probability of a token is its own logit minus
+    this number."""
+    best: Words
+    """The best words of each line, best first."""
+    given: NDArray[np.float32]
+    """The own logits of the ids of each line."""
+    drawn: Words
+    """The drawn words of each line, one for each number."""
 
 
 @dataclass(frozen=True)
@@ -57,35 +92,40 @@ class Scores:
     """[R]: False for a row with logits that are NaN or infinite, of which the caller makes an error of its request."""
     logits: NDArray[np.float32]
     """[M, V]: the lines of rows that want all logits."""
-    top: Top
-    """The lines of rows that want the best logits: as many as the row wants that wants most."""
+    chosen: Chosen
+    """The other lines."""
 
     def split(self, parts: Sequence[Sequence[Row]]) -> list[Scores]:
-        """Return the scores of each part of the rows, which follow each other; of the best, as many as the part wants.
-
-        Arrays are views.
-        """
+        """Return the scores of each part of the rows, which follow each other. Arrays are views."""
         if len(parts) == 1:
             return [self]
-        scores, row, line, chosen = [], 0, 0, 0
-        for rows in parts:
-            last_row = row + len(rows)
-            last_line = line + sum(each.scored for each in rows if each.best is None)
-            last_chosen = chosen + sum(each.scored for each in rows if each.best is not None)
-            best, k = slice(chosen, last_chosen), max((each.best or 0 for each in rows), default=0)
-            top = Top(self.top.values[best, :k], self.top.ids[best, :k], self.top.log_sum_exp[best])
-            scores.append(Scores(self.hypotheses[row:last_row], self.finite[row:last_row], self.logits[line:last_line],
-                                 top))
-            row, line, chosen = last_row, last_line, last_chosen
-        return scores
+        ends = np.cumsum([np.sum([_sizes(row) for row in rows], axis=0, initial=0) if rows else np.zeros(6, np.int64)
+                          for rows in parts], axis=0)
+        return [self._at([slice(*place) for place in zip(begin, end, strict=True)])
+                for begin, end in pairwise([[0] * 6, *ends.tolist()])]
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
         """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
-        kept, lines = np.array(stays), np.array([row.scored for row in rows])
-        wants_all = np.array([row.best is None for row in rows])
-        written, chosen = (np.repeat(kept[kind], lines[kind]) for kind in (wants_all, ~wants_all))
-        top = Top(self.top.values[chosen], self.top.ids[chosen], self.top.log_sum_exp[chosen])
-        return Scores(self.hypotheses[kept], self.finite[kept], self.logits[written], top)
+        return self._at([np.repeat(np.array(stays), sizes) for sizes in zip(*map(_sizes, rows), strict=True)])
+
+    def _at(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
+        """Return some of the scores. places: in the order of `_sizes`."""
+        rows, written, lines, best, given, drawn = places
+        chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.given[given],
+                        self.chosen.drawn[drawn])
+        return Scores(self.hypotheses[rows], self.finite[rows], self.logits[written], chosen)
+
+
+def _sizes(row: Row) -> tuple[int, int, int, int, int, int]:
+    """Return 1, the lines of all logits, the other lines, and the best words, given ids and drawn words of these."""
+    if row.wants_logits:
+        return 1, row.scored, 0, 0, 0, 0
+    if len(row.wants) == 1:     # as nearly always
+        want, n = row.wants[0], row.scored
+        return 1, 0, n, n * want.best, n * (0 if want.ids is None else len(want.ids)), n * len(want.numbers)
+    return (1, 0, row.scored, sum(want.best for want in row.wants),
+            sum(0 if want.ids is None else len(want.ids) for want in row.wants),
+            sum(len(want.numbers) for want in row.wants))
 
 
 @dataclass(frozen=True)

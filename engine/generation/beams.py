@@ -99,7 +99,7 @@ class BeamGroup(PathGroup):
     def _log_probabilities(self, paths: list[Path], scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
         if self.needs_logits:
-            changed = self.changed(scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
+            changed = self.changed(paths, scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
             # As in transformers, these requests are renormalized in every step, even if no rule changed their scores:
             # another log-sum-exp of log probabilities can change their last bits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
@@ -109,11 +109,9 @@ class BeamGroup(PathGroup):
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:
-            ids = scores.top.ids
-            values = scores.top.values - scores.top.log_sum_exp.astype(np.float64)[:, None]
-            removed = self.removed(ids)
-            if removed is not None:
-                values[removed] = -np.inf
+            ids = scores.chosen.best.ids.reshape(-1, self.width)
+            values = (scores.chosen.best.values.reshape(-1, self.width)
+                      - scores.chosen.log_sum_exp.astype(np.float64)[:, None])
         forced = self.must_end(paths)
         if forced:
             ids = ids.copy()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.steps import Scores
+from ..backends.choice import choose
+from ..backends.steps import Scores, Words
+from ..backends.wants import Changes, Want
 from ..base.errors import InputError
-from .groups import ALL, Generation, Path, PathGroup, Slots
+from .groups import ALL, Generation, Path, PathGroup
 from .results import Generated, score_of
-from .sampling import draw, kept, stream_of_numbers
-from .top_k import best, log_sum_exp, without
-from .works import DecoderWork, Outcome
+from .sampling import stream_of_numbers
+from .top_k import log_sum_exp
+from .works import Outcome, Sequence
 
 
 class SingleGroup(PathGroup):
@@ -24,21 +27,41 @@ class SingleGroup(PathGroup):
 
     def __init__(self, like: Generation, vocab_size: int) -> None:
         super().__init__(like, vocab_size)
-        self.draws, self.slots = like.draws, Slots()
+        self._exhausted: set[Generation] = set()
+        """The requests whose own numbers have come to an end."""
 
-    def enter(self, work: DecoderWork) -> None:
-        super().enter(work)
-        self.slots.enter(work, cast(Generation, work).config)
+    def prepare(self, sequences: list[Sequence]) -> None:
+        """Say how each next token is chosen: it is the best one, or the next number of its sample draws it."""
+        self._exhausted = set()
+        super().prepare(sequences)
 
-    def leave(self, work: DecoderWork) -> None:
-        if work in self.works:
-            self.slots.leave(work)
-        super().leave(work)
+    def choice(self, path: Path, changes: Changes | None) -> Want:
+        """Return how the next token of a hypothesis is chosen, from logits with these changes."""
+        if not self.draws:
+            return Want(best=1, changes=changes)
+        return Want(draw=cast(Generation, path.work).draw, numbers=self._numbers(path), changes=changes)
+
+    def _numbers(self, path: Path) -> tuple[float, ...]:
+        """Return the next number of each sample that is drawn from the scores of a hypothesis."""
+        work = cast(Generation, path.work)
+        if not path.numbers:    # the model has just read the prompt, which all samples share
+            path.numbers = [iter(work.uniforms[sample].tolist()).__next__ if work.uniforms is not None else
+                            stream_of_numbers(work.config.seed, work.source_ids, work.prompt, sample).random
+                            for sample in range(work.samples)]
+        try:
+            return tuple([number() for number in path.numbers])
+        except StopIteration:
+            self._exhausted.add(work)
+            return (0.0,) * len(path.numbers)
 
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on after this step."""
         children, rows = self._children(paths)
-        tokens, log_p, dead = self._next([path.work for path in paths], children, rows, scores, outcome)
+        tokens, log_p, dead = self._next(paths, children, rows, scores)
+        for work in self._exhausted & {cast(Generation, path.work) for path in paths}:
+            assert work.uniforms is not None
+            outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
+                                              f"{work.uniforms.shape[1]}")
         live = []
         for path, token, token_log_p, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(),
                                                      strict=True):
@@ -74,71 +97,40 @@ class SingleGroup(PathGroup):
                 rows.append(i)
                 continue
             work = cast(Generation, path.work)
-            samples = [path, *(path.fork() for _ in range(work.samples - 1))]
+            samples, numbers = [path, *(path.fork() for _ in range(work.samples - 1))], path.numbers
             for sample, child in enumerate(samples):
-                child.sample = sample
-                if self.draws:
-                    child.numbers = (
-                        iter(work.uniforms[sample].tolist()).__next__ if work.uniforms is not None else
-                        stream_of_numbers(work.config.seed, work.source_ids, work.prompt, sample).random)
+                child.sample, child.numbers = sample, numbers[sample : sample + 1]
             children += samples
             rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
-    def _next(self, works: list[DecoderWork], children: list[Path], rows: NDArray[np.intp], scores: Scores,
-              outcome: Outcome) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    def _next(self, paths: list[Path], children: list[Path], rows: NDArray[np.intp], scores: Scores
+              ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
-        works: the request of each of the R rows of the scores. rows: [children]: the row of each child; a prompt that
-        was just read has one row, and a child for each sample.
+        paths: of the R rows of the scores. rows: [children]: the row of each child; a prompt that was just read has one
+        row, and a child for each sample.
         """
-        ids: NDArray[np.int64] | None = None    # [R, n], of values [R, n]; None: of all V tokens, as with width 0
         if self.needs_logits:
-            values, log_total = self.changed(scores.logits), log_sum_exp(scores.logits, self.exp)
-            if self.width:
-                values, ids = best(values, self.width)
+            words, log_total = self._of_logits(paths, scores), log_sum_exp(scores.logits, self.exp)
         else:
-            values, ids, log_total = scores.top.values, scores.top.ids, scores.top.log_sum_exp
-            removed = self.removed(ids)
-            if removed is not None:
-                values, ids = without(values, ids, removed, self.width)
-            elif values.shape[1] > self.width:
-                values, ids = values[:, : self.width], ids[:, : self.width]
-        dead = values.max(axis=1) == -np.inf
-        if dead.any():      # draw any token, which `choose` does not keep: a row of -inf has no probabilities
-            values = np.where(dead[:, None], np.float32(0), values)
-        tokens = (ids[rows, 0] if ids is not None and not self.draws
-                  else self._drawn(values, ids, works, children, rows, outcome))
+            words, log_total = scores.chosen.drawn if self.draws else scores.chosen.best, scores.chosen.log_sum_exp
+        if not self.draws:      # the samples of a prompt share its best token
+            words = words[rows]
         # The model's own logits of the tokens, without the changes and the filters, for `Generated.score`.
-        if self.needs_logits:
-            chosen = scores.logits[rows, tokens]
-        elif not self.draws:
-            chosen = values[rows, 0]
-        else:
-            chosen = scores.top.values[rows, (scores.top.ids[rows] == tokens[:, None]).argmax(axis=1)]
-        log_p = chosen - log_total.astype(np.float64)[rows]
-        dead = dead[rows]
+        log_p = words.own - log_total.astype(np.float64)[rows]
+        tokens, dead = words.ids.copy(), np.isneginf(words.values)
         for i in self.must_end(children):
             tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
         return tokens, log_p, dead
 
-    def _drawn(self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, works: list[DecoderWork],
-               children: list[Path], rows: NDArray[np.intp], outcome: Outcome) -> NDArray[np.int64]:  # fmt: skip
-        """Return a token for each child, drawn with the next number of its sample; the others are as in `_next`."""
-        x, ids = kept(values, self.slots.of(works), ids, self.exp)
-        numbers = []
-        for child in children:
-            assert child.numbers is not None
-            try:
-                numbers.append(child.numbers())
-            except StopIteration:
-                work = cast(Generation, child.work)
-                assert work.uniforms is not None
-                outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
-                                                  f"{work.uniforms.shape[1]}")
-                numbers.append(0.0)
-        columns = draw(x if len(rows) == len(x) else x[rows], np.array(numbers), self.exp)
-        return columns if ids is None else ids[rows, columns]
+    def _of_logits(self, paths: list[Path], scores: Scores) -> Words:
+        """Return the words that follow hypotheses, chosen from all their logits."""
+        wants = [replace(path.choice, changes=None) for path in paths]
+        found = choose(self.changed(paths, scores.logits), wants)
+        words = found.drawn if self.draws else found.best
+        own = np.repeat(scores.logits, [len(want.numbers) or 1 for want in wants], axis=0)
+        return replace(words, own=own[np.arange(len(own)), words.ids])
 
 
 def _end(path: Path, result: Generated, outcome: Outcome) -> None:

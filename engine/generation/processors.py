@@ -1,239 +1,170 @@
-"""Change the scores of the next token, as the logits processors of transformers do, for R rows at once.
+"""Change the logits of the next token, as the logits processors of transformers do.
 
-`processors_of` lists the processors in the order of transformers. Its forced tokens are not among them, because they
-need no scores (results.py); they win over a removal.
+`Rules` are what requests with equal settings have in common. A `Follower` belongs to one hypothesis: its sets and
+tables follow the ids, so that a new id costs the same after any number of others. The order of transformers does not
+matter, because a removal wins over a penalty; its forced tokens need no logits (results.py) and win over a removal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.wants import Changes, IdSet
 from ..model.generation_config import GenerationConfig
-from .logit_changes import Change, Processor, Removal
-from .texts import Followers, Texts
 from .timestamps import Timestamps
 from .top_k import Exp
 
-
-@dataclass(frozen=True)
-class TableRemoval(Removal):
-    """Removes the same tokens from some of the rows."""
-
-    rows: NDArray[np.bool_]
-    table: NDArray[np.bool_]
-    """bool [V]"""
-
-    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self.table[ids] & self.rows[:, None]
-
-    def apply(self, scores: NDArray[np.float32]) -> None:
-        scores[np.ix_(self.rows, self.table)] = -np.inf
+Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
+"""By a run of ids, the ids that may not follow it."""
+_SETTINGS = ("repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+             "eos_token_id", "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens",
+             "forced_bos_token_id", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
+"""The settings that rules are made of."""
 
 
-@dataclass(frozen=True)
-class PairRemoval(Removal):
-    """Removes single tokens from single rows."""
+class Rules:
+    """The rules of some settings, for one vocabulary."""
 
-    keys: NDArray[np.int64]
-    """[pairs], ascending: V times the row, plus the token."""
-    vocab_size: int
+    def __init__(self, config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> None:
+        """exp: e^x of scores."""
+        self.vocab_size, self.penalty = vocab_size, config.repetition_penalty
+        self.ngram, self.source_ngram = config.no_repeat_ngram_size, config.encoder_no_repeat_ngram_size
+        single = [word[0] for word in config.bad_words_ids if len(word) == 1]
+        # An end token alone is not removed, as in transformers.
+        self._always = frozenset({*single} - {*config.eos_token_id} | {*config.suppress_tokens})
+        self._new = config.min_new_tokens
+        self._total = 0 if self._new else config.min_length      # min_new_tokens wins, as in transformers
+        self._ends, self._at_begin = config.eos_token_id, config.begin_suppress_tokens
+        self._forces_first = config.forced_bos_token_id is not None
+        self.words: dict[int, Followers] = {}
+        """The bad words of several ids, by the number of ids before the last one."""
+        for word in config.bad_words_ids:
+            if len(word) > 1 and word[-1] < vocab_size:
+                table: Any = self.words.setdefault(len(word) - 1, {})
+                table[word[:-1]] = (*table.get(word[:-1], ()), word[-1])
+        self.timestamps = None
+        if config.return_timestamps and config.no_timestamps_token_id is not None:
+            self.timestamps = Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
+                                         config.max_initial_timestamp_index, exp)
+        self._allowed: dict[tuple[bool, bool], IdSet | None] = {}
 
-    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        keys = np.arange(len(ids))[:, None] * self.vocab_size + ids
-        # A search, and no comparison [R, k, most]: that has gigabytes if a long prompt may not be repeated. It leaves
-        # out the last key, so that each place that it finds has a key.
-        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys
+    def __bool__(self) -> bool:
+        """Return whether there is any rule."""
+        removes = self._always or self._at_begin or ((self._new or self._total) and self._ends)
+        return bool(self.penalizes or removes or self.ngram or self.source_ngram or self.words or self.timestamps)
 
-    def apply(self, scores: NDArray[np.float32]) -> None:
-        scores[np.divmod(self.keys, self.vocab_size)] = -np.inf
+    @property
+    def penalizes(self) -> bool:
+        """Return whether ids that came before are less likely, or more likely."""
+        return self.penalty != 1
 
-
-def pair_removal(rows: NDArray[np.intp], ids: NDArray[np.int64], vocab_size: int) -> PairRemoval | None:
-    """Return the removal of ids[i] from the row rows[i], without ids that have no score; None if nothing is left.
-
-    A pair may come any number of times, and counts once.
-    """
-    inside = ids < vocab_size
-    keys = np.unique(rows[inside] * vocab_size + ids[inside])
-    most_in_a_row = int(np.bincount(keys // vocab_size).max(initial=0))
-    return PairRemoval(most_in_a_row, keys, vocab_size) if len(keys) else None
-
-
-class RepetitionPenalty:
-    """Make tokens that a row has already less likely: s becomes s * p if s < 0, else s / p, once for each token."""
-
-    removes_only = False
-
-    def __init__(self, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
-
-    def change(self, texts: Texts) -> Change:
-        tokens = texts.tokens[:, : texts.lengths.max()]
-        here = (np.arange(tokens.shape[1]) < texts.lengths[:, None]) & (tokens < self.vocab_size)
-        rows = np.nonzero(here)[0]
-        return _Penalty(rows, tokens[here], texts.penalties[rows])
-
-
-@dataclass(frozen=True)
-class _Penalty(Change):
-    rows: NDArray[np.intp]
-    ids: NDArray[np.int64]
-    penalties: NDArray[np.float32]
-    """The penalty of each pair of a row and an id."""
-
-    def apply(self, scores: NDArray[np.float32]) -> None:
-        read = scores[self.rows, self.ids]  # all are read before one is written, so that a repeated id counts once
-        scores[self.rows, self.ids] = np.where(read < 0, read * self.penalties, read / self.penalties)
+    def allowed(self, length: int, prompt: int) -> IdSet | None:
+        """Return the ids that may follow any `length` ids, `prompt` of them of a prompt; None for all."""
+        # The first token is forced only after a prompt of one token, the start token.
+        begins = length == prompt + (prompt == 1 and self._forces_first)
+        key = length < self._total or length - prompt < self._new, begins
+        if key not in self._allowed:
+            removed = self._always.union(self._ends if key[0] else (), self._at_begin if begins else ())
+            inside = [id for id in removed if id < self.vocab_size]
+            self._allowed[key] = IdSet.of(inside, self.vocab_size).complement() if inside else None
+        return self._allowed[key]
 
 
-class NoRepeatNGram:
-    """Remove each token with which the last n tokens of the row would equal n tokens before them."""
+class Follower:
+    """The rules of one hypothesis."""
 
-    removes_only = True
+    __slots__ = ("_changes", "_length", "_most", "_ngrams", "_prompt", "_rules", "_seen", "_tables", "_tail", "_used")
 
-    def __init__(self, size: int, vocab_size: int) -> None:
-        self.size, self.vocab_size = size, vocab_size
+    def __init__(self, rules: Rules, prompt: int, source: Followers) -> None:
+        """prompt: the number of its ids. source: the runs of n - 1 ids of the source, for `source_ngram` n."""
+        self._rules, self._prompt, self._length = rules, prompt, 0
+        self._seen = IdSet(rules.vocab_size) if rules.penalizes else None
+        self._used = IdSet(rules.vocab_size) if 1 in (rules.ngram, rules.source_ngram) else None
+        """The ids that never come again."""
+        self._ngrams: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._tables: list[tuple[int, Followers]] = [*rules.words.items()]
+        """(m, which ids may not follow the last m ids)"""
+        if rules.ngram > 1:
+            self._tables.append((rules.ngram - 1, self._ngrams))
+        if rules.source_ngram > 1:
+            self._tables.append((rules.source_ngram - 1, source))
+        for id in source.get((), ()):
+            self._use(id)
+        self._most = max((m for m, _ in self._tables), default=0)
+        self._tail: list[int] = []      # the last ids, `_most` of them
+        self._changes: Changes | None = None
 
-    def change(self, texts: Texts) -> Removal | None:
-        n, lengths = self.size, texts.lengths
-        windows = int(lengths.max()) + 1 - n
-        if windows <= 0:
+    def fork(self) -> Follower:
+        """Return a follower of the same ids, which may go on in another way."""
+        child = object.__new__(Follower)
+        for name in self.__slots__:
+            setattr(child, name, getattr(self, name))
+        child._seen, child._used = self._seen and self._seen.copy(), self._used and self._used.copy()
+        child._ngrams, child._tail, child._changes = dict(self._ngrams), [*self._tail], None
+        child._tables = [(m, child._ngrams if table is self._ngrams else table) for m, table in self._tables]
+        return child
+
+    def changes(self, ids: NDArray[np.int64], length: int) -> Changes | None:
+        """Follow the ids up to this length that are new, and return the changes of the logits after them."""
+        rules = self._rules
+        for id in ids[self._length : length].tolist():
+            self._follow(id)
+        self._length = length
+        allowed = rules.allowed(length, self._prompt)
+        removed = [id for m, table in self._tables if len(self._tail) >= m
+                   for id in table.get(tuple(self._tail[len(self._tail) - m :]), ())]
+        if removed or self._used is not None:
+            words = np.full(-(-rules.vocab_size // 32), 0xFFFFFFFF, np.uint32) if allowed is None else allowed.words
+            allowed = IdSet(rules.vocab_size, words.copy() if self._used is None else words & ~self._used.words)
+            for id in removed:
+                allowed.discard(id)
+        if allowed is None and self._seen is None:
             return None
-        # Window w is tokens w to w + n - 1. It removes its last token if the others are the row's last n - 1 tokens.
-        match = np.arange(windows) + n <= lengths[:, None]      # [R, windows]
-        rows = np.arange(len(lengths))
-        for i in range(n - 1):
-            suffix = texts.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]     # any token, where a row is too short
-            match &= texts.tokens[:, i : i + windows] == suffix[:, None]
-        repeating, window = np.nonzero(match)
-        return pair_removal(repeating, texts.tokens[repeating, window + n - 1], self.vocab_size)
+        if self._changes is None or allowed is not self._changes.allowed:
+            self._changes = Changes(self._seen, rules.penalty, allowed=allowed)
+        return self._changes
+
+    def _follow(self, id: int) -> None:
+        """Note the next id. Ids of no logit count in runs, and are neither less likely nor removed."""
+        n, tail = self._rules.ngram, self._tail
+        inside = id < self._rules.vocab_size
+        if inside and self._seen is not None:
+            self._seen.add(id)
+        if inside and n == 1:
+            self._use(id)
+        if inside and len(tail) >= n - 1 > 0:
+            run = tuple(tail[len(tail) + 1 - n :])
+            before = self._ngrams.get(run, ())
+            self._ngrams[run] = before if id in before else (*before, id)
+        if self._most:
+            tail.append(id)
+            del tail[: -self._most]
+
+    def _use(self, id: int) -> None:
+        if self._used is not None and id < self._rules.vocab_size:
+            self._used.add(id)
 
 
-class NoRepeatOfSource:
-    """Remove each token with which the last n tokens of the row would be n tokens of the source of its request, which
-    is the prompt in a model without an encoder."""
-
-    removes_only = True
-
-    def __init__(self, size: int, vocab_size: int) -> None:
-        self.size, self.vocab_size = size, vocab_size
-
-    def change(self, texts: Texts) -> Removal | None:
-        n, rows, removed = self.size, [], []
-        for row, (followers, length) in enumerate(zip(texts.followers, texts.lengths.tolist(), strict=True)):
-            if length >= n - 1:
-                following = followers.get(tuple(texts.tokens[row, length + 1 - n : length].tolist()), [])
-                rows += [row] * len(following)
-                removed += following
-        return pair_removal(np.array(rows, np.intp), np.array(removed, np.int64), self.vocab_size)
-
-
-def followers_of(ids: NDArray[np.int64], n: int) -> Followers:
-    """Return the last id of each run of n ids of a source, by the ids before it in the run."""
-    followers: dict[tuple[int, ...], list[int]] = {}
+def followers_of(ids: NDArray[np.int64], n: int, vocab_size: int) -> Followers:
+    """Return the last id of each run of n ids of a source, by the ids before it in the run; only ids below V."""
+    followers: dict[tuple[int, ...], dict[int, None]] = {}
     listed = ids.tolist()
     for i in range(len(listed) + 1 - n):
-        followers.setdefault(tuple(listed[i : i + n - 1]), []).append(listed[i + n - 1])
-    return followers
+        if listed[i + n - 1] < vocab_size:
+            followers.setdefault(tuple(listed[i : i + n - 1]), {})[listed[i + n - 1]] = None
+    return {run: tuple(last) for run, last in followers.items()}
 
 
-class BadWords:
-    """Remove the last token of each listed sequence from the rows that end with its other tokens.
-
-    An end token alone is not removed, as in transformers.
-    """
-
-    removes_only = True
-
-    def __init__(self, words: tuple[tuple[int, ...], ...], vocab_size: int) -> None:
-        self.words, self.vocab_size = words, vocab_size
-
-    def change(self, texts: Texts) -> Removal | None:
-        rows = np.arange(len(texts))
-        removed = np.zeros((len(texts), len(self.words)), bool)
-        for w, word in enumerate(self.words):
-            match = texts.lengths >= len(word) - 1
-            for i, token in enumerate(word[:-1]):
-                match &= texts.tokens[rows, np.maximum(texts.lengths + 1 - len(word) + i, 0)] == token
-            removed[:, w] = match
-        rows, words = np.nonzero(removed)
-        return pair_removal(rows, np.array([word[-1] for word in self.words], np.int64)[words], self.vocab_size)
+def rules_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> Rules:
+    """Return the rules of these settings. Requests with equal ones share them."""
+    return _shared_rules(tuple(getattr(config, name) for name in _SETTINGS), vocab_size, exp)
 
 
-class Suppressed:
-    """Remove tokens from every row."""
-
-    removes_only = True
-
-    def __init__(self, ids: tuple[int, ...], vocab_size: int) -> None:
-        self.table = np.zeros(vocab_size, bool)
-        self.table[list(ids)] = True
-        self.most = int(self.table.sum())
-
-    def rows(self, texts: Texts) -> NDArray[np.bool_]:
-        """Return the rows from which the tokens are removed."""
-        return np.ones(len(texts), bool)
-
-    def change(self, texts: Texts) -> Removal | None:
-        rows = self.rows(texts)
-        return TableRemoval(self.most, rows, self.table) if rows.any() else None
-
-
-class MinimumLength(Suppressed):
-    """Remove the end tokens while a row has fewer than `new` new tokens, or fewer than `total` tokens in all."""
-
-    def __init__(self, new: int, total: int, eos: tuple[int, ...], vocab_size: int) -> None:
-        super().__init__(eos, vocab_size)
-        self.new, self.total = new, total
-
-    def rows(self, texts: Texts) -> NDArray[np.bool_]:
-        """Return the rows that are too short to end."""
-        return (texts.lengths < self.total) | (texts.lengths - texts.prompts < self.new)
-
-
-class SuppressedAtBegin(Suppressed):
-    """Remove tokens from the first new token, or from the second one if the first one is forced.
-
-    The first one is forced (forced_bos_token_id) only after a prompt of one token, the start token.
-    """
-
-    def __init__(self, ids: tuple[int, ...], forced: bool, vocab_size: int) -> None:
-        super().__init__(ids, vocab_size)
-        self.forced = forced
-
-    def rows(self, texts: Texts) -> NDArray[np.bool_]:
-        """Return the rows that choose their first free token."""
-        return texts.lengths == texts.prompts + (texts.prompts == 1) * self.forced
-
-
-def processors_of(config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> list[Processor]:
-    """Return the processors that the settings ask for, in the order of transformers. exp: e^x of scores."""
-    processors: list[Processor] = []
-    if config.repetition_penalty != 1:
-        processors.append(RepetitionPenalty(vocab_size))      # `Texts` has the penalty of each row
-    if config.no_repeat_ngram_size:
-        processors.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
-    if config.encoder_no_repeat_ngram_size:
-        processors.append(NoRepeatOfSource(config.encoder_no_repeat_ngram_size, vocab_size))
-    single = tuple(w[0] for w in config.bad_words_ids if len(w) == 1 and w[0] not in config.eos_token_id)
-    longer = tuple(w for w in config.bad_words_ids if len(w) > 1)
-    if single:
-        processors.append(Suppressed(single, vocab_size))
-    if longer:
-        processors.append(BadWords(longer, vocab_size))
-    new = config.min_new_tokens
-    total = 0 if new else config.min_length     # min_new_tokens wins, as in transformers
-    if (new or total) and config.eos_token_id:
-        processors.append(MinimumLength(new, total, config.eos_token_id, vocab_size))
-    if config.suppress_tokens:
-        processors.append(Suppressed(config.suppress_tokens, vocab_size))
-    if config.begin_suppress_tokens:
-        forced = config.forced_bos_token_id is not None
-        processors.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
-    if config.return_timestamps and config.no_timestamps_token_id is not None:
-        processors.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
-                                     config.max_initial_timestamp_index, exp))
-    return processors
+@lru_cache(64)
+def _shared_rules(values: tuple[Any, ...], vocab_size: int, exp: Exp) -> Rules:
+    return Rules(GenerationConfig(**dict(zip(_SETTINGS, values, strict=True))), vocab_size, exp)

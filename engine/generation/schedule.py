@@ -18,10 +18,9 @@ from .works import DecoderWork, Sequence
 
 FEWEST = 16
 """The fewest tokens of a part, so that a prompt always goes on. A part of 8 takes two thirds of the time of 16."""
-SCORED_CHUNK = 64
-"""The most tokens of a continuation whose scores are wanted in one step. It changes no bit."""
-MOST_LOGITS = 2**24
-"""The most logits of the prompts and continuations of one step (64 MiB), unless one token alone has more."""
+MOST_SCORES = 2**22
+"""The most numbers that one step keeps for the scores of prompts and continuations (16 MiB), unless one token alone has
+more: V for a token whose logits are all wanted, and V / 64 for any other one. It changes no bit."""
 FRESH = 64
 """Steps after which the time of a step without a prompt is measured again."""
 
@@ -72,8 +71,7 @@ class Schedule:
     def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
         """pace: None reads as many tokens in a step as the budget allows; it may change between two steps."""
         self.budget, self.pace = budget, pace
-        self._most_scored = max(1, MOST_LOGITS // vocab_size)
-        """The most tokens of prompts and continuations after which one step gives logits."""
+        self._vocab_size, self._most_scores = vocab_size, max(MOST_SCORES, vocab_size)
         self._owners: dict[Hashable, _Owner] = {}
         self._queues: dict[tuple[int, Hashable], deque[DecoderWork]] = {}
         """The requests that wait, by priority and owner, each in the order in which they came."""
@@ -148,8 +146,8 @@ class Schedule:
         size = min(self.size(decoding), max(1, self.budget.tokens - decoding))
         if not size:
             return []
-        # What is left of the step: `size` tokens, `rows` sequences, and `scored` tokens with logits.
-        rows, scored = max(1, self.budget.rows - decoding), self._most_scored
+        # What is left of the step: `size` tokens, `rows` sequences, and `scores` numbers.
+        rows, scores = max(1, self.budget.rows - decoding), self._most_scores
         waits = self.pace is not None and decoding > 0      # somebody waits for the next token
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
@@ -159,11 +157,12 @@ class Schedule:
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue
             before = max(0, sequence.first_scored - sequence.read)        # tokens without scores
-            n = min(sequence.unread, size, before + min(sequence.work.most_scored or SCORED_CHUNK, scored))
+            each = self._vocab_size if sequence.wants[0].logits else -(-self._vocab_size // 64)
+            n = min(sequence.unread, size, before + scores // each)
             if n <= 0 or not rows:
                 continue
             chosen.append((sequence, n))
-            size, rows, scored = max(0, size - n - source), rows - 1, scored - max(0, n - before)
+            size, rows, scores = max(0, size - n - source), rows - 1, scores - each * max(0, n - before)
             sources += source
             self._owners[sequence.work.entry.owner].read += n + source
         planned = dict(chosen)

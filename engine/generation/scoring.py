@@ -5,7 +5,7 @@ They are those of the model itself, which no setting changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
+from ..backends.wants import ALL, Want
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
@@ -34,7 +35,8 @@ class Scoring(DecoderWork):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that. lengths: as in `checked`. `DecoderWork` explains the attributes.
+        seen: gets the logits before that. Either asks for all logits, and otherwise those of the continuation are
+        enough. lengths: as in `checked`. `DecoderWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -61,12 +63,22 @@ class Scoring(DecoderWork):
             self._shown = len(self.scores)
             self.seen(logits[-fresh:], targets[-fresh:])
 
+    @property
+    def needs_logits(self) -> bool:
+        """Return whether it asks for all logits."""
+        return self.temperature != 1 or self.seen is not None
+
+    @property
+    def key(self) -> Hashable:
+        return type(self).__name__, self.needs_logits
+
     def group(self, vocab_size: int) -> Group:
-        return _Scorings()
+        return _Scorings(self.needs_logits)
 
     def begin(self) -> list[Sequence]:
         """Return the prompt and the continuation, whose last token the model does not read."""
-        return [Sequence(self, self.tokens, length=len(self.tokens) - 1, first_scored=self.prompt - 1)]
+        make, wants = (Sequence, ALL) if self.needs_logits else (_Continuation, (Want(ids=self.tokens[-1:]),))
+        return [make(self, self.tokens, length=len(self.tokens) - 1, first_scored=self.prompt - 1, wants=wants)]
 
     @property
     def is_empty(self) -> bool:
@@ -78,23 +90,44 @@ class Scoring(DecoderWork):
         return []
 
 
+@dataclass(eq=False, slots=True)
+class _Continuation(Sequence):
+    """A prompt and a continuation, of which only the logits of the ids that follow are wanted."""
+
+    def row(self, n: int) -> Row:
+        """Return the row of a step that reads the next n ids."""
+        places = range(max(self.first_scored, self.read) + 1, self.read + n + 1)
+        self.wants = tuple([Want(ids=self.ids[i : i + 1]) for i in places]) or self.wants
+        return Sequence.row(self, n)
+
+
 class _Scorings(Group):
     """Continuations that are scored."""
 
+    def __init__(self, needs_logits: bool) -> None:
+        super().__init__()
+        self._needs_logits = needs_logits
+
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Add the log probabilities of the tokens after those that were read."""
-        begin = 0       # the row of scores.logits at which the logits of the next sequence begin
+        begin = 0       # the line of the scores at which those of the next sequence begin
+        log_p = scores.chosen.given - scores.chosen.log_sum_exp.astype(np.float64)
         for sequence, row in zip(sequences, rows, strict=True):
-            work = cast(Scoring, sequence.work)
-            logits, begin = scores.logits[begin : begin + row.scored], begin + row.scored
-            # The logits are those after the last `scored` ids that were read, and each belongs to the id that follows.
-            targets = work.tokens[sequence.read + 1 - row.scored : sequence.read + 1]
-            scaled = logits if work.temperature == 1 else logits / np.float32(work.temperature)
-            log_total = log_sum_exp(scaled, work.exp).astype(np.float64)
-            work.scores += (scaled[np.arange(len(targets)), targets] - log_total).tolist()
-            work.show(logits, targets)
+            work, lines, begin = cast(Scoring, sequence.work), slice(begin, begin + row.scored), begin + row.scored
+            if self._needs_logits:
+                self._add(work, scores.logits[lines], sequence.read)
+            else:
+                work.scores += log_p[lines].tolist()
             if not sequence.unread:
                 outcome.done[work] = work.scores
+
+    def _add(self, work: Scoring, logits: NDArray[np.float32], read: int) -> None:
+        """Add log probabilities by all logits after the last ids that were read, each of which the next id follows."""
+        targets = work.tokens[read + 1 - len(logits) : read + 1]
+        scaled = logits / np.float32(work.temperature)
+        log_total = log_sum_exp(scaled, work.exp).astype(np.float64)
+        work.scores += (scaled[np.arange(len(targets)), targets] - log_total).tolist()
+        work.show(logits, targets)
 
 
 @dataclass(eq=False, slots=True)
@@ -146,11 +179,12 @@ class LastLogits(DecoderWork):
 
     def rest(self, prefix: int | None) -> list[Sequence]:
         """Return what each prompt has after the prefix, of which the model has this hypothesis."""
+        wants = ALL if isinstance(self.ids, slice) else (Want(ids=np.array(self.ids, np.int64)),)
         prompts: list[Sequence] = []
         for i, ids in enumerate(self.prompts):
             self.use(prefix)
             prompts.append(_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, read=self._shared,
-                                   hypothesis=prefix, index=i))
+                                   hypothesis=prefix, index=i, wants=wants))
         return prompts
 
     def failure(self, sequence: Sequence) -> EngineError:
@@ -163,12 +197,15 @@ class _LastLogits(Group):
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
-        at = 0      # the next row of scores.logits
+        lines, given = iter(scores.logits), 0       # the next line of all logits, and the next logit of given ids
         for sequence in sequences:
             work = cast(LastLogits, sequence.work)
             if isinstance(sequence, _Prompt):
-                work.scores[sequence.index] = scores.logits[at, work.ids].copy()
-                work.left, at = work.left - 1, at + 1
+                if isinstance(work.ids, slice):
+                    logits = next(lines)[work.ids]
+                else:
+                    logits, given = scores.chosen.given[given : given + len(work.ids)], given + len(work.ids)
+                work.scores[sequence.index], work.left = logits.copy(), work.left - 1
                 outcome.tokens.append((work, 0, sequence.index))
                 if not work.left:
                     outcome.done[work] = np.array(work.scores)
@@ -196,7 +233,6 @@ class AllLogits(DecoderWork):
         """
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)
-        self.most_scored = len(ids)
         self.scores = np.empty((len(ids), vocab_size), np.float32)
 
     def group(self, vocab_size: int) -> Group:

@@ -69,12 +69,3 @@ def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
     order = np.lexsort((columns, -scores[rows, columns], rows))
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)  # rows ascend, and the order keeps them so
     return columns[order[rank < k]].reshape(R, k)
-
-
-def without(values: NDArray[np.float32], ids: NDArray[np.int64], removed: NDArray[np.bool_], k: int
-            ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the first k columns of [R, n] that are not removed, in their order; -inf and the id 0 fill rows up."""
-    order = np.argsort(removed, axis=1, kind="stable")[:, :k]
-    gone = np.take_along_axis(removed, order, axis=1)
-    values = np.where(gone, np.float32(-np.inf), np.take_along_axis(values, order, axis=1))
-    return values, np.where(gone, 0, np.take_along_axis(ids, order, axis=1))

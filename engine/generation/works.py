@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
+from ..backends.wants import ALL, Want
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
@@ -41,8 +42,6 @@ class DecoderWork:
     """The most tokens of all hypotheses of the request together."""
     tokens_in: int = 0
     """Tokens of the source and the prompt, for statistics."""
-    most_scored: int | None = None
-    """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
     makes_tokens: bool = False
@@ -193,8 +192,8 @@ class Sequence:
     length: int
     first_scored: int
     """The place of the first id after which scores are wanted; `length` if there is none."""
-    best: int | None = None
-    """How many of the best logits are wanted, as in `Row`; None for all."""
+    wants: tuple[Want, ...] = ALL
+    """What is wanted after each of these ids, as in `Row`."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None
@@ -210,7 +209,7 @@ class Sequence:
         read, first = self.read, self.first_scored
         end = read + n
         wanted = 0 if first >= end else end - (first if first > read else read)     # from `first` on; faster than max
-        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.best)
+        return Row(self.work.number, self.hypothesis, self.ids[read:end], wanted, self.wants)
 
     def append(self, token: int) -> None:
         """Add an id, after which scores are wanted."""
@@ -255,7 +254,7 @@ class Group(ABC):
         self.live = [sequence for sequence in self.live if sequence.work is not work]
 
     def prepare(self, sequences: list[Sequence]) -> None:  # noqa: B027, because most groups have nothing to prepare
-        """Say how many of the best logits each of these sequences wants, which the next step reads to their ends."""
+        """Say what each of these sequences wants, which the next step reads to their ends."""
 
     @abstractmethod
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.interfaces import Decoder
 from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
 from ..backends.steps import Row
+from ..backends.wants import GREEDY
 from ..interface.generator import Generator
 from ..model.precision import cached_bytes
 from .bench import Timed, timed
@@ -87,7 +88,7 @@ class _Sequences:
 
     def read(self, tokens: np.ndarray, keep: bool = True) -> None:
         """Choose the best token after `tokens` [count, n], which follow the contexts; keep: as parts of these."""
-        rows = [Row(request, parent, row_tokens.astype(np.int64), best=1)
+        rows = [Row(request, parent, row_tokens.astype(np.int64), wants=GREEDY)
                 for request, parent, row_tokens in zip(self._requests, self._contexts, tokens, strict=True)]
         hypotheses = self._decoder.step(rows).hypotheses.tolist()
         if keep:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from engine.backends.step_checks import finite_rows
-from engine.backends.steps import Scores, Top
+from engine.backends.choice import scores_of
+from engine.backends.step_checks import check_scored
+from engine.backends.wants import LineWants
 from engine.base.stop import NEVER
 
 from ..golden.table_model import table_logits
@@ -40,12 +41,12 @@ class TableStepper:
         assert rows
         stop.check()
         self.steps.append(list(rows))
-        numbers, lines = [], {False: [], True: []}
+        check_scored(rows)
+        wanted, numbers, lines = LineWants.of(rows, self.vocab_size), [], []
         for row in rows:
             assert row.request in self.sources, "the request is open"
             assert row.tokens.dtype == np.int64
-            assert 0 <= row.scored <= len(row.tokens) >= 1
-            assert row.best is None or 0 < row.best <= self.vocab_size
+            assert len(row.tokens) >= 1
             owner, before = (row.request, []) if row.parent is None else self.tokens[row.parent]
             assert owner == row.request, "the parent belongs to the request"
             tokens = [*before, *row.tokens.tolist()]
@@ -54,16 +55,11 @@ class TableStepper:
             self.tokens[self.made] = (row.request, tokens)
             numbers.append(self.made)
             source = self.sources[row.request]
-            lines[row.best is not None] += [
-                table_logits(tokens[:i], self.vocab_size, self.bias, () if source is None else source.tolist())
-                for i in range(len(tokens) + 1 - row.scored, len(tokens) + 1)]
-        logits, others = (np.array(own, np.float32).reshape(-1, self.vocab_size) for own in lines.values())
-        logits.flags.writeable = False
-        k = max(row.best or 0 for row in rows)
-        ids = np.lexsort((np.broadcast_to(np.arange(self.vocab_size), others.shape), -others), axis=1)[:, :k]
-        total = np.log(np.exp(others.astype(np.float64)).sum(axis=1)).astype(np.float32)
-        top = Top(np.take_along_axis(others, ids, axis=1), ids, total)
-        return Scores(np.array(numbers), finite_rows(rows, logits, top), logits, top)
+            lines += [table_logits(tokens[:i], self.vocab_size, self.bias, () if source is None else source.tolist())
+                      for i in range(len(tokens) + 1 - row.scored, len(tokens) + 1)]
+        scores = scores_of(rows, wanted, np.array(numbers), np.array(lines, np.float32).reshape(-1, self.vocab_size))
+        scores.logits.flags.writeable = False
+        return scores
 
     def release(self, hypotheses):
         for hypothesis in hypotheses:

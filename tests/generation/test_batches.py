@@ -206,18 +206,24 @@ def test_given_numbers_are_checked():
 
 
 def test_rows_that_need_no_logits_do_not_get_any():
-    """The best tokens are enough, k as small as the settings allow; all logits are computed where they must be."""
+    """The best tokens, or a draw, are enough; all logits are computed where they must be."""
     for options, k in (
         ({}, 1), ({"num_beams": 3}, 6), ({"num_beams": 3, "eos_token_id": [1, 2]}, 9),
-        ({"do_sample": True, "top_k": 4}, 4),
-        ({"suppress_tokens": [3, 4]}, 3), ({"num_beams": 2, "suppress_tokens": [3], "begin_suppress_tokens": [4]}, 6),
-        ({"repetition_penalty": 1.2}, None), ({"do_sample": True, "top_k": 0}, None),
+        ({"do_sample": True, "top_k": 4}, 0), ({"do_sample": True, "top_k": 0}, 0),
+        ({"do_sample": True, "repetition_penalty": 1.2, "suppress_tokens": [3]}, 0),
+        ({"suppress_tokens": [3, 4]}, 1), ({"num_beams": 2, "suppress_tokens": [3], "begin_suppress_tokens": [4]}, 4),
+        ({"repetition_penalty": 1.2}, 1), ({"num_beams": 2, "repetition_penalty": 1.2}, None),
         ({"num_beams": 2, "suppress_tokens": [3], "renormalize_logits": True}, None),
         ({"num_beams": 2, "renormalize_logits": True}, 4),
+        ({"return_timestamps": True, "no_timestamps_token_id": 20, "eos_token_id": 2}, None),
     ):  # fmt: skip
         stepper = TableStepper()
         generate(stepper, [Request(None, [5], GenerationConfig(max_new_tokens=1, **options))])
-        assert [[row.best for row in step] for step in stepper.steps] == [[k]], options
+        [[row]] = stepper.steps
+        want = row.wants[0]
+        assert (None if want.logits else want.best) == k, options
+        assert (want.draw is not None) == (k == 0)
+        assert (want.changes is not None) == (k is not None and any("pen" in name or "sup" in name for name in options))
 
 
 def test_a_forced_first_token_costs_no_step():
@@ -276,11 +282,11 @@ class Damaged(TableStepper):
         scores = super().step(rows, stop)
         hurt = [row.request == 4 * 7 and len(self.tokens[number][1]) > 3
                 for row, number in zip(rows, scores.hypotheses.tolist(), strict=True)]
-        kinds = np.array([row.best is not None for row in rows])
-        logits, total = scores.logits.copy(), scores.top.log_sum_exp.copy()
+        kinds = np.array([not row.wants_logits for row in rows])
+        logits, total = scores.logits.copy(), scores.chosen.log_sum_exp.copy()
         logits[np.array(hurt)[~kinds]], total[np.array(hurt)[kinds]] = np.nan, np.nan
-        top = replace(scores.top, log_sum_exp=total)
-        return Scores(scores.hypotheses, finite_rows(rows, logits, top), logits, top)
+        chosen = replace(scores.chosen, log_sum_exp=total)
+        return Scores(scores.hypotheses, finite_rows(rows, logits, total), logits, chosen)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from engine.backends.choice import kept
+from engine.backends.wants import Draw
 from engine.generation.results import Request
-from engine.generation.sampling import Filters, kept
 from engine.generation.schedule import Budget
 from engine.model.generation_config import GenerationConfig
 
@@ -49,21 +50,10 @@ def test_the_golden_cases_say_something():
     assert len(set(firsts)) > 0.6 * len(firsts)
 
 
-def probabilities(x, ids, vocab_size):
-    """Return the probability of each token: float64 [V]."""
-    p = np.exp(x - x.max())
-    found = np.zeros(vocab_size)
-    np.add.at(found, np.arange(vocab_size) if ids is None else ids[0], (p / p.sum())[0])
-    return found
-
-
 @pytest.mark.parametrize("golden", GOLDEN["filters"], ids=lambda g: f"{g['config']} of {g['vocab_size']}")
 def test_filtered_probabilities(golden):
-    config, V = GenerationConfig(do_sample=True, **golden["config"]), golden["vocab_size"]
-    logits = table_logits(golden["prompt"], V, {})[None]
-    expected = pytest.approx(np.array(golden["probabilities"]), abs=1e-6)
-    filters, ids = Filters.of([config]), None
-    if config.top_k:
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, : config.top_k]
-        logits = np.take_along_axis(logits, ids, axis=1)
-    assert probabilities(*kept(logits, filters, ids), V) == expected
+    draw, V = Draw(**golden["config"]), golden["vocab_size"]
+    ids, y = kept(table_logits(golden["prompt"], V, {}), draw)
+    p, found = np.exp(y - y.max()), np.zeros(V)
+    found[ids] = p / p.sum()
+    assert found == pytest.approx(np.array(golden["probabilities"]), abs=1e-6)

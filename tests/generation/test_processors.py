@@ -1,40 +1,39 @@
-"""Each change of the scores: what it does to one row, and that no other row of the batch has a part in it."""
-
-import tracemalloc
+"""Each change of the logits by the rules of a request, for ids that come at once or one after the other."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.processors import (
-    BadWords,
-    NoRepeatNGram,
-    NoRepeatOfSource,
-    RepetitionPenalty,
-    followers_of,
-    processors_of,
-)
-from engine.generation.texts import Texts
+from engine.backends.choice import changed
+from engine.generation.processors import Follower, Rules, followers_of, rules_of
 from engine.model.generation_config import GenerationConfig
 
 V = 9
 CONFIGS = [
     GenerationConfig(eos_token_id=2, **options)
     for options in (
-        {"repetition_penalty": 1.5}, {"repetition_penalty": 0.5}, {"no_repeat_ngram_size": 1},
+        {}, {"repetition_penalty": 1.5}, {"repetition_penalty": 0.5}, {"no_repeat_ngram_size": 1},
         {"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 3}, {"bad_words_ids": [[1], [3, 4], [4, 3, 4], [5, 3]]},
         {"bad_words_ids": [[2], [2, 2]]}, {"min_new_tokens": 3}, {"min_length": 4}, {"suppress_tokens": [0, 8]},
         {"begin_suppress_tokens": [1]}, {"begin_suppress_tokens": [1], "forced_bos_token_id": 3},
+        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "bad_words_ids": [[1], [3, 4]], "min_new_tokens": 2},
+        {"no_repeat_ngram_size": 1, "bad_words_ids": [[3, 4]], "suppress_tokens": [5], "begin_suppress_tokens": [6]},
     )
 ]  # fmt: skip
-ROWS = st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(0, V + 2), min_size=3, max_size=12)), min_size=1,
-                max_size=6)  # fmt: skip
+PROMPT_AND_IDS = st.tuples(st.integers(1, 3), st.lists(st.integers(0, V + 2), min_size=3, max_size=12))
 
 
-def texts_of(rows, penalty=1.0):
-    """Return texts with these (tokens of the prompt, ids)."""
-    return Texts.of((np.array(ids), len(ids), prompt, penalty, {}) for prompt, ids in rows)
+def follower_of(config, prompt, source=()):
+    """Return a new follower for a prompt of this number of ids, and a source."""
+    followers = followers_of(np.array(source), config.encoder_no_repeat_ngram_size, V) if len(source) else {}
+    return Follower(Rules(config, V), prompt, followers)
+
+
+def allowed_after(follower, ids):
+    """Return the ids that may follow these ones."""
+    changes = follower.changes(np.array(ids), len(ids))
+    return np.flatnonzero(np.ones(V, bool) if changes is None else changes.allowed.mask()).tolist()
 
 
 def simple(config, prompt, ids, scores):
@@ -59,75 +58,67 @@ def simple(config, prompt, ids, scores):
     return scores
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(CONFIGS), ROWS, st.integers(0, 2**32 - 1))
-def test_each_row_is_changed_as_its_formula_says(config, rows, seed):
-    scores = np.random.default_rng(seed).normal(size=(len(rows), V)).astype(np.float32)
-    expected = np.array([simple(config, *row, s) for row, s in zip(rows, scores, strict=True)])
-    ids = np.broadcast_to(np.arange(V), scores.shape)
-    changed, removed = scores.copy(), np.zeros(scores.shape, bool)
-    processors = processors_of(config, V)
-    for processor in processors:
-        change = processor.change(texts_of(rows, config.repetition_penalty))
-        if change is not None:
-            change.apply(changed)
-            if processor.removes_only:
-                here = change.removes(ids)
-                removed |= here
-                assert here.sum(axis=1).max() <= change.most
-    np.testing.assert_array_equal(changed, expected)
-    if all(processor.removes_only for processor in processors):
-        np.testing.assert_array_equal(removed, np.isneginf(expected))
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(CONFIGS), PROMPT_AND_IDS, st.integers(0, 2**32 - 1), st.data())
+def test_each_row_is_changed_as_its_formula_says(config, row, seed, data):
+    """Also where the ids come one by one, and where a fork of the hypothesis went on with other ids before."""
+    prompt, ids = row
+    logits = np.random.default_rng(seed).normal(size=V).astype(np.float32)
+    expected = simple(config, prompt, ids, logits)
+    array, n = np.array(ids), data.draw(st.integers(1, len(ids)))
+    at_once, step_by_step = follower_of(config, prompt), follower_of(config, prompt)
+    for i in range(n, len(ids)):
+        step_by_step.changes(array, i)
+        other = step_by_step.fork()
+        other.changes(np.append(array[:i], [3, 4, 5, 3]), i + 4)
+    for follower in (at_once, step_by_step, step_by_step.fork()):
+        np.testing.assert_array_equal(changed(logits, follower.changes(array, len(ids))), expected)
+    assert bool(Rules(config, V)) == any(vars(config)[name] != vars(GenerationConfig())[name] for name in vars(config)
+                                         if name not in ("eos_token_id", "forced_bos_token_id"))
 
 
-def test_the_order_is_that_of_transformers():
-    config = GenerationConfig(
-        repetition_penalty=2.0, no_repeat_ngram_size=2, bad_words_ids=[[1], [3, 4]], min_new_tokens=1, eos_token_id=2,
-        suppress_tokens=[0], begin_suppress_tokens=[0],
-    )  # fmt: skip
-    names = [type(processor).__name__ for processor in processors_of(config, V)]
-    assert names == ["RepetitionPenalty", "NoRepeatNGram", "Suppressed", "BadWords", "MinimumLength", "Suppressed",
-                     "SuppressedAtBegin"]  # fmt: skip
-    assert processors_of(GenerationConfig(eos_token_id=2, bad_words_ids=[[2]]), V) == []
+def test_requests_with_equal_rules_share_their_sets():
+    one = GenerationConfig(eos_token_id=2, suppress_tokens=[0], seed=1, max_new_tokens=3)
+    rules = rules_of(one, V)
+    assert rules_of(GenerationConfig(eos_token_id=2, suppress_tokens=[0], do_sample=True), V) is rules
+    assert rules_of(one, V + 1) is not rules
+    assert rules.allowed(5, 3) is rules.allowed(9, 1)
+    assert rules.allowed(5, 3).mask().tolist() == [False] + [True] * (V - 1)
 
 
-@pytest.mark.parametrize("processor", [NoRepeatNGram(3, V), BadWords(((3, 4),), V)])
-def test_nothing_is_changed_where_nothing_matches(processor):
-    assert processor.change(texts_of([(1, [5, 6])])) is None
+def test_an_end_token_alone_is_no_bad_word():
+    assert not Rules(GenerationConfig(eos_token_id=2, bad_words_ids=[[2]]), V)
+
+
+@pytest.mark.parametrize("options", [{"no_repeat_ngram_size": 3}, {"bad_words_ids": [[3, 4]]},
+                                     {"encoder_no_repeat_ngram_size": 3}])
+def test_nothing_is_changed_where_nothing_matches(options):
+    assert follower_of(GenerationConfig(**options), 1).changes(np.array([5, 6]), 2) is None
 
 
 def test_a_token_counts_once_for_the_penalty():
-    scores = np.full((1, V), 3.0, np.float32)
-    RepetitionPenalty(V).change(texts_of([(1, [5, 5, 5])], 2.0)).apply(scores)
-    assert scores.tolist() == [[3, 3, 3, 3, 3, 1.5, 3, 3, 3]]
+    changes = follower_of(GenerationConfig(repetition_penalty=2.0), 1).changes(np.array([5, 5, 5]), 3)
+    assert changed(np.full(V, 3, np.float32), changes).tolist() == [3, 3, 3, 3, 3, 1.5, 3, 3, 3]
 
 
-def test_a_token_that_many_windows_remove_counts_once():
-    change = NoRepeatNGram(3, V).change(texts_of([(1, [7] * 50), (1, [1, 2, 3, 1, 2]), (1, [5])]))
-    assert change.most == 1
-    assert change.removes(np.array([[3, 7], [3, 7], [3, 7]])).tolist() == [[False, True], [True, False], [False, False]]
-
-
-def test_a_long_prompt_without_repetitions_takes_little_memory():
-    """It took an array [rows, tokens, tokens]: 64 prompts of 8,000 tokens would have been 4 GB."""
-    tokens = np.random.default_rng(0).permutation(4000)
-    change = NoRepeatNGram(1, 5000).change(texts_of([(4000, tokens), (4000, tokens)]))
-    ids = np.tile(np.arange(4001), (2, 1))
-    tracemalloc.start()
-    try:
-        removed = change.removes(ids)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
-    assert (removed == (ids < 4000)).all()
+def test_a_long_prompt_is_read_once():
+    """What a rule knows of 4,000 ids is not made anew for the next one."""
+    ids = np.random.default_rng(0).permutation(4000) % V
+    config = GenerationConfig(no_repeat_ngram_size=3, repetition_penalty=1.1)
+    follower = follower_of(config, 4000)
+    follower.changes(ids, 4000)
+    for n in range(4000, 4050):
+        ids = np.append(ids, n % 7)
+        found = follower.changes(np.where(np.arange(n + 1) < n - 2, -1, ids), n + 1)     # it looks at no older id
+        assert found.allowed.mask().tolist() == follower_of(config, 4000).changes(ids, n + 1).allowed.mask().tolist()
 
 
 def test_runs_of_the_source_that_do_not_come_again():
     """As EncoderNoRepeatNGramLogitsProcessor: each token that would end a run of 3 tokens of the source."""
-    processor = NoRepeatOfSource(3, V)
-    sources = [followers_of(np.array(source), 3) for source in ([1, 2, 3, 4, 1, 2, 5], [7, 7, 7, 7], [1, 2])]
+    config = GenerationConfig(encoder_no_repeat_ngram_size=3)
+    sources = [1, 2, 3, 4, 1, 2, 5], [7, 7, 7, 7], [1, 2]
     rows = [(0, [0, 1, 2]), (0, [3, 4]), (1, [7, 7]), (2, [1, 2]), (0, [2])]
-    change = processor.change(Texts.of((np.array(ids), len(ids), 1, 1.0, sources[source]) for source, ids in rows))
-    removed = change.removes(np.broadcast_to(np.arange(V), (len(rows), V)))
-    assert [np.flatnonzero(row).tolist() for row in removed] == [[3, 5], [1], [7], [], []]
-    assert processor.change(texts_of([(1, [3, 3])])) is None
+    found = [allowed_after(follower_of(config, 1, sources[source]), ids) for source, ids in rows]
+    assert [sorted({*range(V)} - {*ids}) for ids in found] == [[3, 5], [1], [7], [], []]
+    one = follower_of(GenerationConfig(encoder_no_repeat_ngram_size=1), 1, [1, V + 1, 2])
+    assert allowed_after(one, [4]) == [0, *range(3, V)]

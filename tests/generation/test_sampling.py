@@ -1,4 +1,4 @@
-"""The best tokens of a row, the filters of sampling, and draws."""
+"""The best tokens of a row, and the numbers that draw tokens."""
 
 import hashlib
 
@@ -6,11 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.sampling import Filters, draw, kept, stream_of_numbers
-from engine.generation.top_k import best, log_sum_exp, without
-from engine.model.generation_config import GenerationConfig
-
-ALMOST_1 = np.nextafter(1.0, 0.0)
+from engine.backends.choice import drawn_of
+from engine.backends.wants import Draw
+from engine.generation.sampling import stream_of_numbers
+from engine.generation.top_k import best, log_sum_exp
 
 
 @settings(max_examples=100, deadline=None)
@@ -35,66 +34,11 @@ def test_log_sum_exp():
     np.testing.assert_allclose(log_sum_exp(scores), np.float32(expected), rtol=1e-6)
 
 
-def test_without():
-    values, ids = np.array([[5, 4, 3], [9, 8, 7]], np.float32), np.array([[1, 0, 2], [2, 1, 0]])
-    values, ids = without(values, ids, np.array([[True, False, False], [True, True, True]]), 2)
-    assert values.tolist() == [[4, 3], [-np.inf, -np.inf]]
-    assert ids.tolist() == [[0, 2], [0, 0]]
-
-
-def test_draw_is_the_inverse_of_the_cumulative_probability():
-    x = np.log(np.array([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]] * 7, np.float32) + np.float32(1e-30))
-    x[:, [0, 2, 5]] = -np.inf
-    u = np.array([0.0, 0.2499, 0.2501, 0.7499, 0.7501, 0.99, ALMOST_1])
-    assert draw(x, u).tolist() == [1, 1, 3, 3, 4, 4, 4]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 400))
-def test_a_draw_never_takes_a_removed_token(seed, V):
-    random = np.random.default_rng(seed)
-    x = random.normal(size=(4, V)).astype(np.float32) * 20
-    x[random.random((4, V)) < 0.6] = -np.inf
-    x[:, V // 2] = 0
-    for u in (0.0, 0.5, ALMOST_1):
-        assert (x[np.arange(4), draw(x, np.full(4, u))] > -np.inf).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([10, 300, 3000]), st.floats(0.01, 0.999), st.floats(0.0, 3.0))
-def test_top_p_looks_at_one_row(seed, V, top_p, spread):
-    """Rows alone and together keep the same tokens with the same bits: the best ones, until they have top_p."""
-    random = np.random.default_rng(seed)
-    scores = (random.normal(size=(5, V)) * np.linspace(0, spread, 5)[:, None]).astype(np.float32)
-    config = GenerationConfig(do_sample=True, top_k=0, top_p=top_p)
-
-    def tokens(rows):
-        x, ids = kept(rows, Filters.of([config] * len(rows)))
-        assert ids is None
-        return [{i: row[i] for i in np.flatnonzero(row > -np.inf).tolist()} for row in x]
-
-    together = tokens(scores)
-    assert together == [tokens(row[None])[0] for row in scores]
-    for row, found in zip(scores.astype(np.float64), together, strict=True):
-        p = np.sort(np.exp(row) / np.exp(row).sum())[::-1]
-        n = len(found)
-        assert p[: n - 1].sum() < top_p + 1e-5
-        assert n == V or p[:n].sum() > top_p - 1e-5
-
-
-def test_top_p_keeps_the_lowest_ids_among_equals():
-    scores = np.array([[1, 2, 1, 2, 1, 2], [0] * 6], np.float32)
-    for top_p, first, second in ((0.0, [1], [0]), (0.2, [1], [0, 1]), (0.5, [1, 3, 5], [0, 1, 2]),
-                                 (0.75, [0, 1, 3, 5], [0, 1, 2, 3, 4]), (0.99, [*range(6)], [*range(6)])):  # fmt: skip
-        x, _ = kept(scores, Filters.of([GenerationConfig(do_sample=True, top_k=0, top_p=top_p)] * 2))
-        assert [np.flatnonzero(row > -np.inf).tolist() for row in x] == [first, second], top_p
-
-
 def test_many_draws_have_the_right_frequencies():
-    logits = np.array([[0.0, 1.0, 2.0, -1.0]], np.float32)
-    p = np.exp(logits[0] / 2)
+    logits = np.array([0.0, 1.0, 2.0, -1.0], np.float32)
+    p = np.exp(logits / 2)
     numbers = stream_of_numbers(3, None, np.array([1]), 0)
-    drawn = draw(np.repeat(logits / 2, 20000, axis=0), np.array([numbers.random() for _ in range(20000)]))
+    drawn = drawn_of(logits, Draw(temperature=2.0), [numbers.random() for _ in range(20000)])
     np.testing.assert_allclose(np.bincount(drawn) / 20000, p / p.sum(), atol=0.012)
 
 

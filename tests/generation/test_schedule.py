@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from engine.backends.wants import ALL, GREEDY
 from engine.base.errors import InputError
 from engine.base.stop import NEVER
-from engine.generation.schedule import FEWEST, FRESH, SCORED_CHUNK, Budget, Pace, Schedule
+from engine.generation.schedule import FEWEST, FRESH, MOST_SCORES, Budget, Pace, Schedule
 from engine.generation.works import Sequence
 from engine.queues.entry import Entry
 
@@ -23,13 +24,12 @@ class Request:
     source: int
     entry: Entry
     waits: bool = False
-    most_scored: int | None = None
 
 
-def prompt(number, length, *, priority=0, owner="", source=0, scored=None):
+def prompt(number, length, *, priority=0, owner="", source=0, scored=None, wants=GREEDY):
     """Return an unread sequence of a request."""
     work = Request(source, Entry(number, priority, owner, NEVER))
-    return Sequence(work, np.zeros(length, np.int64), length, length - 1 if scored is None else scored)
+    return Sequence(work, np.zeros(length, np.int64), length, length - 1 if scored is None else scored, wants)
 
 
 def schedule_of(sequences, *, pace=None, rows=64, tokens=4096, vocab_size=1000):
@@ -183,11 +183,17 @@ def test_one_source_starts_in_a_step_while_others_wait_for_a_token():
 
 
 def test_rows_and_logits_are_bounded():
-    sequences = [prompt(i, 200, scored=10) for i in range(5)]
-    schedule = schedule_of(sequences, vocab_size=2**24 // 100)
-    found = read(schedule, 0, sequences)
-    assert found == [(0, 10 + SCORED_CHUNK), (1, 10 + 100 - SCORED_CHUNK), (2, 10), (3, 10), (4, 10)]
-    assert read(schedule, 0, sequences)[0] == (0, SCORED_CHUNK)
+    V = MOST_SCORES // 100
+    for wants, vocab_size in ((ALL, V), (GREEDY, 64 * V), (ALL, MOST_SCORES * 2)):
+        sequences = [prompt(i, 80, scored=10, wants=wants) for i in range(5)]
+        schedule = schedule_of(sequences, vocab_size=vocab_size)
+        if vocab_size > MOST_SCORES:
+            assert read(schedule, 0, sequences) == [(0, 11), (1, 10), (2, 10), (3, 10), (4, 10)]
+            continue
+        assert read(schedule, 0, sequences) == [(0, 80), (1, 10 + 30), (2, 10), (3, 10), (4, 10)]
+        assert read(schedule, 0, sequences) == [(1, 40), (2, 60)]
+    sequences = [prompt(0, 80, scored=10, wants=ALL), prompt(1, 80, scored=10)]
+    assert read(schedule_of(sequences, vocab_size=V), 0, sequences) == [(0, 80), (1, 80)], "of few numbers"
     sequences = [prompt(i, 5) for i in range(9)]
     assert len(read(schedule_of(sequences, rows=6), 4, sequences)) == 2
     assert len(read(schedule_of(sequences, rows=6), 6, sequences)) == 1

@@ -44,23 +44,27 @@ def test_in_any_batch(texts, rows, tokens):
     assert max(map(len, stepper.steps), default=0) <= rows
 
 
-def test_long_continuations_are_read_in_chunks(monkeypatch):
-    monkeypatch.setattr(schedule, "SCORED_CHUNK", 4)
-    request, ids = Request(None, [3], CONFIG), [*range(11)]
-    stepper = TableStepper(longest=12)
+def test_long_continuations_are_read_in_parts(monkeypatch):
+    monkeypatch.setattr(schedule, "MOST_SCORES", 23)
+    request, ids = Request(None, [3], CONFIG), [*range(11)] * 5
+    stepper = TableStepper(longest=56)
     (found,) = score(stepper, [request], [ids])
     stepper.assert_clean()
-    assert [[len(row.tokens) for row in step] for step in stepper.steps] == [[5], [4], [3]]
+    assert [[len(row.tokens) for row in step] for step in stepper.steps] == [[24], [23], [9]]
     assert found == pytest.approx(simple(request, ids), abs=1e-5)
-    with pytest.raises(InputError, match="at most 13"):
-        score(stepper, [request], [[*range(12)]])
+    with pytest.raises(InputError, match="at most 57"):
+        score(stepper, [request], [[*range(11)] * 5 + [1]])
 
 
 def test_few_logits_at_once(monkeypatch):
-    monkeypatch.setattr(schedule, "MOST_LOGITS", 23 * 6)
-    stepper = TableStepper()
-    score(stepper, [Request(None, [3], CONFIG)] * 3, [[*range(9)]] * 3)
-    assert {sum(row.scored for row in step) for step in stepper.steps[:-1]} == {6}
+    """A temperature needs all logits."""
+    monkeypatch.setattr(schedule, "MOST_SCORES", 23 * 6)
+    requests, ids = [Request(None, [3], CONFIG)] * 3, [[*range(9)]] * 3
+    for temperature, most in ((1, 27), (1 + 1e-9, 6)):
+        stepper = TableStepper()
+        for found in score(stepper, requests, ids, temperature=temperature):
+            assert found == pytest.approx(simple(requests[0], ids[0]), abs=1e-5)
+        assert {sum(row.scored for row in step) for step in stepper.steps[:4]} == {most}
 
 
 def test_a_greedy_result_has_the_sum_as_its_score():

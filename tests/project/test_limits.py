@@ -95,7 +95,7 @@ NO_LIMITS = {
     "base/errors.py: _LONGEST_COMPARED": "characters of these names",
     "uncertainty/temperature.py: MOST": "the range in which a temperature is searched",
     "uncertainty/shift.py: MOST_COMPARED": "the numbers of a sample that a test of shift reads",
-    "generation/schedule.py: MOST_LOGITS": "one step has no more, and a prompt goes on in the next one",
+    "generation/schedule.py: MOST_SCORES": "one step has no more, and a prompt goes on in the next one",
     "uncertainty/plot.py: LONGEST": "characters of a drawing",
     "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
     "chat/render.py: MAX_ERROR": "a longer message is cut",

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 
 from engine.backends.steps import Row
+from engine.backends.wants import ALL, Want
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.weights.parameters import expected_shapes
@@ -84,4 +85,9 @@ def open_requests(decoder, config, lengths, seed=0):
 def row(request, parent, tokens, every=False, best=None):
     """Return a row of a step; tokens may be a list. every: whether scores are wanted after each of them."""
     tokens = np.asarray(tokens, np.int64)
-    return Row(request, parent, tokens, len(tokens) if every else 1, best)
+    return Row(request, parent, tokens, len(tokens) if every else 1, best_of(best))
+
+
+def best_of(k):
+    """Return the wants of a row for the k best logits; for all of them, if k is None."""
+    return ALL if k is None else (Want(best=k),)

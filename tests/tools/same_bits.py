@@ -177,12 +177,12 @@ def _heads(options: dict[str, Any], models: int) -> Iterator[Result]:
 def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
     """What no kernel computes: functions, tables, merged weights, sparse vectors, tokens, features."""
     from engine import load_model
+    from engine.backends.choice import drawn_of
     from engine.backends.relative import relative_vectors
+    from engine.backends.wants import Draw
     from engine.base.functions import cos_sin, exp, log, log1p, log10, power, product, spectrum, tanh
     from engine.families.adapters import merge_adapters
-    from engine.generation.sampling import Filters, draw, kept
     from engine.heads.sparse import weights_of
-    from engine.model.generation_config import GenerationConfig
     from engine.model.positions import rotary_angles, sinusoids
     from engine.programs import program_of
     from engine.speech.spectrogram import log_mel
@@ -200,8 +200,8 @@ def _tables(options: dict[str, Any], models: int) -> Iterator[Result]:
     def drawn() -> Any:
         logits = 9 * hashed(1, 1000, 500)
         u = (hashed(2, 1000).astype(np.float64) + 1) / 2
-        config = GenerationConfig(do_sample=True, top_k=0, top_p=0.95, min_p=0.001)
-        return draw(kept(logits, Filters.of([config] * len(logits)), exp=exp)[0], u, exp)
+        draw = Draw(top_p=0.95, min_p=0.001)
+        return np.concatenate([drawn_of(line, draw, [number]) for line, number in zip(logits, u, strict=True)])
 
     def relative() -> Any:
         model = load_model(ENCODERS / "deberta_v3", kind="encode").encoder

@@ -60,10 +60,10 @@ def generate(stepper: Any, requests: Iterable[Request], budget: Budget | None = 
 
 
 def score(stepper: Any, requests: Sequence[Request], continuations: Sequence[Sequence[int]],
-          budget: Budget | None = None, stop: Stop = NEVER) -> list[list[float]]:
-    """Return the log probabilities of continuations; the other arguments are those of `generate`."""
+          budget: Budget | None = None, stop: Stop = NEVER, **options: Any) -> list[list[float]]:
+    """Return the log probabilities of continuations; options: of `Scoring`, and the others are those of `generate`."""
     queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
-    works = [Scoring(queue._stepper, *pair) for pair in zip(requests, continuations, strict=True)]
+    works = [Scoring(queue._stepper, *pair, **options) for pair in zip(requests, continuations, strict=True)]
     return calls.run(queue, works, stop)
 
 

@@ -17,10 +17,12 @@ from ...programs import cross_program, program_of, step_program
 from ...programs.observe import AttentionHead, cross_queries_program
 from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
+from ..choice import choose, joined, scores_of
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
-from ..steps import CacheStatistics, Row, Scores, Top
+from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
+from ..steps import CacheStatistics, Chosen, Row, Scores, Words
+from ..wants import ALL, LineWants
 from .cache import Cache, CellTable
 from .lowering import lower
 from .native.layout import CELL, STORAGE
@@ -155,30 +157,47 @@ class CpuDecoder(Requests[CellTable]):
 
     def _step(self, rows: Sequence[Row], stop: Stop) -> Scores:
         new = self._new_rows(rows)
-        check_wanted(rows, self.vocab_size)
+        check_scored(rows)
+        wanted = LineWants.of(rows, self.vocab_size)
         if self._config.logits_softcap:
-            return self._step_capped(rows, new, stop)
-        # A line is one scored token of a row, which wants all logits (best is None), or the k = best largest alone.
-        written = sum(row.scored for row in rows if row.best is None)       # lines of all logits
-        chosen = sum(row.scored for row in rows if row.best is not None)    # lines of the best logits
-        k = max(row.best or 0 for row in rows)
+            return self._step_capped(rows, wanted, new, stop)
+        # Until the kernels choose by themselves: lists of the best without changes are theirs, all else NumPy's.
+        plain = [not row.wants_logits and all(want.ids is None and not (want.draw or want.changes)
+                                                  for want in row.wants) for row in rows]
+        native = [row if own else replace(row, wants=ALL) for row, own in zip(rows, plain, strict=True)]
+        written = sum(row.scored for row in native if row.wants_logits)
+        lines = sum(row.scored for row in native) - written
+        k = max([want.best for row, own in zip(rows, plain, strict=True) if own for want in row.wants], default=1)
         logits = np.empty((written, self._vocab_width), np.float32)
-        best = np.empty((chosen, k), np.float32), np.empty((chosen, k), np.int32), np.empty(chosen, np.float32)
-        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(rows, written),
-                   best=best if chosen else None)
-        logits, top = logits[:, : self.vocab_size], Top(best[0], best[1].astype(np.int64), best[2])
-        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, top), logits, top)
+        best = np.empty((lines, k), np.float32), np.empty((lines, k), np.int32), np.empty(lines, np.float32)
+        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(native, written),
+                   best=best if lines else None)
+        logits = logits[:, : self.vocab_size]
+        chosen, all_logits, line, at = [], [logits[:0]], 0, 0
+        for row, own in zip(rows, plain, strict=True):
+            n = row.scored
+            if not own:
+                part, line = logits[line : line + n], line + n
+                all_logits.append(part if row.wants_logits else part[:0])
+                chosen += [] if row.wants_logits else [choose(part, row.lines)]
+                continue
+            for want in row.lines:
+                values, ids = best[0][at, : want.best], best[1][at, : want.best].astype(np.int64)
+                chosen.append(Chosen(best[2][at : at + 1], Words(ids, values, values), values[:0],
+                                     Words(ids[:0], values[:0], values[:0])))
+                at += 1
+        found = joined([*chosen, choose(logits[:0], [])])
+        logits = np.concatenate(all_logits)
+        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, found.log_sum_exp), logits, found)
 
-    def _step_capped(self, rows: Sequence[Row], new: _NewRows, stop: Stop) -> Scores:
+    def _step_capped(self, rows: Sequence[Row], wanted: LineWants, new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
         lines = np.empty((sum(row.scored for row in rows), self._vocab_width), np.float32)
-        full_rows = [replace(row, best=None) for row in rows]       # they want all logits
+        full_rows = [replace(row, wants=ALL) for row in rows]
         self._pass(self._executor, new, [lines] if len(lines) else [], stop, places=_places(full_rows, len(lines)))
         with np.errstate(invalid="ignore"):
             lines = capped(lines[:, : self.vocab_size], self._config.logits_softcap)
-        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # for each line
-        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
-        return Scores(self._add_hypotheses(new), finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
+        return scores_of(rows, wanted, self._add_hypotheses(new), lines)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[AttentionHead],
                           stop: Stop = NEVER) -> np.ndarray:
@@ -324,7 +343,7 @@ def _places(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:
     """
     places, line, chosen = [], 0, written
     for row in rows:
-        if row.best is None:
+        if row.wants_logits:
             places.append((row.scored, line))
             line += row.scored
         else:

@@ -17,12 +17,14 @@ from ...programs.program import Program
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
+from ..choice import scores_of
 from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import capped, check_attention_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
+from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors
 from ..steps import CacheStatistics, Row, Scores
+from ..wants import LineWants
 from .attention import attention_weights
 from .plan import add_positions
 
@@ -101,11 +103,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
-        hypotheses, lines = self.step_unrounded(rows, stop)
-        lines = lines.astype(np.float32)
-        wants_all = np.repeat([row.best is None for row in rows], [row.scored for row in rows])     # of each line
-        top = top_of(lines[~wants_all], max(row.best or 0 for row in rows))
-        return Scores(hypotheses, finite_rows(rows, lines[wants_all], top), lines[wants_all], top)
+        wanted = LineWants.of(rows, self.vocab_size)
+        return scores_of(rows, wanted, *self.step_unrounded(rows, stop))
 
     def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
         """Return the new hypotheses, and all logits of each scored token in the decoder's own dtype."""
@@ -113,7 +112,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
 
     def _step(self, rows: Sequence[Row], stop: Stop) -> tuple[NDArray[np.int64], np.ndarray]:
         parents = self._forest.parents(rows)
-        check_wanted(rows, self.vocab_size)
+        check_scored(rows)
         if self._cross is not None:
             check_sources(rows, self._sources)
         results = []

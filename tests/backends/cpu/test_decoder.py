@@ -10,11 +10,12 @@ import pytest
 from engine import InputError, Transformer
 from engine.backends.reference import ReferenceBackend
 from engine.backends.steps import Row
+from engine.backends.wants import ALL
 from engine.model.precision import CACHED, LOADABLE
 from engine.model.run_config import RunConfig
 from engine.weights.quantize import widen
 
-from ...tools.decoders import DECODERS, make_weights, open_requests, row
+from ...tools.decoders import DECODERS, best_of, make_weights, open_requests, row
 from ...tools.encoders import convert_encoder
 from ...tools.plans import EVERY_PRODUCT, precisions_of
 
@@ -196,10 +197,11 @@ def test_the_best_logits_are_those_of_a_step(name, precision):
     decoder = compiled(config, make_weights(config), 3, precision, name)
     request, = open_requests(decoder, config, [5])
     rows = [row(request, None, [1, 2]), row(request, None, [3])]
-    logits, top = decoder.step(rows).logits, decoder.step([replace(each, best=4) for each in rows]).top
-    assert np.array_equal(top.values, -np.sort(-logits, axis=1)[:, :4])
-    assert np.array_equal(top.ids, np.argsort(-logits, axis=1, kind="stable")[:, :4])
-    assert np.allclose(top.log_sum_exp, np.log(np.exp(logits.astype(np.float64)).sum(axis=1)), rtol=1e-6)
+    logits = decoder.step(rows).logits
+    chosen = decoder.step([replace(each, wants=best_of(4)) for each in rows]).chosen
+    assert np.array_equal(chosen.best.values.reshape(2, 4), -np.sort(-logits, axis=1)[:, :4])
+    assert np.array_equal(chosen.best.ids.reshape(2, 4), np.argsort(-logits, axis=1, kind="stable")[:, :4])
+    assert np.allclose(chosen.log_sum_exp, np.log(np.exp(logits.astype(np.float64)).sum(axis=1)), rtol=1e-6)
     for wrong in (0, 51):
         with pytest.raises(InputError, match="best must be from 1 to 50"):
             decoder.step([row(request, None, [1], best=wrong)])
@@ -242,21 +244,21 @@ def test_rows_of_all_kinds_share_a_step(name):
     decoder, rng = prepared(name, config, make_weights(config)), np.random.default_rng(0)
     requests = open_requests(decoder, config, [5, 3, 8, 4, 6, 2])
     kinds = [(2, None), (0, None), (1, 3), (3, 7), (0, 2), (1, None)]
-    rows = [Row(request, None, rng.integers(0, 50, 4), scored, best)
+    rows = [Row(request, None, rng.integers(0, 50, 4), scored, best_of(best))
             for request, (scored, best) in zip(requests, kinds, strict=True)]
     for order in ([0, 1, 2, 3, 4, 5], [3, 5, 0, 2, 4, 1], [1, 4], [2, 3], [1]):
         some = [rows[i] for i in order]
         scores = decoder.step(some)
         assert scores.finite.tolist() == [True] * len(some)
-        assert scores.logits.shape == (sum(each.scored for each in some if each.best is None), 50)
+        assert scores.logits.shape == (sum(each.scored for each in some if each.wants_logits), 50)
         for each, found in zip(some, scores.split([[each] for each in some]), strict=True):
-            whole = decoder.step([replace(each, best=None)]).logits
-            assert np.array_equal(found.logits, whole[: 0 if each.best else None])
-            ids = np.argsort(-whole, axis=1, kind="stable")[:, : each.best or 0]
-            assert np.array_equal(found.top.ids, ids[: None if each.best else 0])
+            whole = decoder.step([replace(each, wants=ALL)]).logits
+            assert np.array_equal(found.logits, whole[: None if each.wants_logits else 0])
+            ids = np.argsort(-whole, axis=1, kind="stable")[:, : each.wants[0].best]
+            assert np.array_equal(found.chosen.best.ids, ids.ravel())
             alone = decoder.step([each])
-            assert np.array_equal(found.top.values, alone.top.values)
-            assert np.array_equal(found.top.log_sum_exp, alone.top.log_sum_exp)
+            assert np.array_equal(found.chosen.best.values, alone.chosen.best.values)
+            assert np.array_equal(found.chosen.log_sum_exp, alone.chosen.log_sum_exp)
 
 
 @pytest.mark.parametrize("name", ["reference", *isa.available()])
@@ -276,7 +278,7 @@ def test_a_row_with_nan_is_marked_and_spoils_no_other(name, value):
         for i, (own, other) in enumerate(zip(*found, strict=True)):
             if i != 3:
                 assert np.array_equal(own.logits, other.logits)
-                assert np.array_equal(own.top.values, other.top.values)
+                assert np.array_equal(own.chosen.best.values, other.chosen.best.values)
 
 
 def test_a_beam_shares_cells_and_frees_them(monkeypatch):

@@ -7,10 +7,11 @@ import pytest
 
 from engine import Engine, InputError, Model, Transformer, UnsupportedError, WeightsError
 from engine.backends import get_backend
+from engine.backends.choice import choose
 from engine.backends.forest import Forest
 from engine.backends.numba_cuda.support import check
 from engine.backends.reference import ReferenceBackend
-from engine.backends.step_checks import top_of
+from engine.backends.wants import Want
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig
@@ -163,12 +164,11 @@ def test_released_hypotheses_are_no_parents():
 
 def test_the_best_logits_come_first_and_low_ids_win_ties():
     logits = np.array([[1, 3, 3, 2], [0, 0, 0, 0]], np.float32)
-    top = top_of(logits, 3)
-    assert top.ids.tolist() == [[1, 2, 3], [0, 1, 2]]
-    assert top.values.tolist() == [[3, 3, 2], [0, 0, 0]]
-    assert np.allclose(top.log_sum_exp, np.log(np.exp(logits).sum(axis=1)))
-    nothing = top_of(logits[:0], 0)
-    assert nothing.values.shape == nothing.ids.shape == (0, 0)
+    chosen = choose(logits, [Want(best=3)] * 2)
+    assert chosen.best.ids.tolist() == [1, 2, 3, 0, 1, 2]
+    assert chosen.best.values.tolist() == [3, 3, 2, 0, 0, 0]
+    assert np.allclose(chosen.log_sum_exp, np.log(np.exp(logits).sum(axis=1)))
+    assert choose(logits[:0], []).best.ids.shape == (0,)
 
 
 def test_parameters_of_a_decoder():

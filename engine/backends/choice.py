@@ -1,0 +1,121 @@
+"""Choose words by logits in NumPy, as `wants.py` defines it: for the reference, and where all logits are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.functions import exp, log
+from .step_checks import finite_rows
+from .steps import Chosen, Row, Scores, Words
+from .wants import Changes, Draw, LineWants, Want
+
+
+def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
+    """Return what lines of logits [L, V] want: [L]. The arithmetic is in the dtype of the logits."""
+    log_sum_exp = np.empty(len(wants), np.float32)
+    best, given, drawn = _Lists(), [np.zeros(0, np.float32)], _Lists()
+    for i, (x, want) in enumerate(zip(logits, wants, strict=True)):
+        highest = x[x.argmax()]     # NaN, if there is one
+        with np.errstate(invalid="ignore"):     # inf and NaN give NaN
+            log_sum_exp[i] = highest + log(exp(x - highest).sum())
+        s = changed(x, want.changes)
+        if want.best:
+            best.add(best_of(s, want.best), s, x)
+        if want.ids is not None:
+            given.append(x[want.ids].astype(np.float32))
+        if want.draw is not None:
+            drawn.add(drawn_of(s, want.draw, want.numbers), s, x)
+    return Chosen(log_sum_exp, best.words(), np.concatenate(given), drawn.words())
+
+
+def scores_of(rows: Sequence[Row], wanted: LineWants, hypotheses: NDArray[np.int64], lines: NDArray[np.floating]
+              ) -> Scores:
+    """Return the scores of a step whose lines have all these logits [scored tokens, V]."""
+    lines = lines.astype(np.float32)
+    wants_all = np.repeat([row.wants_logits for row in rows], [row.scored for row in rows])     # of each line
+    logits, chosen = lines[wants_all], choose(lines[~wants_all], wanted.wants)
+    return Scores(hypotheses, finite_rows(rows, logits, chosen.log_sum_exp), logits, chosen)
+
+
+def changed(logits: NDArray[np.floating], changes: Changes | None) -> NDArray[np.floating]:
+    """Return the changed logits of a line [V], in their dtype."""
+    if changes is None:
+        return logits
+    s, dtype = logits.copy(), logits.dtype.type
+    if changes.seen is not None:
+        seen = changes.seen.mask()
+        penalty = dtype(np.float32(changes.penalty))
+        s[seen] = np.where(s[seen] < 0, s[seen] * penalty, s[seen] / penalty)
+    if changes.addends is not None:
+        s[changes.addends.ids] += changes.addends.values
+    if changes.allowed is not None:
+        s[~changes.allowed.mask()] = -np.inf
+    return s
+
+
+def best_of(s: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Return the ids of the k largest numbers of [V], best first, the lowest id first among equals.
+
+    NaN is never chosen; -1 stands where fewer than k are left.
+    """
+    if k == 1 and not np.isnan(highest := s[s.argmax()]):     # the maximum alone is found in a tenth of the time
+        return np.array([(s == highest).argmax()])
+    ids = np.argsort(-s, kind="stable")[:k]     # NaN comes last
+    return np.where(np.isnan(s[ids]), -1, ids)
+
+
+def drawn_of(s: NDArray[np.floating], draw: Draw, numbers: Sequence[float]) -> NDArray[np.int64]:
+    """Return the id that each of the numbers draws from the changed logits [V]; -1 if all are -inf, or one is NaN."""
+    if not np.isfinite(s[s.argmax()]):
+        return np.full(len(numbers), -1)
+    ids, y = kept(s, draw)
+    sums = np.cumsum(exp(y - y.max()), dtype=np.float64)
+    return ids[np.searchsorted(sums, np.array(numbers) * sums[-1], side="right")]
+
+
+def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return the ids that a draw keeps of changed logits [V], ascending, and y of each. One at least is above -inf."""
+    y = s / s.dtype.type(np.float32(draw.temperature))
+    ids = np.flatnonzero(y > -np.inf)
+    if draw.min_p:      # the words of min_p do not depend on the others
+        kept_by_min_p = y >= y.max() + s.dtype.type(np.float32(draw.log_min_p))
+    if 0 < draw.top_k < len(ids) or draw.top_p < 1:
+        ids = ids[np.argsort(-s[ids], kind="stable")[: draw.top_k or None]]
+    if draw.top_p < 1:
+        sums = np.cumsum(exp(y[ids] - y[ids[0]]), dtype=np.float64)
+        ids = ids[: 1 + (sums[:-1] < draw.top_p * sums[-1]).sum()]
+    if draw.min_p:
+        ids = ids[kept_by_min_p[ids]]
+    ids = np.sort(ids)
+    return ids, y[ids]
+
+
+def joined(parts: Sequence[Chosen]) -> Chosen:
+    """Return the lines of all parts."""
+    def words(name: str) -> Words:
+        lists = [getattr(part, name) for part in parts]
+        return Words(*(np.concatenate([getattr(each, field) for each in lists]) for field in ("ids", "values", "own")))
+
+    return Chosen(np.concatenate([part.log_sum_exp for part in parts]), words("best"),
+                  np.concatenate([part.given for part in parts]), words("drawn"))
+
+
+class _Lists:
+    """The words of lines, one line after the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]] = [
+            (np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32))]
+
+    def add(self, ids: NDArray[np.int64], s: NDArray[np.floating], x: NDArray[np.floating]) -> None:
+        """Append these words of a line with changed logits s and own logits x; those of -1 are -inf."""
+        there = ids >= 0
+        values, own = (np.where(there, numbers[ids], -np.inf).astype(np.float32) for numbers in (s, x))
+        self._parts.append((ids, values, own))
+
+    def words(self) -> Words:
+        """Return the words of all lines."""
+        return Words(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))

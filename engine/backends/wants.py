@@ -1,0 +1,286 @@
+"""Say what a row of a step wants of the logits after a token, and how these are changed before a word is chosen.
+
+A line is one scored token of a row. Its V logits x are the model's own. In float32, for each word i of the vocabulary:
+
+    s_i   = the changed logit: x_i p if x_i < 0, else x_i / p, where i is in the set `seen` of the penalty p;
+            then plus the addend of i; then -inf where i is not in the set `allowed`
+    y_i   = s_i / temperature
+    m     = the largest y
+    w_i   = e^(y_i - m)
+
+`log_sum_exp` is that of x. Words are ordered by s, the largest first, and the lowest id first among equals; NaN is
+never chosen. A draw keeps words in three steps, and chooses one of them by a number u in [0, 1):
+
+    top_k   keeps the first k words of that order; 0 keeps all
+    top_p   keeps a word if the words before it have a sum of w below top_p times the sum over the words of top_k; it
+            keeps the first word in any case, and 1 keeps all
+    min_p   keeps a word if y_i >= m + ln min_p, and 0 keeps all
+    drawn   the first word, in the order of ids, at which the sum of w over the kept words passes u times their sum
+
+If every s is -inf, the drawn id is -1. `choice.py` computes all this in NumPy.
+
+The kernels compute it part by part. A part is the 128 columns from 128 j on, which lie in the scratch of a thread:
+
+1. From x come the maximum of the part and the sum of its powers, as `log_sum_exp` has always had them.
+2. The part is changed: the penalty, the addends, the allowed set, each by one function.
+3. For a line that draws, the maximum m_j of y over the part (the lowest finite number for a part of -inf) and S_j, the
+   float32 sum of e^(y - m_j) in the same lanes as in 1, are kept.
+4. Then m = max m_j, and W_j = S_j e^(m_j - m) in float64, where the power itself is one of float32. The sums over parts
+   are added in float64, in the order of parts. This total is the sum of w over all words.
+5. If all words are kept, the word lies in the first part at which the sum of W passes u times the total, or else in the
+   last one with W above 0. This part is multiplied and changed once more, and its e^(y_i - m_j) e^(m_j - m) are added
+   in float64 in the order of ids, from the sum of the W before it; the last word above 0 stands where none passes.
+6. Otherwise the words that can be kept are collected: with top_k the best k; without it each word with
+   w_i > (1 - top_p) / C of the total so far, or, for min_p, y_i >= m so far + ln min_p. Sums over the words before a
+   word in the order above are float64 sums of w in that order. All words above the bound of the final total were
+   collected. If these have less than top_p of it, the line's product is computed once more with C = V, and then the
+   collected words hold every word that can be kept: the words that are not better than the last kept one have more than
+   1 - top_p together. The first C is V / 6: of 1,326 lines of a language model with 49,152 words, none needed more at a
+   temperature of 1 with top_p = 0.95, and 2,000 words of a line were collected.
+
+So a result depends on its line alone, whatever C is, whoever shares the step, and whatever threads compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.errors import InputError, shown
+from ..base.functions import log
+
+if TYPE_CHECKING:
+    from .steps import Row
+
+LEAST_TEMPERATURE = 1e-6
+"""Below it, quotients of logits by the temperature leave the range of float32."""
+
+
+class IdSet:
+    """A set of ids below V: bit i % 32 of word i // 32 says whether id i is in it. Bits from V on say nothing.
+
+    A step that reads a set must have ended before the set is changed.
+    """
+
+    __slots__ = ("address", "size", "words")
+
+    def __init__(self, size: int, words: NDArray[np.uint32] | None = None):
+        """size: V. words: the bits, which the set keeps; None for an empty set."""
+        self.size = size
+        self.words = np.zeros(-(-size // 32), np.uint32) if words is None else words
+        self.address = self.words.ctypes.data
+        """Of the words, for native code."""
+
+    @classmethod
+    def of(cls, ids: ArrayLike, size: int) -> IdSet:
+        """Return the set of these ids, each from 0 to V - 1."""
+        bits = np.zeros(-(-size // 32) * 32, bool)
+        bits[np.asarray(ids, np.int64)] = True
+        return cls(size, np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False))
+
+    def add(self, id: int) -> None:
+        """Put an id into the set."""
+        self.words[id >> 5] |= np.uint32(1 << (id & 31))
+
+    def discard(self, id: int) -> None:
+        """Take an id out of the set."""
+        self.words[id >> 5] &= np.uint32(~(1 << (id & 31)) & 0xFFFFFFFF)
+
+    def copy(self) -> IdSet:
+        """Return a set with the same ids."""
+        return IdSet(self.size, self.words.copy())
+
+    def complement(self) -> IdSet:
+        """Return the set of all other ids."""
+        return IdSet(self.size, ~self.words)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Return whether each id is in the set: bool [V]."""
+        octets = self.words.astype("<u4", copy=False).view(np.uint8)
+        return np.unpackbits(octets, count=self.size, bitorder="little").view(bool)
+
+
+class Addends:
+    """Numbers that are added to the logits of some ids."""
+
+    __slots__ = ("addresses", "ids", "values")
+
+    def __init__(self, ids: ArrayLike, values: ArrayLike):
+        """ids: [n], ascending, none twice. values: [n], finite."""
+        self.ids, self.values = np.array(ids, np.int32), np.array(values, np.float32)
+        if self.ids.ndim != 1 or self.ids.shape != self.values.shape:
+            raise InputError(f"addends need one id for each number, not {list(self.ids.shape)} ids for "
+                             f"{list(self.values.shape)} numbers")
+        if not (np.diff(self.ids) > 0).all() or (len(self.ids) and self.ids[0] < 0):
+            raise InputError(f"the ids of addends must be at least 0 and ascend, not {shown(self.ids.tolist())}")
+        if not np.isfinite(self.values).all():
+            raise InputError(f"addends must be finite numbers, not {shown(self.values.tolist())}")
+        self.addresses = self.ids.ctypes.data, self.values.ctypes.data
+        """Of the ids and of the numbers, for native code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How the logits of a line are changed, in the order of these attributes; None changes nothing."""
+
+    seen: IdSet | None = None
+    penalty: float = 1.0
+    """Of the words that are seen."""
+    addends: Addends | None = None
+    allowed: IdSet | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.penalty < np.inf:
+            raise InputError(f"a penalty must be a finite number above 0, not {shown(self.penalty)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How a word is drawn; the text above has the formulas."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not LEAST_TEMPERATURE <= self.temperature < np.inf:
+            raise InputError(f"the temperature of a draw must be a finite number, at least {LEAST_TEMPERATURE}, not "
+                             f"{shown(self.temperature)}; for less, take the best word")
+        if self.top_k < 0:
+            raise InputError(f"top_k must be at least 0, not {shown(self.top_k)}")
+        if not (0 <= self.top_p <= 1 and 0 <= self.min_p <= 1):
+            raise InputError(f"top_p and min_p must be from 0 to 1, not {shown(self.top_p)} and {shown(self.min_p)}")
+
+    @property
+    def log_min_p(self) -> float:
+        """Return ln min_p; -inf for none."""
+        return float(log(self.min_p)) if self.min_p else -np.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Want:
+    """What is wanted of one line: all its logits; or its log_sum_exp, with one or more of the others."""
+
+    best: int = 0
+    """k: the k best words by their changed logits."""
+    ids: NDArray[np.int64] | None = None
+    """[n]: ids whose own logits are wanted."""
+    draw: Draw | None = None
+    numbers: tuple[float, ...] = ()
+    """The numbers u in [0, 1), each of which draws one word."""
+    changes: Changes | None = None
+    """How the logits are changed before words are chosen; all logits, and those of ids, are the model's own."""
+    logits: bool = False
+    """All V logits, and nothing else."""
+
+
+ALL = (Want(logits=True),)
+"""What a row wants that wants all logits."""
+GREEDY = (Want(best=1),)
+"""What a row wants that wants the best word alone."""
+
+
+@dataclass(frozen=True)
+class LineWants:
+    """What the L lines of a step want that do not want all logits, in arrays that native code reads.
+
+    A line i has the elements [at[i], at[i+1]) of the flat arrays: of the arrays of results, too. Addresses are 0 for no
+    set and no addends. No line is padded to what another one wants. `Executor.forward` takes it as `wanted`, and fills
+    `chosen`, the arrays (log_sum_exp [L]; best ids, values, own [best_at[L]]; given [given_at[L]]; drawn ids, values,
+    own [drawn_at[L]]) of a `Chosen`, ids as int32.
+    """
+
+    count: int
+    """L."""
+    best_at: NDArray[np.int32]
+    """[L+1]: where the best words of each line begin."""
+    given_at: NDArray[np.int32]
+    """[L+1]: where the ids of each line begin in `given_ids`, and their logits in the result."""
+    given_ids: NDArray[np.int32]
+    drawn_at: NDArray[np.int32]
+    """[L+1]: where the numbers of each line begin in `numbers`, and the drawn words in the result."""
+    numbers: NDArray[np.float64]
+    draws: tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float32]] | None
+    """Temperature (1 for a line that does not draw), top_k (0 for all words), top_p and ln min_p (-inf for none): [L]
+    each. None if no line draws."""
+    changes: tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint64],
+                   NDArray[np.uint64]] | None
+    """Address of the words of the set of seen ids, penalty, number of addends, address of their ids, address of their
+    numbers, address of the words of the set of allowed ids: [L] each. None if no line has changes."""
+    wants: tuple[Want, ...]
+    """[L]: the wants themselves, which keep the memory at those addresses."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], vocab_size: int) -> LineWants:
+        """Return what the rows of a step want; raises `InputError` for what no vocabulary of this size has."""
+        lines: list[Want] = []
+        for row in rows:
+            if not row.wants_logits:
+                lines += row.lines
+        best = [want.best for want in lines]
+        given = [want.ids for want in lines if want.ids is not None]
+        numbers = [u for want in lines for u in want.numbers]
+        found = cls(count=len(lines), best_at=_places(best),
+                    given_at=_places(0 if want.ids is None else len(want.ids) for want in lines),
+                    given_ids=np.concatenate(given).astype(np.int32) if given else np.zeros(0, np.int32),
+                    drawn_at=_places(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
+                    draws=_draws_of(lines), changes=_changes_of(lines, vocab_size), wants=tuple(lines))
+        for want in lines:
+            if (want.draw is None) != (not want.numbers) or not (want.best or want.ids is not None or want.numbers):
+                raise InputError("a line wants the best words, ids or draws, and numbers exactly if it draws, not "
+                                 f"{shown(want)}; best must be from 1 to {vocab_size:,}")
+        if best and not 0 <= min(best) <= max(best) <= vocab_size:
+            wrong = max(best) if max(best) > vocab_size else min(best)
+            raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not {shown(wrong)}")
+        if len(found.given_ids) and not 0 <= found.given_ids.min() <= found.given_ids.max() < vocab_size:
+            raise InputError(f"ids whose logits are wanted must be from 0 to {vocab_size - 1:,}, not "
+                             f"{shown(found.given_ids.tolist())}")
+        if numbers and not ((found.numbers >= 0) & (found.numbers < 1)).all():
+            raise InputError(f"the numbers of a draw must be at least 0 and below 1, not {shown(numbers)}")
+        return found
+
+
+def _places(counts: Iterable[int]) -> NDArray[np.int32]:
+    """Return where each of some runs begins, and where the last one ends."""
+    return np.array([0, *accumulate(counts)], np.int32)
+
+
+def _draws_of(lines: Sequence[Want]) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64],
+                                              NDArray[np.float32]] | None:
+    draws = [want.draw for want in lines]
+    if not any(draws):
+        return None
+    columns = [(1.0, 0, 1.0, -np.inf) if draw is None else
+               (draw.temperature, draw.top_k, draw.top_p, draw.log_min_p) for draw in draws]
+    temperature, top_k, top_p, log_min_p = zip(*columns, strict=True)
+    return (np.array(temperature, np.float32), np.array(top_k, np.int32), np.array(top_p, np.float64),
+            np.array(log_min_p, np.float32))
+
+
+def _changes_of(lines: Sequence[Want], vocab_size: int) -> tuple[
+        NDArray[np.uint64], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint64], NDArray[np.uint64],
+        NDArray[np.uint64]] | None:
+    if not any(want.changes for want in lines):
+        return None
+    columns = []
+    for want in lines:
+        changes = want.changes or Changes()
+        seen, addends, allowed = changes.seen, changes.addends, changes.allowed
+        for one in (seen, allowed):
+            if one is not None and one.size != vocab_size:
+                raise InputError(f"a set of ids must be one of a vocabulary of {vocab_size:,} words, not of "
+                                 f"{one.size:,}")
+        if addends is not None and len(addends.ids) and addends.ids[-1] >= vocab_size:
+            raise InputError(f"the ids of addends must be below {vocab_size:,}, not {shown(int(addends.ids[-1]))}")
+        count, addresses = (0, (0, 0)) if addends is None else (len(addends.ids), addends.addresses)
+        columns.append((0 if seen is None else seen.address, changes.penalty, count, *addresses,
+                        0 if allowed is None else allowed.address))
+    sets, penalties, counts, ids, values, masks = zip(*columns, strict=True)
+    return (np.array(sets, np.uint64), np.array(penalties, np.float32), np.array(counts, np.int32),
+            np.array(ids, np.uint64), np.array(values, np.uint64), np.array(masks, np.uint64))
