@@ -102,7 +102,7 @@ which they change nothing. None changes nothing for each of them. Files of setti
 _STOP = "stop=[...] ends a result at a text; for other conditions, read stream(...) and leave its loop"
 _PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
 _STREAM = "stream(source) yields each token as soon as it is decided"
-_FORBID = "bad_words_ids and suppress_tokens forbid tokens"
+_FORBID = "logit_bias makes tokens more or less likely; bad_words_ids and suppress_tokens forbid them"
 
 _GENERATE: Mapping[str, OtherName] = {
     **{name: instead(LACKS, value) for name, value in LACKED.items()},
@@ -124,9 +124,6 @@ _GENERATE: Mapping[str, OtherName] = {
         "best_of": instead("give num_return_sequences, and choose by the score", 1),
         "patience": nothing("early_stopping says when a beam search ends", 1.0),
         "coverage_penalty": instead(LACKS, 0.0),
-        "frequency_penalty presence_penalty": nothing("repetition_penalty makes tokens that came before less likely",
-                                                      0.0),
-        "logit_bias": nothing(_FORBID, {}),
         "suppress_sequences": instead("bad_words_ids takes the ids of sequences that must not come", []),
         "disable_unk": instead("suppress_tokens=[id of the unknown token] forbids it", False),
         "logits_processor": nothing(_FORBID),

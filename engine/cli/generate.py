@@ -36,6 +36,8 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "length_penalty": (float, "power of the length by which a beam search divides a result's score"),
     "no_repeat_ngram_size": (int, "length of the runs of tokens that may come only once"),
     "repetition_penalty": (float, "factor by which tokens that came before lose; 1 for none"),
+    "presence_penalty": (float, "what is subtracted from the logits of tokens that the result has, from -2 to 2"),
+    "frequency_penalty": (float, "the same, for each time that the result has the token"),
     "temperature": (float, "divisor of the logits before sampling"),
     "top_k": (int, "number of best tokens to sample from; 0 for all"),
     "top_p": (float, "probability of the best tokens to sample from"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
@@ -21,6 +22,7 @@ from .lengths import Lengths
 from .results import Generated, Request
 from .schedule import Budget
 from .scoring import Scoring, Seen
+from .settings import settings_of_call
 from .step_queue import StepQueue
 
 if TYPE_CHECKING:
@@ -70,6 +72,11 @@ class PreparedModel:
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens)
+
+    def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
+        """Return the model's settings with the arguments of a call; raises `InputError`."""
+        encode = None if self.text is None else partial(self.tokenizer(self.text).encode, add_special_tokens=False)
+        return settings_of_call(self.generation, given, encode)
 
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.

@@ -14,14 +14,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.wants import Changes, IdSet
+from ..backends.wants import Addends, Changes, IdSet
 from ..model.generation_config import GenerationConfig
 from .timestamps import Timestamps
 from .top_k import Exp
 
 Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
 """By a run of ids, the ids that may not follow it."""
-_SETTINGS = ("repetition_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+_SETTINGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "ignore_eos",
+             "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
              "eos_token_id", "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens",
              "forced_bos_token_id", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
 """The settings that rules are made of."""
@@ -33,13 +34,16 @@ class Rules:
     def __init__(self, config: GenerationConfig, vocab_size: int, exp: Exp = np.exp) -> None:
         """exp: e^x of scores."""
         self.vocab_size, self.penalty = vocab_size, config.repetition_penalty
+        self.presence, self.frequency = config.presence_penalty, config.frequency_penalty
+        self.biases = config.logit_bias
         self.ngram, self.source_ngram = config.no_repeat_ngram_size, config.encoder_no_repeat_ngram_size
         single = [word[0] for word in config.bad_words_ids if len(word) == 1]
         # An end token alone is not removed, as in transformers.
         self._always = frozenset({*single} - {*config.eos_token_id} | {*config.suppress_tokens})
         self._new = config.min_new_tokens
         self._total = 0 if self._new else config.min_length      # min_new_tokens wins, as in transformers
-        self._ends, self._at_begin = config.eos_token_id, config.begin_suppress_tokens
+        self._ends = () if config.ignore_eos else config.eos_token_id
+        self._at_begin = config.begin_suppress_tokens
         self._forces_first = config.forced_bos_token_id is not None
         self.words: dict[int, Followers] = {}
         """The bad words of several ids, by the number of ids before the last one."""
@@ -56,12 +60,18 @@ class Rules:
     def __bool__(self) -> bool:
         """Return whether there is any rule."""
         removes = self._always or self._at_begin or ((self._new or self._total) and self._ends)
-        return bool(self.penalizes or removes or self.ngram or self.source_ngram or self.words or self.timestamps)
+        return bool(self.penalizes or self.adds or removes or self.ngram or self.source_ngram or self.words
+                    or self.timestamps)
 
     @property
     def penalizes(self) -> bool:
         """Return whether ids that came before are less likely, or more likely."""
         return self.penalty != 1
+
+    @property
+    def adds(self) -> bool:
+        """Return whether numbers are added to logits."""
+        return bool(self.presence or self.frequency or self.biases)
 
     def allowed(self, length: int, prompt: int) -> IdSet | None:
         """Return the ids that may follow any `length` ids, `prompt` of them of a prompt; None for all."""
@@ -78,7 +88,8 @@ class Rules:
 class Follower:
     """The rules of one hypothesis."""
 
-    __slots__ = ("_changes", "_length", "_most", "_ngrams", "_prompt", "_rules", "_seen", "_tables", "_tail", "_used")
+    __slots__ = ("_added", "_addends", "_changes", "_length", "_most", "_new", "_ngrams", "_prompt", "_rules", "_seen",
+                 "_tables", "_tail", "_used")
 
     def __init__(self, rules: Rules, prompt: int, source: Followers) -> None:
         """prompt: the number of its ids. source: the runs of n - 1 ids of the source, for `source_ngram` n."""
@@ -98,6 +109,11 @@ class Follower:
         self._most = max((m for m, _ in self._tables), default=0)
         self._tail: list[int] = []      # the last ids, `_most` of them
         self._changes: Changes | None = None
+        self._added: dict[int, float] = dict(rules.biases)
+        """What is added to the logit of an id."""
+        self._new: set[int] = set()     # the ids of new tokens, of rules that count them
+        self._addends: Addends | None = None
+        """`_added` as a step takes it; None where it has to be made anew, or where nothing is added."""
 
     def fork(self) -> Follower:
         """Return a follower of the same ids, which may go on in another way."""
@@ -106,14 +122,19 @@ class Follower:
             setattr(child, name, getattr(self, name))
         child._seen, child._used = self._seen and self._seen.copy(), self._used and self._used.copy()
         child._ngrams, child._tail, child._changes = dict(self._ngrams), [*self._tail], None
+        child._added, child._new = dict(self._added), {*self._new}
         child._tables = [(m, child._ngrams if table is self._ngrams else table) for m, table in self._tables]
         return child
 
     def changes(self, ids: NDArray[np.int64], length: int) -> Changes | None:
         """Follow the ids up to this length that are new, and return the changes of the logits after them."""
         rules = self._rules
-        for id in ids[self._length : length].tolist():
+        for place, id in enumerate(ids[self._length : length].tolist(), self._length):
             self._follow(id)
+            if (rules.presence or rules.frequency) and place >= self._prompt and id < rules.vocab_size:
+                self._added[id] = self._added.get(id, 0.0) - rules.frequency - (id not in self._new) * rules.presence
+                self._new.add(id)
+                self._addends = None
         self._length = length
         allowed = rules.allowed(length, self._prompt)
         removed = [id for m, table in self._tables if len(self._tail) >= m
@@ -123,10 +144,13 @@ class Follower:
             allowed = IdSet(rules.vocab_size, words.copy() if self._used is None else words & ~self._used.words)
             for id in removed:
                 allowed.discard(id)
-        if allowed is None and self._seen is None:
+        if self._addends is None and self._added:
+            added = sorted(self._added)
+            self._addends = Addends(added, [self._added[id] for id in added])
+        if allowed is None and self._seen is None and self._addends is None:
             return None
-        if self._changes is None or allowed is not self._changes.allowed:
-            self._changes = Changes(self._seen, rules.penalty, allowed=allowed)
+        if self._changes is None or allowed is not self._changes.allowed or self._addends is not self._changes.addends:
+            self._changes = Changes(self._seen, rules.penalty, self._addends, allowed)
         return self._changes
 
     def _follow(self, id: int) -> None:

@@ -14,7 +14,6 @@ from ..base.stop import NEVER, Stop
 from ..encoding.outputs import read_attention_heads
 from ..generation.prepared import PreparedModel
 from ..generation.results import Generated
-from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig
 from ..programs.observe import AttentionHead
 from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
@@ -32,8 +31,7 @@ class GenerateOptions(GeneratingOptions):
 
 def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
-    return _requests(model.prepared, inputs, options, settings_of_call(model.prepared.generation, options.settings),
-                     stop, places)
+    return _requests(model.prepared, inputs, options, model.prepared.settings_of_call(options.settings), stop, places)
 
 
 def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, config: GenerationConfig, stop: Stop,
@@ -73,7 +71,7 @@ def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, o
     if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
         raise InputError(f"{called} takes one text, not {len(source)} in a list; call {called}(text) for each, as "
                          "many at once as you like, or results(texts), which yields the whole result of each text")
-    config = settings_of_call(model.prepared.generation, options.settings)
+    config = model.prepared.settings_of_call(options.settings)
     if config.num_return_sequences > 1 and not several:
         raise InputError(f"{called} gives one result; leave out num_return_sequences")
     options = replace(options, prompts=None if prompt is None else [prompt])

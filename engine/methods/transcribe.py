@@ -11,7 +11,6 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.options import option
 from ..base.stop import NEVER, Stop
-from ..generation.settings import settings_of_call
 from ..speech import Transcribing, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
@@ -91,7 +90,7 @@ def _prepare(model: HearingModel, audio: Any, options: TranscribeOptions, stop: 
     """Return the call; the messages about recordings have their numbers, whatever `places` says."""
     transcription = model.transcription
     code = transcription.tokens.spoken(options.language, options.task)
-    config = settings_of_call(model.prepared.generation, options.settings)
+    config = model.prepared.settings_of_call(options.settings)
     by_word = options.timestamps == "word"
     if options.timestamps:
         transcription.check_windows(config)

@@ -74,6 +74,13 @@ class GenerationConfig:
     repetition_penalty: float = 1.0
     """From 0.01 to 100. The logit of a token that came before is divided by it if the logit is above 0, and multiplied
     by it otherwise, so that the token becomes less likely above 1; 1 changes nothing."""
+    presence_penalty: float = 0.0
+    """From -2 to 2. It is subtracted from the logit of each token that is among the new ones."""
+    frequency_penalty: float = 0.0
+    """From -2 to 2. It is subtracted from the logit of a token once for each time that it is among the new ones."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Numbers from -100 to 100 that are added to the logits of some tokens, by their ids: {5: -2.0}. A call may have
+    the text of one token in place of an id."""
     no_repeat_ngram_size: int = 0
     """No run of this number of tokens comes twice in the prompt and the result together; 0 for no such rule."""
     encoder_no_repeat_ngram_size: int = 0
@@ -167,6 +174,8 @@ class GenerationConfig:
             for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
                 if token is not None and token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
+        if self.logit_bias and self.logit_bias[-1][0] >= vocab_size:
+            raise InputError(f"logit_bias has the id {self.logit_bias[-1][0]}, but the model has {vocab_size} tokens")
         if self.return_timestamps and (self.no_timestamps_token_id is None or not self.eos_token_id):
             raise InputError("return_timestamps=True needs no_timestamps_token_id and eos_token_id")
         first = self.forced_bos_token_id
@@ -280,6 +289,18 @@ def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
+def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
+    """Return a dictionary from ids to numbers, or pairs of both, as pairs that ascend by id."""
+    try:
+        biases = dict(() if value is None else value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a dictionary from ids of tokens to numbers, not {shown(value)}") from None
+    _few(name, len(biases))
+    check = _number(-100, 100)
+    return tuple(sorted((_count(f"each id of {name}", id), check(f"each number of {name}", bias))
+                        for id, bias in biases.items()))
+
+
 def _id(name: str, value: Any) -> int | None:
     return None if value is None else _count(name, value)
 
@@ -358,6 +379,9 @@ CHECKS: dict[str, Any] = {
     "include_stop": flag,
     "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),
+    "presence_penalty": _number(-2, 2),
+    "frequency_penalty": _number(-2, 2),
+    "logit_bias": _biases,
     "no_repeat_ngram_size": _count,
     "encoder_no_repeat_ngram_size": _count,
     "bad_words_ids": _words,

@@ -19,6 +19,9 @@ CONFIGS = [
         {"begin_suppress_tokens": [1]}, {"begin_suppress_tokens": [1], "forced_bos_token_id": 3},
         {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "bad_words_ids": [[1], [3, 4]], "min_new_tokens": 2},
         {"no_repeat_ngram_size": 1, "bad_words_ids": [[3, 4]], "suppress_tokens": [5], "begin_suppress_tokens": [6]},
+        {"presence_penalty": 0.7}, {"frequency_penalty": -1.3}, {"logit_bias": {0: 5.5, 8: -100}},
+        {"repetition_penalty": 1.4, "presence_penalty": -0.5, "frequency_penalty": 0.25, "logit_bias": {3: 2},
+         "suppress_tokens": [3]},
     )
 ]  # fmt: skip
 PROMPT_AND_IDS = st.tuples(st.integers(1, 3), st.lists(st.integers(0, V + 2), min_size=3, max_size=12))
@@ -43,6 +46,10 @@ def simple(config, prompt, ids, scores):
         if token < V:
             p = np.float32(config.repetition_penalty)
             scores[token] = scores[token] * p if scores[token] < 0 else scores[token] / p
+    for token in range(V):      # as vLLM has it: the penalties count new tokens alone
+        count = ids[prompt:].count(token)
+        added = dict(config.logit_bias).get(token, 0) - config.frequency_penalty * count
+        scores[token] += np.float32(added - config.presence_penalty * (count > 0))
     removed = [*config.suppress_tokens]
     removed += [ids[i + n - 1] for i in range(len(ids) - n + 1) if n and ids[i : i + n - 1] == ids[len(ids) + 1 - n :]]
     removed += [word[-1] for word in config.bad_words_ids

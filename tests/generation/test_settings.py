@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError, UnsupportedError
+from engine.generation.settings import settings_of_call
 from engine.loading.generation_settings import settings_of
 from engine.model.generation_config import NEW_TOKENS, GenerationConfig
 
@@ -140,3 +141,29 @@ def test_the_own_file_comes_before_the_models():
 def test_a_wrong_value_in_a_file():
     with pytest.raises(InputError, match="num_beams"):
         settings_of(json.loads('{"num_beams": "4"}'))
+
+
+def test_a_bias_may_have_the_text_of_a_token():
+    words = {"a": [5], "ab": [5, 6], "": []}
+    found = settings_of_call(GenerationConfig(), {"logit_bias": {"a": 2, 3: -100.0}}, words.__getitem__)
+    assert found.logit_bias == ((3, -100.0), (5, 2.0))
+    for text, message in (("ab", r"the text 'ab', which is 2 tokens \(5, 6\) and not one"), ("", "which is 0 tokens")):
+        with pytest.raises(InputError, match=message):
+            settings_of_call(GenerationConfig(), {"logit_bias": {text: 1}}, words.__getitem__)
+    with pytest.raises(InputError, match="came without a tokenizer; give the id"):
+        settings_of_call(GenerationConfig(), {"logit_bias": {"a": 1}})
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"logit_bias": {5: 101}}, "each number of logit_bias must be a number from -100 to 100, not 101"),
+    ({"logit_bias": {5: float("nan")}}, "from -100 to 100, not nan"),
+    ({"logit_bias": {-1: 1}}, "each id of logit_bias must be an int of at least 0"),
+    ({"logit_bias": 5}, "must be a dictionary from ids of tokens to numbers, not 5"),
+    ({"presence_penalty": 2.1}, "presence_penalty must be a number from -2 to 2"),
+    ({"frequency_penalty": "1"}, "frequency_penalty must be a number from -2 to 2"),
+])
+def test_wrong_biases_and_penalties_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        GenerationConfig(**given)
+    with pytest.raises(InputError, match="logit_bias has the id 50, but the model has 50 tokens"):
+        GenerationConfig(logit_bias={50: 1}).check_together(50)

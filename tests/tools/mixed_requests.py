@@ -25,6 +25,8 @@ _OPTIONS: tuple[dict[str, Any], ...] = (
     {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.3},
     {"num_beams": 2, "renormalize_logits": True, "bad_words_ids": [[4], [5, 6]]},
     {"do_sample": True, "num_return_sequences": 2}, {"do_sample": True, "seed": 8, "temperature": 1.7, "top_p": 0.8},
+    {"presence_penalty": 0.9, "frequency_penalty": 0.4, "logit_bias": {6: 2.0}},
+    {"num_beams": 2, "frequency_penalty": -0.3, "eos_token_id": (3,), "ignore_eos": True},
     {"do_sample": True, "top_k": 0, "min_p": 0.05}, {"do_sample": True, "top_k": 7, "repetition_penalty": 0.8},
 )  # fmt: skip
 RANKED = [4, 7]
