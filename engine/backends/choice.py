@@ -16,7 +16,7 @@ from .wants import Changes, Draw, LineWants, Want
 def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
     """Return what lines of logits [L, V] want: [L]. The arithmetic is in the dtype of the logits."""
     log_sum_exp = np.empty(len(wants), np.float32)
-    best, given, drawn = _Lists(), [np.zeros(0, np.float32)], _Lists()
+    best, likely, given, drawn = _Lists(), _Lists(), [np.zeros(0, np.float32)], _Lists()
     for i, (x, want) in enumerate(zip(logits, wants, strict=True)):
         highest = x[x.argmax()]     # NaN, if there is one
         with np.errstate(invalid="ignore"):     # inf and NaN give NaN
@@ -24,11 +24,13 @@ def choose(logits: NDArray[np.floating], wants: Sequence[Want]) -> Chosen:
         s = changed(x, want.changes)
         if want.best:
             best.add(best_of(s, want.best), s, x)
+        if want.likely:
+            likely.add(best_of(x, want.likely), x, x)
         if want.ids is not None:
             given.append(x[want.ids].astype(np.float32))
         if want.draw is not None:
             drawn.add(drawn_of(s, want.draw, want.numbers), s, x)
-    return Chosen(log_sum_exp, best.words(), np.concatenate(given), drawn.words())
+    return Chosen(log_sum_exp, best.words(), likely.words(), np.concatenate(given), drawn.words())
 
 
 def scores_of(rows: Sequence[Row], wanted: LineWants, hypotheses: NDArray[np.int64], lines: NDArray[np.floating]
@@ -99,7 +101,7 @@ def joined(parts: Sequence[Chosen]) -> Chosen:
         lists = [getattr(part, name) for part in parts]
         return Words(*(np.concatenate([getattr(each, field) for each in lists]) for field in ("ids", "values", "own")))
 
-    return Chosen(np.concatenate([part.log_sum_exp for part in parts]), words("best"),
+    return Chosen(np.concatenate([part.log_sum_exp for part in parts]), words("best"), words("likely"),
                   np.concatenate([part.given for part in parts]), words("drawn"))
 
 

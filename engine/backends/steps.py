@@ -76,6 +76,8 @@ class Chosen:
     this number."""
     best: Words
     """The best words of each line, best first."""
+    likely: Words
+    """The likely words of each line, best first; their values are the model's own logits."""
     given: NDArray[np.float32]
     """The own logits of the ids of each line."""
     drawn: Words
@@ -99,10 +101,10 @@ class Scores:
         """Return the scores of each part of the rows, which follow each other. Arrays are views."""
         if len(parts) == 1:
             return [self]
-        ends = np.cumsum([np.sum([_sizes(row) for row in rows], axis=0, initial=0) if rows else np.zeros(6, np.int64)
+        ends = np.cumsum([np.sum([_sizes(row) for row in rows], axis=0, initial=0) if rows else np.zeros(7, np.int64)
                           for rows in parts], axis=0)
         return [self._at([slice(*place) for place in zip(begin, end, strict=True)])
-                for begin, end in pairwise([[0] * 6, *ends.tolist()])]
+                for begin, end in pairwise([[0] * 7, *ends.tolist()])]
 
     def of(self, rows: Sequence[Row], stays: Sequence[bool]) -> Scores:
         """Return the scores of some of the rows. rows: of the step; stays: for each, whether it is one of them."""
@@ -110,20 +112,21 @@ class Scores:
 
     def _at(self, places: Sequence[slice | NDArray[np.bool_]]) -> Scores:
         """Return some of the scores. places: in the order of `_sizes`."""
-        rows, written, lines, best, given, drawn = places
-        chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.given[given],
-                        self.chosen.drawn[drawn])
+        rows, written, lines, best, likely, given, drawn = places
+        chosen = Chosen(self.chosen.log_sum_exp[lines], self.chosen.best[best], self.chosen.likely[likely],
+                        self.chosen.given[given], self.chosen.drawn[drawn])
         return Scores(self.hypotheses[rows], self.finite[rows], self.logits[written], chosen)
 
 
-def _sizes(row: Row) -> tuple[int, int, int, int, int, int]:
-    """Return 1, the lines of all logits, the other lines, and the best words, given ids and drawn words of these."""
+def _sizes(row: Row) -> tuple[int, ...]:
+    """Return 1, the lines of all logits, the other lines, and the best, likely, given and drawn words of these."""
     if row.wants_logits:
-        return 1, row.scored, 0, 0, 0, 0
+        return 1, row.scored, 0, 0, 0, 0, 0
     if len(row.wants) == 1:     # as nearly always
         want, n = row.wants[0], row.scored
-        return 1, 0, n, n * want.best, n * (0 if want.ids is None else len(want.ids)), n * len(want.numbers)
-    return (1, 0, row.scored, sum(want.best for want in row.wants),
+        return (1, 0, n, n * want.best, n * want.likely, n * (0 if want.ids is None else len(want.ids)),
+                n * len(want.numbers))
+    return (1, 0, row.scored, sum(want.best for want in row.wants), sum(want.likely for want in row.wants),
             sum(0 if want.ids is None else len(want.ids) for want in row.wants),
             sum(len(want.numbers) for want in row.wants))
 

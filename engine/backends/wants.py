@@ -169,6 +169,8 @@ class Want:
 
     best: int = 0
     """k: the k best words by their changed logits."""
+    likely: int = 0
+    """n: the n best words by the model's own logits."""
     ids: NDArray[np.int64] | None = None
     """[n]: ids whose own logits are wanted."""
     draw: Draw | None = None
@@ -192,14 +194,16 @@ class LineWants:
 
     A line i has the elements [at[i], at[i+1]) of the flat arrays: of the arrays of results, too. Addresses are 0 for no
     set and no addends. No line is padded to what another one wants. `Executor.forward` takes it as `wanted`, and fills
-    `chosen`, the arrays (log_sum_exp [L]; best ids, values, own [best_at[L]]; given [given_at[L]]; drawn ids, values,
-    own [drawn_at[L]]) of a `Chosen`, ids as int32.
+    `chosen`, the arrays (log_sum_exp [L]; best ids, values, own [best_at[L]]; likely ids, values, own [likely_at[L]];
+    given [given_at[L]]; drawn ids, values, own [drawn_at[L]]) of a `Chosen`, ids as int32.
     """
 
     count: int
     """L."""
     best_at: NDArray[np.int32]
     """[L+1]: where the best words of each line begin."""
+    likely_at: NDArray[np.int32]
+    """[L+1]: where the likely words of each line begin."""
     given_at: NDArray[np.int32]
     """[L+1]: where the ids of each line begin in `given_ids`, and their logits in the result."""
     given_ids: NDArray[np.int32]
@@ -223,21 +227,25 @@ class LineWants:
         for row in rows:
             if not row.wants_logits:
                 lines += row.lines
-        best = [want.best for want in lines]
+        best, likely = [want.best for want in lines], [want.likely for want in lines]
         given = [want.ids for want in lines if want.ids is not None]
         numbers = [u for want in lines for u in want.numbers]
         found = cls(count=len(lines), best_at=_places(best),
+                    likely_at=_places(likely),
                     given_at=_places(0 if want.ids is None else len(want.ids) for want in lines),
                     given_ids=np.concatenate(given).astype(np.int32) if given else np.zeros(0, np.int32),
                     drawn_at=_places(len(want.numbers) for want in lines), numbers=np.array(numbers, np.float64),
                     draws=_draws_of(lines), changes=_changes_of(lines, vocab_size), wants=tuple(lines))
         for want in lines:
-            if (want.draw is None) != (not want.numbers) or not (want.best or want.ids is not None or want.numbers):
-                raise InputError("a line wants the best words, ids or draws, and numbers exactly if it draws, not "
-                                 f"{shown(want)}; best must be from 1 to {vocab_size:,}")
-        if best and not 0 <= min(best) <= max(best) <= vocab_size:
-            wrong = max(best) if max(best) > vocab_size else min(best)
-            raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not {shown(wrong)}")
+            something = want.best or want.likely or want.ids is not None or want.numbers
+            if (want.draw is None) != (not want.numbers) or not something:
+                raise InputError("a line wants the best words, likely words, ids or draws, and numbers exactly if it "
+                                 f"draws, not {shown(want)}; best must be from 1 to {vocab_size:,}")
+        for counts in (best, likely):
+            if counts and not 0 <= min(counts) <= max(counts) <= vocab_size:
+                wrong = max(counts) if max(counts) > vocab_size else min(counts)
+                raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not "
+                                 f"{shown(wrong)}")
         if len(found.given_ids) and not 0 <= found.given_ids.min() <= found.given_ids.max() < vocab_size:
             raise InputError(f"ids whose logits are wanted must be from 0 to {vocab_size - 1:,}, not "
                              f"{shown(found.given_ids.tolist())}")

@@ -100,7 +100,7 @@ LACKED: Mapping[str, Any] = each({
 """Settings of transformers' `generate` that change the results, which the engine does not implement, and the value with
 which they change nothing. None changes nothing for each of them. Files of settings have them, too."""
 _STOP = "stop=[...] ends a result at a text; for other conditions, read stream(...) and leave its loop"
-_PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
+_PROBABILITIES = "logprobs=n gives the log probability of each new token, and the n likeliest in its place"
 _STREAM = "stream(source) yields each token as soon as it is decided"
 _FORBID = "logit_bias makes tokens more or less likely; bad_words_ids and suppress_tokens forbid them"
 
@@ -144,8 +144,8 @@ _GENERATE: Mapping[str, OtherName] = {
         "src_lang": instead("call translate, which takes source_language"),
         "tgt_lang": instead("call translate, which takes target_language"),
         # The results.
-        "logprobs output_scores output_logits return_logits_vocab": nothing(_PROBABILITIES, False),
-        "top_logprobs": nothing(_PROBABILITIES, 0),
+        "output_scores output_logits return_logits_vocab": instead(_PROBABILITIES, False),
+        "top_logprobs num_logprobs": same("logprobs"),
         "return_scores": instead("each result has its score", False, True),
         "return_dict_in_generate": instead("each result is an object with ids, score and text", True),
         "return_attention": instead("output_attentions=True gives the weights of cross-attention", False),

@@ -17,6 +17,7 @@ There is one difference: where the settings leave fewer than W candidates, trans
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import replace
 from itertools import repeat
 from typing import TypeAlias, cast
 
@@ -25,13 +26,14 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Scores
 from ..text.stops import StopText
-from .groups import Generation, Path, PathGroup
-from .results import Generated, score_of
+from .groups import Generation, Path, PathGroup, logprob_of
+from .results import Generated, TokenLogprob, score_of
 from .top_k import best, log_sum_exp
 from .works import Outcome
 
-Candidate: TypeAlias = tuple[int, int, float, StopText | None]
-"""The row of a beam, a token that continues it, the sum of both, and the text of both where there are stop texts."""
+Candidate: TypeAlias = tuple[int, int, float, StopText | None, tuple[TokenLogprob, ...]]
+"""The row of a beam, a token that continues it, and of both the sum, the text where there are stop texts, and the log
+probabilities where they are wanted."""
 
 
 class BeamGroup(PathGroup):
@@ -46,42 +48,47 @@ class BeamGroup(PathGroup):
         runs, W = _runs(paths), self.beams
         first = np.array([begin for _, begin, _ in runs])
         counts = np.array([count for _, _, count in runs])
-        sums, rows, tokens = self._candidates(paths, scores, first, counts)     # each [requests, candidates]
-        live: list[Path] = []
-        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), strict=True):
+        sums, rows, tokens, own = self._candidates(paths, scores, first, counts)    # each [requests, candidates]
+        live, likely = cast(list[Path], []), self.likely_tokens(scores)
+        for (work, begin, count), *columns in zip(runs, rows.tolist(), tokens.tolist(), sums.tolist(), own.tolist(),
+                                                  strict=True):
             parents = paths[begin : begin + count]
             new = parents[0].length + 1 - len(work.prompt)      # new tokens of each beam, after this step
             full = parents[0].length + 1 >= work.limit
-            _, next_tokens, totals = columns
+            _, next_tokens, totals, _ = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not full and len(work.finished) < W and parents[0].text is None:
+            if best_go_on and not full and len(work.finished) < W and parents[0].text is None and not self.tells:
                 # Nothing ends in this step, as in most.
-                live += _continued(paths, begin, parents, [*zip(*columns, repeat(None))][:W], outcome)
+                live += _continued(paths, begin, parents, [*zip(*columns[:3], repeat(None), repeat(()))][:W], outcome)
                 continue
-            candidates = [(row, token, total, _text_after(paths[row], token)) for row, token, total
-                          in zip(*columns, strict=True) if total > -np.inf]
+            candidates = [(row, token, total, _text_after(paths[row], token),
+                           (*paths[row].logprobs, logprob_of(token, log_p, likely[row])) if self.tells else ())
+                          for row, token, total, log_p in zip(*columns, strict=True) if total > -np.inf]
             ends = [full or token in work.ends_at or (text is not None and text.found is not None)
-                    for _, token, _, text in candidates]
-            for (row, token, total, text), end in zip(candidates[:W], ends, strict=False):
+                    for _, token, _, text, _ in candidates]
+            for candidate, end in zip(candidates[:W], ends, strict=False):
                 if end:
-                    _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty), text)
+                    _finish(work, paths, candidate, new)
             beams = [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
             if beams and not _is_over(work, beams[0][2], new):
                 live += _continued(paths, begin, parents, beams, outcome)
                 continue
             if not work.finished:  # every continuation is forbidden
                 work.finished = [*sorted((work.forbidden(path) for path in parents), key=_worst_last)]
-            results = outcome.done[work] = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
+            results = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
+            for told, result in zip(work.logprobs, results, strict=False):
+                told[:] = result.logprobs or ()
+            outcome.done[work] = results
             outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
         return live
 
     def _candidates(self, paths: list[Path], scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
-                    ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64]]:
-        """Return the sums, rows and tokens of the best candidates of each request, best first: [requests, candidates].
+                    ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64], NDArray[np.float64]]:
+        """Return the sums, rows, tokens and own log probabilities of the best candidates of each request, best first.
 
         first, counts: the first row of each request, and the number of its rows. A sum of -inf stands for no candidate.
         """
-        values, ids = self._log_probabilities(paths, scores)
+        values, ids, own = self._log_probabilities(paths, scores)
         sums = values + np.array([path.total for path in paths])[:, None]
         R, k = sums.shape
         beams = int(counts.max())
@@ -94,12 +101,16 @@ class BeamGroup(PathGroup):
         order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
         # A padded beam, whose sum is -inf, may lie behind the last row.
         rows = np.minimum(first[:, None] + order // k, R - 1)
-        return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
+        columns = rows, order % k
+        return np.take_along_axis(sums, order, axis=1), rows, ids[columns], own[columns]
 
-    def _log_probabilities(self, paths: list[Path], scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
+    def _log_probabilities(self, paths: list[Path], scores: Scores
+                           ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return the changed log probabilities of the best tokens of each row, their ids, and the own ones: [R, k]."""
+        own: NDArray[np.float64]
         if self.needs_logits:
-            changed = self.changed(paths, scores.logits - log_sum_exp(scores.logits, self.exp)[:, None])
+            log_total = log_sum_exp(scores.logits, self.exp)[:, None]
+            changed = self.changed(paths, scores.logits - log_total)
             # As in transformers, these requests are renormalized in every step, even if no rule changed their scores:
             # another log-sum-exp of log probabilities can change their last bits.
             rows = [i for i, path in enumerate(paths) if cast(Generation, path.work).renormalizes]
@@ -108,10 +119,11 @@ class BeamGroup(PathGroup):
                 changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
             values = top.astype(np.float64)
+            own = np.take_along_axis(scores.logits, ids, axis=1).astype(np.float64) - log_total.astype(np.float64)
         else:
-            ids = scores.chosen.best.ids.reshape(-1, self.width)
-            values = (scores.chosen.best.values.reshape(-1, self.width)
-                      - scores.chosen.log_sum_exp.astype(np.float64)[:, None])
+            words, totals = scores.chosen.best, scores.chosen.log_sum_exp.astype(np.float64)[:, None]
+            ids = words.ids.reshape(-1, self.width)
+            values, own = (each.reshape(-1, self.width) - totals for each in (words.values, words.own))
         forced = self.must_end(paths)
         if forced:
             ids = ids.copy()
@@ -120,7 +132,7 @@ class BeamGroup(PathGroup):
             values[i] = -np.inf
             values[i, : len(ends)] = 0
             ids[i, : len(ends)] = ends
-        return values, ids
+        return values, ids, own
 
 
 def _text_after(path: Path, token: int) -> StopText | None:
@@ -141,24 +153,29 @@ def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[C
     The last child of a beam goes on in its place, and each other one has a copy of its ids.
     """
     last, children = {row: i for i, (row, *_) in enumerate(beams)}, []
-    for i, (row, token, total, text) in enumerate(beams):
+    for i, (row, token, total, text, logprobs) in enumerate(beams):
         child = paths[row] if last[row] == i else paths[row].fork()
         child.append(token)
-        child.total, child.text = total, text
+        child.total, child.text, child.logprobs = total, text, logprobs
         children.append(child)
     if len(last) < len(parents):
         outcome.left += [path for row, path in enumerate(parents, begin) if row not in last]
     return children
 
 
-def _finish(work: Generation, path: Path, token: int, score: float, text: StopText | None) -> None:
-    """Put a finished result among the best ones, if it is one of them."""
+def _finish(work: Generation, paths: list[Path], candidate: Candidate, new: int) -> None:
+    """Put a finished candidate, with this number of new tokens, among the best results, if it is one of them."""
+    row, token, total, text, logprobs = candidate
+    score = score_of(total, new, work.config.length_penalty)
     finished = cast(list[Generated], work.finished)
     if len(finished) == work.beams:
         if score <= finished[-1].score:
             return
         del finished[-1]
-    insort(finished, work.result(path, token, score, text), key=_worst_last)
+    result = work.result(paths[row], token, score, text)
+    if work.config.logprobs is not None:
+        result = replace(result, logprobs=logprobs[: len(result.ids)])
+    insort(finished, result, key=_worst_last)
 
 
 def _worst_last(result: Generated) -> float:

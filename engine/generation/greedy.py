@@ -12,7 +12,7 @@ from ..backends.choice import choose
 from ..backends.steps import Scores, Words
 from ..backends.wants import Changes, Want
 from ..base.errors import InputError
-from .groups import ALL, Generation, Path, PathGroup
+from .groups import ALL, Generation, Path, PathGroup, logprob_of
 from .results import Generated, score_of
 from .sampling import stream_of_numbers
 from .top_k import log_sum_exp
@@ -38,8 +38,9 @@ class SingleGroup(PathGroup):
     def choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""
         if not self.draws:
-            return Want(best=1, changes=changes)
-        return Want(draw=cast(Generation, path.work).draw, numbers=self._numbers(path), changes=changes)
+            return super().choice(path, changes)
+        return Want(draw=cast(Generation, path.work).draw, likely=self.likely, numbers=self._numbers(path),
+                    changes=changes)
 
     def _numbers(self, path: Path) -> tuple[float, ...]:
         """Return the next number of each sample that is drawn from the scores of a hypothesis."""
@@ -62,14 +63,16 @@ class SingleGroup(PathGroup):
             assert work.uniforms is not None
             outcome.failed[work] = InputError("uniforms must have a number for each token, but its rows have only "
                                               f"{work.uniforms.shape[1]}")
-        live = []
-        for path, token, token_log_p, is_dead in zip(children, tokens.tolist(), log_p.tolist(), dead.tolist(),
-                                                     strict=True):
+        live, likely = [], self.likely_tokens(scores)
+        for path, row, token, token_log_p, is_dead in zip(children, rows.tolist(), tokens.tolist(), log_p.tolist(),
+                                                          dead.tolist(), strict=True):
             work = cast(Generation, path.work)
             if work in outcome.failed:
                 continue
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
+                if self.tells:
+                    work.note(path.sample, path.length - work.first, logprob_of(token, token_log_p, likely[row]))
                 outcome.tokens.append((work, path.sample, token))
                 if path.text is not None:
                     path.text.add(token)
@@ -83,6 +86,8 @@ class SingleGroup(PathGroup):
             else:
                 new = path.length + 1 - len(work.prompt)
                 result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
+            if self.tells:
+                result = replace(result, logprobs=tuple(work.logprobs[path.sample][: len(result.ids)]))
             _end(path, result, outcome)
         return live
 

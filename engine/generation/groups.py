@@ -26,8 +26,8 @@ from ..text.incremental import IncrementalText
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .processors import Follower, followers_of, rules_of
-from .results import FinishReason, Generated, Request, forced_first, score_of
-from .top_k import Exp
+from .results import FinishReason, Generated, Request, TokenLogprob, forced_first, score_of
+from .top_k import Exp, best, log_sum_exp
 from .works import ROOM, DecoderWork, Group, Outcome, Sequence
 
 MOST_TOP = 128
@@ -52,13 +52,16 @@ class Path(Sequence):
     """How its next token is chosen."""
     text: StopText | None = None
     """The text of its new tokens, of a request with stop texts."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Those of the new tokens of a beam, of a request that wants them."""
 
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
         return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, wants=self.wants,
                     read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total,
-                    follower=self.follower and self.follower.fork(), text=self.text and self.text.fork())
+                    follower=self.follower and self.follower.fork(), text=self.text and self.text.fork(),
+                    logprobs=self.logprobs)
 
 
 class Generation(DecoderWork):
@@ -102,6 +105,10 @@ class Generation(DecoderWork):
         changes_log_p = self.beams > 1 and (self.rules.penalizes or self.renormalizes)      # in place of logits
         self.needs_logits = changes_log_p or self.rules.timestamps is not None or self.width > MOST_TOP
         """Whether a step must give all logits: by this request alone."""
+        if config.logprobs is not None:     # `reset` keeps them: they come again with the same bits, and may be read
+            self.logprobs = [[] for _ in range(config.num_return_sequences)]
+        self.likely = min(config.logprobs or 0, vocab_size)
+        """The number of likely tokens in each place that the results have."""
         self.finished: list[Generated | None] = []
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
@@ -126,7 +133,8 @@ class Generation(DecoderWork):
     @property
     def key(self) -> Hashable:
         """Return the search, and what it looks at: requests with equal ones compute in one group."""
-        return self.beams, self.draws, self.width, self.candidates if self.beams > 1 else 0, self.needs_logits
+        candidates = self.candidates if self.beams > 1 else 0
+        return self.beams, self.draws, self.width, candidates, self.needs_logits, self.config.logprobs
 
     def group(self, vocab_size: int) -> Group:
         return self._make(self, vocab_size)
@@ -138,7 +146,7 @@ class Generation(DecoderWork):
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         follower = Follower(self.rules, len(self.prompt), self.followers) if self.rules else None
         return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower,
-                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width),),
+                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width, likely=self.likely),),
                      text=self.new_text() if self.new_text is not None and self.config.stop_strings else None)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
@@ -154,6 +162,11 @@ class Generation(DecoderWork):
             weights = weights[:, : len(result.ids)]
             completed.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
         return completed
+
+    def note(self, sample: int, place: int, logprob: TokenLogprob) -> None:
+        """Keep the log probability of a new token at this place of a result, unless it is there already."""
+        if place == len(self.logprobs[sample]):
+            self.logprobs[sample].append(logprob)
 
     def ends(self, results: Any) -> int:
         """Return how many of the results ended with an end token."""
@@ -182,6 +195,11 @@ class Generation(DecoderWork):
         return bool(self.forced_ends) and path.length == self.limit - 1
 
 
+def logprob_of(token: int, log_p: float, top: tuple[TokenLogprob, ...]) -> TokenLogprob:
+    """Return the log probability of a token with the bits that `Scored` has."""
+    return TokenLogprob(token, float(np.float32(log_p)), top)
+
+
 def _text_of_none(text: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int) -> StopText:
     return StopText(text(), stops, include, least)
 
@@ -192,7 +210,7 @@ class PathGroup(Group):
     def __init__(self, like: Generation, vocab_size: int) -> None:
         super().__init__()
         self.vocab_size, self.width, self.needs_logits, self.exp = vocab_size, like.width, like.needs_logits, like.exp
-        self.draws = like.draws
+        self.draws, self.likely, self.tells = like.draws, like.likely, like.config.logprobs is not None
         self._ruled = self._forced = 0
         """The number of requests with rules, and the number of requests with a forced end token."""
 
@@ -229,7 +247,7 @@ class PathGroup(Group):
 
     def choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""
-        return Want(best=self.width, changes=changes)
+        return Want(best=self.width, likely=self.likely, changes=changes)
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
         """Continue hypotheses with the scores of their last tokens."""
@@ -238,6 +256,19 @@ class PathGroup(Group):
     @abstractmethod
     def choose(self, paths: list[Path], scores: Scores, outcome: Outcome) -> list[Path]:
         """Return the hypotheses that go on, those of a request side by side; put tokens and results into outcome."""
+
+    def likely_tokens(self, scores: Scores) -> List[tuple[TokenLogprob, ...]]:
+        """Return the likely tokens of each line of the scores."""
+        if not self.likely:
+            return [()] * (len(scores.logits) + len(scores.chosen.log_sum_exp))
+        if self.needs_logits:
+            values, ids = best(scores.logits, self.likely)
+            log_total = log_sum_exp(scores.logits, self.exp)
+        else:
+            words, log_total = scores.chosen.likely, scores.chosen.log_sum_exp
+            values, ids = words.values.reshape(-1, self.likely), words.ids.reshape(-1, self.likely)
+        log_p = (values - log_total.astype(np.float64)[:, None]).astype(np.float32)
+        return [tuple(map(TokenLogprob, *line)) for line in zip(ids.tolist(), log_p.tolist(), strict=True)]
 
     def changed(self, paths: List[Path], scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores [R,V] of all tokens with the changes of this step."""

@@ -19,7 +19,7 @@ from .checks import checked
 from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
-from .results import Generated, Request
+from .results import Generated, Request, TokenLogprob
 from .schedule import Budget
 from .scoring import Scoring, Seen
 from .settings import settings_of_call
@@ -106,7 +106,17 @@ class PreparedModel:
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated) -> Generated:
-        """Return a result with its text, if the model has a tokenizer."""
-        if self.text is None or result.text is not None:
+        """Return a result with its text and those of its log probabilities, if the model has a tokenizer."""
+        if self.text is None:
             return result
-        return replace(result, text=self.tokenizer(self.text).continuation(result.ids))
+        text = self.tokenizer(self.text).continuation(result.ids) if result.text is None else result.text
+        logprobs = None if result.logprobs is None else tuple(map(self.named, result.logprobs))
+        return replace(result, text=text, logprobs=logprobs)
+
+    def named(self, logprob: TokenLogprob) -> TokenLogprob:
+        """Return the log probability of a token with texts and bytes, if the model has a tokenizer."""
+        if self.text is None:
+            return logprob
+        data = self.tokenizer(self.text).token_bytes(logprob.id)
+        return TokenLogprob(logprob.id, logprob.logprob, tuple(map(self.named, logprob.top)),
+                            data.decode("utf-8", "replace"), data)

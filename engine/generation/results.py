@@ -14,6 +14,22 @@ from ..base.functions import power
 from ..model.generation_config import GenerationConfig, ids_array
 from ..programs.observe import AttentionHead
 
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """The log probability of a token in its place, under the model itself."""
+
+    id: int
+    logprob: float
+    """ln p of the token, given those before it, with the bits of `Scored.log_probabilities`."""
+    top: tuple[TokenLogprob, ...] = ()
+    """The likeliest tokens in this place, as many as `logprobs` asks for, the likeliest first."""
+    text: str | None = None
+    """What the token adds to a text, with U+FFFD for bytes that are no character; None without a tokenizer."""
+    bytes: bytes | None = None
+    """The same as bytes in UTF-8."""
+
+
 FinishReason: TypeAlias = Literal["stop", "length", "forbidden"]
 
 
@@ -66,6 +82,8 @@ class Generated:
     stop_text: str | None = None
     """The stop text that ended it. Then `ids` has all tokens that were made, also what came after the stop text in the
     last one."""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    """Of each token of `ids`, if they were asked for."""
     seed: int | None = None
     """The seed of its random numbers, if its tokens were drawn."""
     attentions: dict[AttentionHead, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)

@@ -23,7 +23,7 @@ from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
-from .results import Token, logits_error
+from .results import Token, TokenLogprob, logits_error
 
 ROOM = 32
 """Ids by which the array of a sequence grows at least."""
@@ -46,6 +46,8 @@ class DecoderWork:
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
+    logprobs: List[list[TokenLogprob]] = ()
+    """The log probabilities of the new tokens of each result so far, if they were asked for."""
     new_text: Callable[[], StopText] | None = None
     """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 

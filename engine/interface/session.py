@@ -11,24 +11,21 @@ from ..base.arguments import renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.handles import Handle
+from ..generation.results import Token
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
-from ..text.stops import StopText
-from .stream import Piece, Pieces, finish_reason
+from .stream import Piece, Pieces, finish_reason, pieces_of
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
     def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
-                 new_text: Callable[[], StopText] | None):
-        """finish: as in `PreparedWorks`. samples: how many results the request has.
-
-        new_text: returns the text of no new tokens; None without a tokenizer.
-        """
-        self._handle, self._finish, self._samples, self._new_text = handle, finish, samples, new_text
+                 pieces: Callable[[Iterator[Token]], Pieces]):
+        """finish: as in `PreparedWorks`. samples: how many results the request has. pieces: makes pieces of tokens."""
+        self._handle, self._finish, self._samples, self._pieces = handle, finish, samples, pieces
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -59,7 +56,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
+        return self._pieces(iter(self._handle))
 
 
 class Session:
@@ -103,7 +100,7 @@ class Session:
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, requests.finish, requests.samples, requests.works[0].new_text)
+        return Submission(handle, requests.finish, requests.samples, pieces_of(self._model, requests.works[0]))
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..backends.lock import new_turn
@@ -10,7 +10,7 @@ from ..base.errors import Cancelled, EngineError, InputError, TimedOut
 from ..base.stop import Stop
 from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
-from ..generation.results import Token
+from ..generation.results import Token, TokenLogprob
 from ..generation.works import DecoderWork
 from ..text.stops import StopText
 
@@ -24,14 +24,18 @@ class Piece:
     """The text that is certain with this token; it may be empty, because some characters need several tokens, and
     because what may become a stop text waits. None without a tokenizer. The texts of all pieces together are the text
     of the result, also where it ends inside a character, whose U+FFFD the last piece has."""
+    logprob: TokenLogprob | None = None
+    """The log probability of the token, if `logprobs` asks for it."""
 
 
 class Pieces(Iterator[Piece]):
     """The new tokens of one result with their texts, which one thread reads at a time."""
 
-    def __init__(self, tokens: Iterator[Token], text: StopText | None):
-        """text: of no tokens yet; None without a tokenizer."""
-        self._tokens, self._turn, self._text = tokens, new_turn(), text
+    def __init__(self, tokens: Iterator[Token], text: StopText | None,
+                 logprob_of: Callable[[int], TokenLogprob | None]):
+        """text: of no tokens yet; None without a tokenizer. logprob_of: gets the place of a token that has come."""
+        self._tokens, self._turn, self._text, self._logprob_of = tokens, new_turn(), text, logprob_of
+        self._given = 0     # how many pieces were given
         self._ahead: Token | EngineError | None = None
         """The next token, or the error that follows the last one, where it was looked at before its turn."""
         self._over = False      # whether no token comes any more
@@ -49,14 +53,15 @@ class Pieces(Iterator[Piece]):
             raise token
         if token is None:
             raise StopIteration
+        place, self._given = self._given, self._given + 1
         if self._text is None:
-            return Piece(token.id, text=None)
+            return Piece(token.id, None, self._logprob_of(place))
         text = self._text.add(token.id)
         if self._text.waits:        # only what follows says whether this piece is the last one, which has the rest
             self._ahead = self._token()
             if not isinstance(self._ahead, Token):
                 text += self._text.end()
-        return Piece(token.id, text)
+        return Piece(token.id, text, self._logprob_of(place))
 
     def drop_ahead(self) -> None:
         """Forget a token that was looked at before its turn."""
@@ -75,13 +80,23 @@ class Pieces(Iterator[Piece]):
         return token
 
 
+def pieces_of(model: PreparedModel, work: DecoderWork) -> Callable[[Iterator[Token]], Pieces]:
+    """Return what makes pieces of the tokens of a work with one result."""
+    logprobs, new_text = work.logprobs, work.new_text       # without the work, which may hold much memory
+
+    def logprob_of(place: int) -> TokenLogprob | None:
+        return model.named(logprobs[0][place]) if logprobs else None
+
+    return lambda tokens: Pieces(tokens, None if new_text is None else new_text(), logprob_of)
+
+
 class Stream(Iterator[Piece]):
     """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         """Take a request that is checked, which the first `next` begins, and when it has to stop."""
         self._tokens, self._stop = _Begun(model, work, stop), stop
-        self._pieces = Pieces(self._tokens, None if work.new_text is None else work.new_text())
+        self._pieces = pieces_of(model, work)(self._tokens)
 
     def __next__(self) -> Piece:
         if self._stop.cancelled:

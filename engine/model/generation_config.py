@@ -70,6 +70,11 @@ class GenerationConfig:
     ignore_eos: bool = False
     """Whether end tokens are tokens like others, and end nothing."""
 
+    # What a result tells.
+    logprobs: int | None = None
+    """With a number from 0 to 20, each new token has its log probability under the model itself, before temperature,
+    penalties and masks, and this number of the likeliest tokens in its place. True is 0, and None is neither."""
+
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
     """From 0.01 to 100. The logit of a token that came before is divided by it if the logit is above 0, and multiplied
@@ -289,6 +294,12 @@ def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
+def _logprobs(name: str, value: Any) -> int | None:
+    if value is None or isinstance(value, bool):
+        return 0 if value else None
+    return _count(name, value, most=20)
+
+
 def _biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
     """Return a dictionary from ids to numbers, or pairs of both, as pairs that ascend by id."""
     try:
@@ -376,6 +387,7 @@ CHECKS: dict[str, Any] = {
     "early_stopping": _early,
     "num_return_sequences": positive_int,
     "stop_strings": _stop_texts,
+    "logprobs": _logprobs,
     "include_stop": flag,
     "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),

@@ -216,7 +216,7 @@ class _BytesAlone(_Utf8):
     """ByteFallback as llama.cpp has it: tokens such as <0xC3> are bytes of the text, whatever stands beside them."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        match = _BYTE.fullmatch(token)
+        match = BYTE.fullmatch(token)
         # Another token ends a character that is not whole.
         yield self._decoder.decode(bytes([int(match[1], 16)]) if match else b"", final=match is None), True
         if match is None:
@@ -233,7 +233,7 @@ class _ByteTokens(_Tokens):
         """The bytes that wait, and whether a byte of the row was wrong: then each byte is U+FFFD at once."""
 
     def token(self, token: str) -> Iterator[TextPart]:
-        if (match := _BYTE.fullmatch(token)) is None:
+        if (match := BYTE.fullmatch(token)) is None:
             yield from self.end()
             yield token, True
             return
@@ -293,7 +293,7 @@ class _Strip(_Step):
             self._left, self._held = self._start, 0
 
 
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")      # `tokenizers` reads "+F", too, as a number of two places
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")      # `tokenizers` reads "+F", too, as a number of two places
 _OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 """The bytes that ByteLevel writes as the characters of the same numbers; the others get the numbers from 256 on."""
 _OTHERS = [byte for byte in range(256) if byte not in _OWN]

@@ -242,7 +242,7 @@ def test_wrong_changes_and_draws_are_refused(make, message):
 @pytest.mark.parametrize(("want", "message"), [
     (Want(best=11), "best must be from 1 to 10, the size of the vocabulary, not 11"),
     (Want(best=-1), "best must be from 1 to 10"),
-    (Want(), "a line wants the best words, ids or draws"),
+    (Want(), "a line wants the best words, likely words, ids or draws"),
     (Want(ids=np.array([10])), "ids whose logits are wanted must be from 0 to 9, not"),
     (Want(ids=np.array([-1])), "ids whose logits are wanted must be from 0 to 9, not"),
     (Want(draw=Draw(), numbers=(1.0,)), "numbers of a draw must be at least 0 and below 1"),

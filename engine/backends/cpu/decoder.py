@@ -162,8 +162,8 @@ class CpuDecoder(Requests[CellTable]):
         if self._config.logits_softcap:
             return self._step_capped(rows, wanted, new, stop)
         # Until the kernels choose by themselves: lists of the best without changes are theirs, all else NumPy's.
-        plain = [not row.wants_logits and all(want.ids is None and not (want.draw or want.changes)
-                                                  for want in row.wants) for row in rows]
+        plain = [not row.wants_logits and all(want.ids is None and not (want.draw or want.changes or want.likely)
+                                              for want in row.wants) for row in rows]
         native = [row if own else replace(row, wants=ALL) for row, own in zip(rows, plain, strict=True)]
         written = sum(row.scored for row in native if row.wants_logits)
         lines = sum(row.scored for row in native) - written
@@ -183,7 +183,8 @@ class CpuDecoder(Requests[CellTable]):
                 continue
             for want in row.lines:
                 values, ids = best[0][at, : want.best], best[1][at, : want.best].astype(np.int64)
-                chosen.append(Chosen(best[2][at : at + 1], Words(ids, values, values), values[:0],
+                chosen.append(Chosen(best[2][at : at + 1], Words(ids, values, values),
+                                     Words(ids[:0], values[:0], values[:0]), values[:0],
                                      Words(ids[:0], values[:0], values[:0])))
                 at += 1
         found = joined([*chosen, choose(logits[:0], [])])
