@@ -1,15 +1,33 @@
-"""The best tokens of a row, and the numbers that draw tokens."""
+"""The best tokens of a row, the numbers that draw tokens, and how often each token is drawn.
+
+    ENGINE_SEEDS=2000 python -m pytest tests/generation/test_sampling.py
+"""
 
 import hashlib
+import os
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.choice import drawn_of
+from engine import Generator, Model, Transformer
+from engine.backends.choice import changed, drawn_of, kept
+from engine.backends.steps import Row
 from engine.backends.wants import Draw
+from engine.generation.processors import Follower, Rules
+from engine.generation.results import Request
 from engine.generation.sampling import stream_of_numbers
 from engine.generation.top_k import best, log_sum_exp
+from engine.model.generation_config import GenerationConfig
+
+from ..tools.decoders import DECODERS as TINY
+from ..tools.decoders import make_weights
+from ..tools.generators import SETTINGS
+from ..tools.step_queues import generate
+
+SEEDS = int(os.environ.get("ENGINE_SEEDS", "150"))
 
 
 @settings(max_examples=100, deadline=None)
@@ -40,6 +58,37 @@ def test_many_draws_have_the_right_frequencies():
     numbers = stream_of_numbers(3, None, np.array([1]), 0)
     drawn = drawn_of(logits, Draw(temperature=2.0), [numbers.random() for _ in range(20000)])
     np.testing.assert_allclose(np.bincount(drawn) / 20000, p / p.sum(), atol=0.012)
+
+
+@pytest.fixture(scope="module")
+def generator():
+    config = replace(TINY["Llama"], vocab_size=700)
+    return Generator(Model(decoder=Transformer(config, make_weights(config)), generation=SETTINGS), backend="cython")
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 5}, {"top_k": 200, "temperature": 0.7}, {"top_p": 0.7},
+    {"top_p": 0.95, "temperature": 2.0}, {"min_p": 0.05}, {"top_k": 50, "top_p": 0.8, "min_p": 0.02},
+    {"repetition_penalty": 1.5, "top_p": 0.9, "suppress_tokens": [8, 9, 10]},
+], ids=str)
+def test_tokens_come_as_often_as_their_probabilities_say(generator, settings):
+    """The chi-square statistic of the first tokens of many seeds; no token outside the kept set comes."""
+    prompt = [5, 77, 450, 77, 612]
+    config = GenerationConfig(do_sample=True, **{"top_k": 0, **settings})
+    decoder = generator._model.decoder
+    logits = decoder.step([Row(decoder.open(), None, np.array(prompt))]).logits[0].astype(np.float64)
+    draw = Draw(config.temperature, config.top_k, config.top_p, config.min_p)
+    ids, y = kept(changed(logits, Follower(Rules(config, 700), 5, {}).changes(np.array(prompt), 5)), draw)
+    requests = [Request(None, prompt, replace(config, max_new_tokens=1, seed=seed)) for seed in range(SEEDS)]
+    found = np.array([result.ids[0] for [result] in generate(generator._model.queue, requests)])
+    assert np.isin(found, ids).all()
+    expected, counts = SEEDS * np.exp(y) / np.exp(y).sum(), (found[:, None] == ids).sum(axis=0)
+    order = np.argsort(-expected)       # tokens that are expected less than 5 times are counted together
+    groups = np.minimum(np.arange(len(ids)), max(1, (expected >= 5).sum()))
+    expected, counts = (np.bincount(groups, numbers[order]) for numbers in (expected, counts))
+    square, k = ((counts - expected) ** 2 / expected).sum(), len(expected) - 1
+    if k:       # Wilson and Hilferty (1931): the cube root of square / k is nearly normal
+        assert abs((square / k) ** (1 / 3) - 1 + 2 / (9 * k)) < 4 * np.sqrt(2 / (9 * k))
 
 
 def test_numbers_depend_on_the_seed_the_ids_and_the_sample():

@@ -112,7 +112,7 @@ def check(decoder, rows):
             continue
         if not found.finite:
             continue
-        right, at, ids_at = choose(whole, row.lines), 0, 0
+        right, at = choose(whole, row.lines), 0
         np.testing.assert_allclose(found.chosen.log_sum_exp, right.log_sum_exp, rtol=2e-6, atol=2e-6)
         assert np.array_equal(found.chosen.given, right.given)
         for field in ("ids", "values", "own"):
