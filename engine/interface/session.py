@@ -16,11 +16,13 @@ from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
-from .stream import Piece, Pieces
+from .stream import OfOneProcess, Piece, Pieces
 
 
-class Submission:
+class Submission(OfOneProcess):
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
+
+    _instead = "send what result() returns"
 
     def __init__(self, handle: Handle, model: PreparedModel, finish: Callable[[int, Any], Any], samples: int):
         """finish: as in `PreparedWorks`. samples: how many results the request has."""
@@ -53,7 +55,7 @@ class Submission:
         return Pieces(self._model, iter(self._handle))
 
 
-class Session:
+class Session(OfOneProcess):
     """Many requests to one generator, from any number of threads, which are computed together.
 
         with generator.session() as session:
@@ -65,6 +67,8 @@ class Session:
     Outside of one, whoever waits for a result computes, or calls `step`. Each request has the bits of the request
     alone.
     """
+
+    _instead = "pickle its Generator, and call session() of that there"
 
     def __init__(self, generator: GeneratingModel, pace: Pace):
         self._generator, self._model, self._pace = generator, generator.prepared, pace

@@ -71,6 +71,16 @@ def test_a_file_whose_name_begins_with_a_hyphen_comes_after_two():
     (["transcribe", "M", "a.wav", "-osrt"], "has no option -osrt; --srt writes it to standard output, and -o FILE"),
     (["encode", "M", "a.txt", "b.txt", "-o", "-"], "b.txt; engine encode reads one file; engine embed MODEL FILES -o"),
     (["embed", "--verify", "M", "a.csv", "-o", "out"], "'M' is no number of rows; write --verify=ROWS, or --verify at"),
+    (["generate", "M", "--max-tokesn", "1"], "no option --max-tokesn (did you mean --max-new-tokens?)\n"),
+    (["generate", "M", "--timeuot", "1"], "(did you mean --timeout?). In Python, generate has timeout for it\n"),
+    (["serve", "M", "--api-kye", "x"], "(did you mean --api-key?); a key in a command line is seen by all users"),
+    (["transcribe", "M", "a.wav", "--word-timestmps"], "no option --word-timestmps (did you mean --words?)\n"),
+    (["transcribe", "M", "a.wav", "--timestamps", "word"], "--timestamps has no value here; leave out word, and"),
+    (["transcribe", "M", "--timestamps=word", "a.wav"], "and type --words for the times of words\n"),
+    (["generate", "tell me", "m.gguf"], "the model comes first; type: engine generate m.gguf 'tell me'\n"),
+    (["transcribe", "a.wav", "b.wav", "m.npz"], "the model comes first; type: engine transcribe m.npz a.wav b.wav\n"),
+    (["chat", "hi", "there", "m.gguf"], "the model comes first; type: engine chat m.gguf 'hi there'\n"),
+    (["chat", "M", "hi", "there"], "a text of several words stands in quotes, as in: engine chat M 'hi there'\n"),
     (["tag", "M", "a.txt", "b.txt"], "unrecognized arguments: b.txt; the form is: engine tag MODEL [FILE]\nengine tag"),
 ])
 def test_a_wrong_line_is_answered_with_the_right_form(arguments, message, capsys):
