@@ -27,7 +27,7 @@ OTHERS = {
     "__init__.py": "project/test_imports.py",
     "__main__.py studies/bench*.py": "cli/test_cli.py",
     "*/other_names.py": "interface/test_other_names.py",
-    "backends/*_cpu/kernels/roofline.*": "backends/test_peak.py",
+    "backends/cython_cpu/kernels/roofline.pxi": "backends/test_peak.py",
     "backends/*_cpu/kernels/* backends/cython_cpu/*.p* backends/cython_cpu/simd/*": "backends/kernels",
     "backends/cpu/native/features.pxi": "backends/cython_cpu/test_isa.py",
     "backends/cpu/native_ops.py": "backends/kernels/test_operations.py backends/cpu/test_random_calls.py",

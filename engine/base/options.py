@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from operator import is_
 from typing import Any
 
 
@@ -23,19 +24,28 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
+        checks, defaults = _checks(type(self))
+        if defaults is not None and all(map(is_, self.__dict__.values(), defaults)):
+            return
+        for name, check in checks:
             given = getattr(self, name)
             used = check(name, given)
             if used is not given:
                 object.__setattr__(self, name, used)
 
 
-_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}
+_CHECKS: dict[type[Options], tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]] = {}
 
 
-def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]]]:
-    """Return the name and the check of each option that has one."""
+def _checks(options: type[Options]) -> tuple[list[tuple[str, Callable[[str, Any], Any]]], list[Any] | None]:
+    """Return the name and the check of each option that has a check, and the defaults of all options.
+
+    The defaults are None where the check of one replaces it, such as the date of today for no date.
+    """
     if (known := _CHECKS.get(options)) is None:
-        checks = [(one.name, one.metadata.get("check")) for one in fields(options)]
-        known = _CHECKS[options] = [(name, check) for name, check in checks if check is not None]
+        own = fields(options)
+        checks = [(one, check) for one in own if (check := one.metadata.get("check")) is not None]
+        stay = all(one.default is MISSING or check(one.name, one.default) is one.default for one, check in checks)
+        known = _CHECKS[options] = ([(one.name, check) for one, check in checks],
+                                    [one.default for one in own] if stay else None)
     return known

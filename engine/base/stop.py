@@ -45,7 +45,7 @@ class Stop:
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
-        if self.has_come:       # asked before `cancelled`: else a cancellation between both would raise `TimedOut`
+        if self.cancelled or 0 < self.deadline < time.monotonic():
             raise Cancelled if self.cancelled else TimedOut(self.message)
 
 

@@ -16,11 +16,29 @@ class Reply:
     message: dict[str, Any]
     """The answer as a message, with role and content, which you can append to the conversation. Where the last message
     was continued, this is the whole of it."""
-    text: str
-    ids: list[int]
-    """The new tokens, without the end token."""
-    ended: bool
-    """True if the model ended its answer; False if the answer has its greatest length."""
+    result: Generated
+    """What `generate` returns for the prompt."""
+
+    @property
+    def text(self) -> str:
+        """The text of the answer."""
+        assert self.result.text is not None
+        return self.result.text
+
+    @property
+    def ids(self) -> list[int]:
+        """The new tokens, without the end token."""
+        return self.result.ids
+
+    @property
+    def ended(self) -> bool:
+        """Whether the model ended its answer with an end token."""
+        return self.result.ended
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the answer ended, as `Generated.finish_reason`."""
+        return self.result.finish_reason
 
     @classmethod
     def of(cls, result: Generated, last: Any, continued: bool | str) -> Reply:
@@ -34,7 +52,7 @@ class Reply:
         if continued:
             name = continued if isinstance(continued, str) else "content"
             message = dict(last) | {name: _continued(last[name], result.text)}
-        return cls(message, result.text, result.ids, result.ended)
+        return cls(message, result)
 
 
 def _continued(content: Any, text: str) -> Any:

@@ -76,7 +76,8 @@ class PreparedModel:
 
         kept: as in `engine.generation.checks.checked`.
         """
-        return checked(self._stepper, request, self.budget, self.lengths, kept)
+        new_text = None if self.text is None else self.tokenizer(self.text).incremental
+        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text)
 
     def scoring(self, request: Request, continuation: Sequence[int], temperature: float = 1.0, seen: Seen | None = None
                 ) -> Scoring:
@@ -99,4 +100,6 @@ class PreparedModel:
 
     def with_text(self, result: Generated) -> Generated:
         """Return a result with its text, if the model has a tokenizer."""
-        return result if self.text is None else replace(result, text=self.tokenizer(self.text).continuation(result.ids))
+        if self.text is None or result.text is not None:
+            return result
+        return replace(result, text=self.tokenizer(self.text).continuation(result.ids))

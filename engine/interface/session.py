@@ -11,12 +11,12 @@ from ..base.arguments import renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.handles import Handle
-from ..generation.prepared import PreparedModel
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
-from .stream import OfOneProcess, Piece, Pieces
+from ..text.stops import StopText
+from .stream import OfOneProcess, Piece, Pieces, finish_reason
 
 
 class Submission(OfOneProcess):
@@ -24,9 +24,13 @@ class Submission(OfOneProcess):
 
     _instead = "send what result() returns"
 
-    def __init__(self, handle: Handle, model: PreparedModel, finish: Callable[[int, Any], Any], samples: int):
-        """finish: as in `PreparedWorks`. samples: how many results the request has."""
-        self._handle, self._model, self._finish, self._samples = handle, model, finish, samples
+    def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
+                 new_text: Callable[[], StopText] | None):
+        """finish: as in `PreparedWorks`. samples: how many results the request has.
+
+        new_text: returns the text of no new tokens; None without a tokenizer.
+        """
+        self._handle, self._finish, self._samples, self._new_text = handle, finish, samples, new_text
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -38,6 +42,11 @@ class Submission(OfOneProcess):
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
         return self._finish(0, self._handle.result(timeout))
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
+        return finish_reason(self._handle)
 
     @property
     def done(self) -> bool:
@@ -52,7 +61,7 @@ class Submission(OfOneProcess):
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, iter(self._handle))
+        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
 class Session(OfOneProcess):
@@ -98,7 +107,7 @@ class Session(OfOneProcess):
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, self._model, requests.finish, requests.samples)
+        return Submission(handle, requests.finish, requests.samples, requests.works[0].new_text)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""
@@ -109,7 +118,10 @@ class Session(OfOneProcess):
     def close(self) -> None:
         """End all requests with `Cancelled`, and take no more."""
         self._closed = True
-        self._model.queue.cancel_session(self)
+        try:
+            self._model.queue.cancel_session(self)
+        finally:
+            self._model.queue.stop(self)
 
     def statistics(self) -> SessionStatistics:
         """Count the rows of a step, the requests that wait, and the tokens of prompts that wait."""
@@ -119,15 +131,12 @@ class Session(OfOneProcess):
         self._check_open()
         if self._has_thread:
             raise InputError("this session has a thread already; make another session for another with statement")
-        self._model.queue.start()
+        self._model.queue.start(self)
         self._has_thread = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        finally:
-            self._model.queue.stop()
+        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

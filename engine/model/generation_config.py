@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
@@ -19,6 +20,10 @@ NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
 MOST_IDS = 100_000
 """The most ids of one field together: each is compared in every step, and a file can list millions of them."""
+MOST_STOPS = 16
+"""The most stop texts of a request: each is looked for after each token."""
+LONGEST_STOP = 1000
+"""The most characters of a stop text."""
 _LARGEST = 2**31 - 1
 """The largest id, and the largest number of tokens."""
 GREEDY_BELOW = 1e-6
@@ -55,6 +60,15 @@ class GenerationConfig:
     the end) that is best for the live beam; then no better result is missed."""
     num_return_sequences: int = 1
     """How many results each input has: samples, or the best beams of a beam search."""
+
+    # The end.
+    stop_strings: tuple[str, ...] = ()
+    """The stop texts: up to 16, of up to 1,000 characters each. A result ends at the first place in its text at which
+    one of them is complete, and leaves it out."""
+    include_stop: bool = False
+    """Whether the text of a result keeps the stop text that ended it."""
+    ignore_eos: bool = False
+    """Whether end tokens are tokens like others, and end nothing."""
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
@@ -103,7 +117,8 @@ class GenerationConfig:
     min_p: float = 0.0
     """Sampling keeps the tokens whose probability is at least this part of the best one's; 0 keeps all."""
     seed: int = 0
-    """The random numbers depend on the seed, the ids of the request and the step, and on nothing else."""
+    """The random numbers depend on the seed, the ids of the request and the step, and on nothing else. "random" becomes
+    a number that nobody can guess; `Generated.seed` has the number."""
 
     # Special tokens.
     decoder_start_token_id: int | None = None
@@ -247,7 +262,22 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
 
 
 def _seed(name: str, value: Any) -> int:
-    return _count(name, value, most=2**64 - 1)
+    return secrets.randbits(63) if isinstance(value, str) and value == "random" else _count(name, value, 2**64 - 1)
+
+
+def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
+    """Return one text, several texts or None as a tuple without repeats."""
+    texts = () if value is None else (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple, set, frozenset)) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{name} must be a text or a list of texts, not {shown(value)}")
+    if len(texts) > MOST_STOPS:
+        raise InputError(f"{name} may have up to {MOST_STOPS} texts, not {len(texts):,}")
+    for text in texts:
+        if not text:
+            raise InputError(f"{name} has an empty text, which every text holds; leave it out")
+        if len(text) > LONGEST_STOP:
+            raise InputError(f"each text of {name} may have up to {LONGEST_STOP:,} characters, not {len(text):,}")
+    return tuple(dict.fromkeys(texts))
 
 
 def _id(name: str, value: Any) -> int | None:
@@ -324,6 +354,9 @@ CHECKS: dict[str, Any] = {
     "length_penalty": _number(-100, 100),
     "early_stopping": _early,
     "num_return_sequences": positive_int,
+    "stop_strings": _stop_texts,
+    "include_stop": flag,
+    "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),
     "no_repeat_ngram_size": _count,
     "encoder_no_repeat_ngram_size": _count,

@@ -125,7 +125,7 @@ class Service:
         """What all requests take."""
         # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
         self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
-        self._queue.start(self.max_batch_tokens)
+        self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, self._queue)
         self._lock = threading.Lock()
@@ -392,7 +392,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self.max_batch_tokens)
+        self._queue.stop(self, self.max_batch_tokens)
 
     def __enter__(self) -> Service:
         return self

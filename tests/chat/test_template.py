@@ -14,6 +14,7 @@ from engine.chat.messages import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
 from engine.chat.template import Prompts
 from engine.chat.template_options import CONTROL_TOKENS, TemplateOptions
 from engine.generation.lengths import Bound
+from engine.generation.results import Generated
 from engine.model.chat_config import MAX_TEMPLATE, ChatConfig
 from engine.text.tokenizer import Tokenizer
 
@@ -179,7 +180,7 @@ def deep(levels):
     return value
 
 
-REPLY = Reply(turn("assistant", "a"), "a", [1], True)
+REPLY = Reply(turn("assistant", "a"), Generated([1], 0.0, "stop", "a"))
 WRONG_MESSAGES = {
     r"no messages": [],
     r"message 1 must be an object": [ASKED[0], "Hello"],

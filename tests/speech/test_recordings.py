@@ -203,7 +203,7 @@ def test_silence_and_empty_segments():
         return " ".join(map(str, ids))
 
     sound = Recording(0, Spectrogram(recording(35), 2), "en")
-    result = Generated([100, 1, 150, 150, 151, 151, 7, 200, 200], -1.0, True)
+    result = Generated([100, 1, 150, 150, 151, 151, 7, 200, 200], -1.0, "stop")
     assert sound.window().shape == (2, 3000)
     assert sound.take(result, True, 100, words) == []
     assert (sound.seek, sound.left, sound.segments) == (3000, 500, [])
@@ -213,11 +213,11 @@ def test_silence_and_empty_segments():
     assert sound.segments == [Segment(30.0, 31.0, "1"), Segment(31.02, 32.0, "7")]
     assert sound.seek == 3200
 
-    assert is_silent(0.61, Generated([1] * 9, -1.01, True), 1.0)
-    assert not is_silent(0.59, Generated([1] * 9, -1.01, True), 1.0)
-    assert not is_silent(0.61, Generated([1] * 9, -0.99, True), 1.0)
-    assert is_silent(0.61, Generated([1] * 9, -10.1, True), 0.0)
-    assert not is_silent(0.61, Generated([1] * 9, -9.9, True), 0.0)
+    assert is_silent(0.61, Generated([1] * 9, -1.01, "stop"), 1.0)
+    assert not is_silent(0.59, Generated([1] * 9, -1.01, "stop"), 1.0)
+    assert not is_silent(0.61, Generated([1] * 9, -0.99, "stop"), 1.0)
+    assert is_silent(0.61, Generated([1] * 9, -10.1, "stop"), 0.0)
+    assert not is_silent(0.61, Generated([1] * 9, -9.9, "stop"), 0.0)
 
 
 def test_a_model_hears_no_speech(monkeypatch):
