@@ -23,8 +23,8 @@ from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
-from .handles import Handle
 from .schedule import Budget, Pace, Schedule
+from .tickets import DecoderTicket
 from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
 
 SHARED = Pace()
@@ -115,7 +115,7 @@ class StepQueue(WorkQueue):
         return self._stepper.vocab_size
 
     def submit(self, work: DecoderWork, priority: int = 0, owner: Hashable = "", deadline: float = 0.0,
-               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> Handle:
+               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> DecoderTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one enters and is read first. owner: whose work it is; owners have equal shares of
@@ -125,7 +125,7 @@ class StepQueue(WorkQueue):
         """
         self._check_open()
         entry = DecoderEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), session, pace)
-        return self._accept(Handle(self, entry))
+        return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
         """Compute one step of all works, and return whether any is open; raises what interrupts it."""
@@ -203,13 +203,12 @@ class StepQueue(WorkQueue):
                 self._arrived.append(entry)     # a step drops it, unless the next line was reached
                 entry.process = os.getpid()
 
-    def _step(self) -> bool:
-        self._begin()
+    def _compute_next(self) -> bool:
+        """Compute one step of all works; return False if none is open."""
         self._admit()
         if self._active:
             self.schedule.pace = self._pace()
             self._compute()
-        self._torn = False
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
@@ -281,7 +280,7 @@ class StepQueue(WorkQueue):
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
         chosen = self.schedule.plan(decoding, self._reading) if self._reading else []
-        # The encoder reads a source in the step with the first token of its request.
+        # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):

@@ -30,20 +30,20 @@ _SAMPLE = 2**32
 
 
 class DecoderWork:
-    """A request that is checked, and what has become of it."""
+    """What a caller wants generated, scored or looked at, and what has become of it."""
 
     packed: Any = None
     """The source as `SourceStepper.open` takes it."""
     source: int = 0
-    """Tokens of the source, all of which the encoder reads in one step, the first of the request."""
+    """Tokens of the source, all of which the encoder reads in one step, the first of the work."""
     cached: int = 0
-    """The most tokens of all hypotheses of the request together."""
+    """The most tokens of all hypotheses of the work together."""
     tokens_in: int = 0
     """Tokens of the source and the prompt, for statistics."""
     most_scored: int | None = None
     """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
     takes_nan: bool = False
-    """Whether scores that are NaN or infinite are a result of the request, and no error."""
+    """Whether scores that are NaN or infinite are a result of the work, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
 
@@ -73,16 +73,16 @@ class DecoderWork:
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses from now on: one, for a request that reads one text and chooses nothing."""
+        """Return the most hypotheses from now on: one, for a work that reads one text and chooses nothing."""
         return 1
 
     @property
     def key(self) -> Hashable:
-        """Return what the requests of one group have in common: rows that compute alike."""
+        """Return what the works of one group have in common: rows that compute alike."""
         return type(self).__name__
 
     def group(self, vocab_size: int) -> Group:
-        """Return a new group for requests with this key."""
+        """Return a new group for works with this key."""
         raise NotImplementedError
 
     def begin(self) -> list[Sequence]:
@@ -95,7 +95,7 @@ class DecoderWork:
         return False
 
     def results(self, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the result of a request that reads no sequence."""
+        """Return the result of a work that reads no sequence."""
         return None
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
@@ -107,7 +107,7 @@ class DecoderWork:
         return 0
 
     def failure(self, sequence: Sequence) -> EngineError:
-        """Return the error of this request if the model computes NaN for one of its sequences."""
+        """Return the error of this work if the model computes NaN for one of its sequences."""
         return logits_error()
 
     def use(self, hypothesis: int | None) -> None:
@@ -182,7 +182,7 @@ class DecoderEntry(Entry):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One text of a request that is in the queue."""
+    """One text of a work that is in the queue."""
 
     work: DecoderWork
     ids: NDArray[np.int64]
@@ -223,19 +223,19 @@ class Outcome:
     """What a group made of the scores of a step."""
 
     tokens: list[tuple[DecoderWork, int, int]] = field(default_factory=list)
-    """(request, sample, id) of each new token that is certain, or of whatever else a request gives before its end."""
+    """(work, sample, id) of each new token that is certain, or of whatever else a work gives before its end."""
     done: dict[DecoderWork, Any] = field(default_factory=dict)
-    """The results of the requests that ended."""
+    """The results of the works that ended."""
     failed: dict[DecoderWork, EngineError] = field(default_factory=dict)
-    """The errors of the requests that cannot go on."""
+    """The errors of the works that cannot go on."""
     begun: list[Sequence] = field(default_factory=list)
     """New sequences with unread ids."""
     left: list[Sequence] = field(default_factory=list)
-    """Sequences that do not go on, of requests that do."""
+    """Sequences that do not go on, of works that do."""
 
 
 class Group(ABC):
-    """The requests of a queue whose rows compute alike."""
+    """The works of a queue whose rows compute alike."""
 
     def __init__(self) -> None:
         self.works: set[DecoderWork] = set()
@@ -243,11 +243,11 @@ class Group(ABC):
         """The sequences of which each step reads one token."""
 
     def enter(self, work: DecoderWork) -> None:
-        """Let a request enter."""
+        """Let a work enter."""
         self.works.add(work)
 
     def leave(self, work: DecoderWork) -> None:
-        """Forget a request."""
+        """Forget a work."""
         self.works.discard(work)
         self.live = [sequence for sequence in self.live if sequence.work is not work]
 

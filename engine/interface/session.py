@@ -10,18 +10,18 @@ from typing import Any
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, located, shown
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
+from ..generation.tickets import DecoderTicket
 from .stream import Piece, Pieces
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, model: PreparedModel, samples: int):
+    def __init__(self, handle: DecoderTicket, model: PreparedModel, samples: int):
         self._handle, self._model, self._samples = handle, model, samples
 
     def cancel(self) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Token
+from ..generation.tickets import DecoderTicket
 from ..generation.works import DecoderWork
 
 
@@ -109,7 +109,7 @@ class _Begun(Iterator[Token]):
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop
-        self._handle: Handle | None = None
+        self._handle: DecoderTicket | None = None
         self._tokens: Iterator[Token] = iter(())
 
     def __next__(self) -> Token:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..base.stop import NEVER, Stop
 from .entry import Holder, OwnStop
 from .order import NextBatch, Order
-from .rows import Rows, Waiting
+from .rows import RowsEntry, RowsTicket
 from .work import Work
 from .work_queue import WorkQueue
 
@@ -95,7 +95,7 @@ class ModelQueue(WorkQueue):
         self.counts = Counts()
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
-        self.order: Order[Waiting] = Order()
+        self.order: Order[RowsEntry] = Order()
         """The works that have pieces left."""
         self._limits: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
         self._rate = Rate()
@@ -104,7 +104,7 @@ class ModelQueue(WorkQueue):
         self._patience = 1.0
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
-               ) -> Rows:
+               ) -> RowsTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one is first. owner: whose work it is; owners have equal shares of the tokens.
@@ -112,8 +112,8 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        entry = Waiting(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
-        return self._accept(Rows(self, entry))
+        entry = RowsEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
+        return self._accept(RowsTicket(self, entry))
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
@@ -179,7 +179,7 @@ class ModelQueue(WorkQueue):
         """
         return self.in_flight + self.order.beside(owner, size, priority, self._changes())
 
-    def _changes(self) -> list[tuple[Waiting, int]]:
+    def _changes(self) -> list[tuple[RowsEntry, int]]:
         """Return the works that the next step lets into the order, and those that it takes out."""
         if not self._arrived and not self._left:
             return []
@@ -205,13 +205,11 @@ class ModelQueue(WorkQueue):
         return (len(self._open) + len(arrived) >= self._callers
                 or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
 
-    def _step(self) -> bool:
+    def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
-        self._begin()
         batch = self.order.take(self._room()) if self._open else None
         if batch is not None and batch.taken:
             self._compute(batch)
-        self._torn = False
         return batch is not None and bool(batch.taken)
 
     def _room(self) -> int:
@@ -222,13 +220,13 @@ class ModelQueue(WorkQueue):
             return self.max_tokens
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
 
-    def _enter(self, entry: Waiting) -> None:
+    def _enter(self, entry: RowsEntry) -> None:
         if entry.pieces_left:
             self.order.add(entry)
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
-    def _leave(self, entry: Waiting) -> None:
+    def _leave(self, entry: RowsEntry) -> None:
         self.order.drop(entry)
 
     def _reset(self) -> None:
@@ -236,7 +234,7 @@ class ModelQueue(WorkQueue):
         for entry in [*self._open.values()]:
             entry.rewind()
 
-    def _compute(self, batch: NextBatch[Waiting]) -> None:
+    def _compute(self, batch: NextBatch[RowsEntry]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
         self._before, self.in_flight = len(self._open), batch.tokens
@@ -264,7 +262,7 @@ class ModelQueue(WorkQueue):
         if not failed and (2 * tokens >= full or not self.rate):
             self._rate.count(tokens, seconds)
 
-    def _run(self, works: Sequence[Waiting], begun: float) -> None:
+    def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
         """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
@@ -285,7 +283,7 @@ class ModelQueue(WorkQueue):
             if waiting.given == len(waiting.work.order):
                 self._finish(waiting, True)
 
-    def _run_left(self, waiting: Waiting, begun: float) -> None:
+    def _run_left(self, waiting: RowsEntry, begun: float) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if waiting.taken > waiting.given:
             self._run([waiting], begun)

@@ -1,5 +1,9 @@
 """Which pieces are computed next: by priority, then in fair turns by owner, then by work.
 
+A piece waits, is computed once, and leaves. A work of a decoder stays for many steps, all of which it shares, so
+`generation/schedule.py` compares what was read for each owner; and nobody knows how long a call of a server's threads
+takes before it has run, so `server/workers.py` counts seconds.
+
 Start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a time that grows by the tokens that were
 taken of it, and the least time is next. A new work gets the time of its owner, which grows by the tokens that were
 taken of the owner, divided by its works: by as much as each of them would have got. So a short work is next, whatever

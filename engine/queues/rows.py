@@ -1,4 +1,4 @@
-"""`Rows`: the ticket of a work of pieces, each of which has a row; and `Waiting`: its entry in the queue."""
+"""`RowsTicket`: the ticket of a work of pieces, each of which has a row; and `RowsEntry`: its entry in the queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GivenRows:
         self.numbers, self.end, self.rows = numbers, end, rows
 
 
-class Waiting(Entry):
+class RowsEntry(Entry):
     """A work of pieces on its way through a queue."""
 
     __slots__ = ("job", "left", "taken", "work")
@@ -96,13 +96,13 @@ class Waiting(Entry):
         self.left = sum(self.work.costs[i] for i in self.work.order[self.taken :])
 
 
-class Rows(Ticket):
+class RowsTicket(Ticket):
     """The rows of one work, for its caller."""
 
     __slots__ = ("_read",)
-    entry: Waiting
+    entry: RowsEntry
 
-    def __init__(self, queue: WorkQueue, entry: Waiting):
+    def __init__(self, queue: WorkQueue, entry: RowsEntry):
         super().__init__(queue, entry)
         self._read = 0
 

@@ -6,9 +6,16 @@
     step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
     start    a thread of the queue's own steps in place of the callers, until `stop`, or the end of who started it
 
+One word, one meaning, here and in `generation/`:
+
+    request  what a user asks for, such as a `Request` of a generator; in `backends/`, what a decoder keeps of a work
+    work     what a request becomes once it is checked: what has to be computed (`Work`, `DecoderWork`)
+    entry    what the queue keeps of a work from its arrival to its end (`RowsEntry`, `DecoderEntry`)
+    ticket   what the caller keeps of it, to wait, to read and to cancel (`RowsTicket`, `DecoderTicket`)
+
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
-code; and a step that did not end leaves `_torn` behind, from which the next one begins anew with the works that are
-open. What was given is never given again, because `Entry.parts` alone says how much that is.
+code; and a step after one that was torn (`TornMark`) begins anew with the works that are open. What was given is never
+given again, because `Entry.parts` alone says how much that is.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ from queue import Empty, SimpleQueue
 from traceback import walk_tb
 from typing import Any
 
-from ..backends.lock import any_turn
+from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
 from .entry import Entry, Holder, has_news
@@ -46,7 +53,7 @@ class WorkQueue(ABC):
 
     def __init__(self) -> None:
         self._turn = any_turn()     # the right to step
-        self._torn = False
+        self._mark = TornMark()
         self._process = os.getpid()
         self._numbers = count()
         self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
@@ -64,8 +71,8 @@ class WorkQueue(ABC):
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
 
     @abstractmethod
-    def _step(self) -> bool:
-        """Compute something, in the turn; return False if nothing waits for it. It begins with `_begin`."""
+    def _compute_next(self) -> bool:
+        """Compute something; return False if nothing is left to do."""
 
     @abstractmethod
     def _enter(self, entry: Any) -> None:
@@ -191,8 +198,7 @@ class WorkQueue(ABC):
         """End what was cancelled, unless somebody steps, who will do it."""
         with self._turn.take_if_free() as taken:
             if taken:
-                self._begin()
-                self._torn = False
+                self._mark.run(self._collect, self._mend)
         if taken and self._asleep:      # somebody may have found the turn taken meanwhile
             self._hand_on()
 
@@ -208,10 +214,17 @@ class WorkQueue(ABC):
         finally:
             self._stepping = ()
 
-    def _begin(self) -> None:
-        """Begin a step, which ends with `_torn = False`: collect what has arrived, and end what was given up."""
-        mends, self._torn = self._torn or self._process != os.getpid(), True
-        if mends:
+    def _step(self) -> bool:
+        """Compute something, in the turn; return False if nothing is left to do."""
+        def run() -> bool:
+            self._collect()
+            return self._compute_next()
+
+        return self._mark.run(run, self._mend)
+
+    def _collect(self) -> None:
+        """Collect what has arrived, and end what was given up."""
+        if self._process != os.getpid():
             self._mend()
         # Each stays in its deque until all is done for it, so that no interrupt can lose it.
         while self._arrived:

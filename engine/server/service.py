@@ -19,7 +19,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
 from ..queues.model_queue import Counts
-from ..queues.rows import Rows
+from ..queues.rows import RowsTicket
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
@@ -49,7 +49,7 @@ class Pending:
     """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
-    ticket: Rows | None = None
+    ticket: RowsTicket | None = None
     """That of its sequences in the queue of the model."""
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
@@ -308,7 +308,7 @@ class Service:
         self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
                                   left=request.deadline - time.monotonic())
 
-    def _computed(self, request: Pending, ticket: Rows) -> None:
+    def _computed(self, request: Pending, ticket: RowsTicket) -> None:
         """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from engine.queues.order import Order
-from engine.queues.rows import Waiting
+from engine.queues.rows import RowsEntry
 from engine.queues.work import Work
 
 from ..tools.batches import batches
@@ -14,7 +14,7 @@ from ..tools.batches import batches
 MOST = 1024
 
 
-class Asked(Waiting):
+class Asked(RowsEntry):
     """A work of pieces with some tokens each, which is told by its job."""
 
     def __init__(self, costs, owner="", job="one", priority=0, most=None):
