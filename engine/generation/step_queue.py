@@ -25,7 +25,7 @@ from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
 from .schedule import Budget, Pace, Schedule
 from .tickets import DecoderTicket
-from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
+from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
 
 SHARED = Pace()
 """How long steps may take that several callers share without a session."""
@@ -96,13 +96,13 @@ class StepQueue(WorkQueue):
         self.tokens_in = self.tokens_out = 0
         """Tokens of prompts and sources that entered, and new tokens."""
         self._stepper, self._cache_tokens = stepper, cache_tokens
-        self._active: set[DecoderWork] = set()
+        self._active: set[StepWork] = set()
         """The works that have entered."""
-        self._groups: dict[tuple[DecoderWork | None, Hashable], Group] = {}
+        self._groups: dict[tuple[StepWork | None, Hashable], Group] = {}
         """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
         self._reading: list[Sequence] = []
         """The sequences that have more unread ids than the next token."""
-        self._freed: list[tuple[DecoderWork, int]] = []
+        self._freed: list[tuple[StepWork, int]] = []
         """Hypotheses that no sequence has any more."""
         self._paces: Counter[Pace] = Counter()
         """How many works of sessions are open, by the pace of the session."""
@@ -222,31 +222,36 @@ class StepQueue(WorkQueue):
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
-        """Let works enter while there is room."""
-        most = min(self.budget.rows, self.budget.tokens)
+        """Let works enter while there is room, and compute the works of one pass that come before them."""
         while (work := self.schedule.first()) is not None:
-            if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            if isinstance(work, PassWork):
+                self._compute_pass(work)
+            elif isinstance(work, StepWork) and not self._admit_one(work):
                 return
-            if work.is_empty:
-                self._compute_empty(work)
-                continue
-            if self._cache_tokens is not None:
-                if work.cached > self._cache_tokens:
-                    self._finish(work.entry, InputError(
-                        f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
-                        f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
-                        "larger cache_tokens"))
-                    continue
-                if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
-                    return
-            try:
-                self._open_work(work)
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
-                self._blame({work}, error)
 
-    def _open_work(self, work: DecoderWork) -> None:
+    def _admit_one(self, work: StepWork) -> bool:
+        """Let a work enter, or end it if it cannot; return False, and do nothing, if there is no room for it yet."""
+        most = min(self.budget.rows, self.budget.tokens)
+        if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            return False
+        if self._cache_tokens is not None:
+            if work.cached > self._cache_tokens:
+                self._finish(work.entry, InputError(
+                    f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
+                    f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
+                    "larger cache_tokens"))
+                return True
+            if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
+                return False
+        try:
+            self._open_work(work)
+        except BaseException as error:
+            if self._must_leave(error):
+                raise
+            self._blame({work}, error)
+        return True
+
+    def _open_work(self, work: StepWork) -> None:
         """Let a work enter."""
         work.number = self._stepper.open(work.packed)
         self._active.add(work)
@@ -260,13 +265,13 @@ class StepQueue(WorkQueue):
             self.tokens_in += work.tokens_in
         work.entry.entered = True
 
-    def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
+    def _key(self, work: StepWork) -> tuple[StepWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key
 
-    def _compute_empty(self, work: DecoderWork) -> None:
-        """Let a work that reads no sequence compute its results, in a step of its own."""
+    def _compute_pass(self, work: PassWork) -> None:
+        """Compute the pass of a work, between two steps."""
         def compute(entry: DecoderEntry) -> None:
-            entry.results = work.results(self._stepper, entry.stop)
+            entry.results = work.compute(self._stepper, entry.stop)
             self._finish(entry, True)
 
         try:
@@ -304,14 +309,14 @@ class StepQueue(WorkQueue):
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
 
-    def _stop_of(self, works: set[DecoderWork]) -> Stop:
+    def _stop_of(self, works: set[StepWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
         if self.schedule.owners > 1 or self._paces:
             return NEVER
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer
 
-    def _blame(self, works: set[DecoderWork], fault: BaseException) -> None:
+    def _blame(self, works: set[StepWork], fault: BaseException) -> None:
         """Find the works that raise the error of a step, and end them.
 
         All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
@@ -349,7 +354,7 @@ class StepQueue(WorkQueue):
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
         self._freed = []
 
-    def _parts(self, company: DecoderWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+    def _parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what a step reads: one token of each live sequence, and these parts of others.
 
         company: a work whose rows have a step of their own; None for all others.
