@@ -128,25 +128,24 @@ class Schedule:
         work.waits = False
         self._entered.add(work)
 
-    def leave(self, work: DecoderWork, tokens: int) -> bool:
-        """Count the end of a work, and its new tokens; return False for one that never came or has left."""
+    def leave(self, work: DecoderWork, tokens: int) -> None:
+        """Count the end of a work, unless it never came or has left, and its new tokens."""
         if work.waits:
             self.admit(work)
-        if left := work in self._entered:
+        if work in self._entered:
             self._entered.discard(work)
             owner = self._owners[work.entry.owner]
             owner.works -= 1
             owner.read += tokens
             if not owner.works:
                 del self._owners[work.entry.owner]
-        return left
 
     def plan(self, decoding: int, sequences: Iterable[Sequence]) -> list[tuple[Sequence, int]]:
         """Return which sequences a step reads beside those that decode, and how many tokens of each.
 
         decoding: the number of rows that read one token each.
         """
-        size = min(self.size(decoding), max(1, self.budget.tokens - decoding))
+        size = min(self.prompt_tokens(decoding), max(1, self.budget.tokens - decoding))
         if not size:
             return []
         # What is left of the step: `size` tokens, `rows` sequences, and `scored` tokens with logits.
@@ -171,7 +170,7 @@ class Schedule:
         self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
 
-    def size(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them."""
         if self.pace is None:
             return self.budget.tokens

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +103,6 @@ class StepQueue(WorkQueue):
         """The sequences that have more unread ids than the next token."""
         self._freed: list[tuple[StepWork, int]] = []
         """Hypotheses that no sequence has any more."""
-        self._paces: Counter[Pace] = Counter()
-        """How many works of sessions are open, by the pace of the session."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
 
@@ -167,33 +164,26 @@ class StepQueue(WorkQueue):
     def _enter(self, entry: DecoderEntry) -> None:
         entry.restart()
         self.schedule.wait(entry.work)
-        if entry.pace is not None:
-            self._paces[entry.pace] += 1
 
-    def _leave(self, entry: DecoderEntry) -> None:
+    def _forget(self, entry: DecoderEntry) -> None:
         work = entry.work
         if work is None:        # it has left before
             return
         if work in self._active:
-            group = self._groups.get(self._key(work))
-            if group is not None:       # else an error came before it was there
+            self._active.discard(work)
+            self._stepper.close(work.number)
+            self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
                 group.leave(work)
                 if not group.works:
                     del self._groups[self._key(work)]
-            if self._reading:
-                self._reading = [sequence for sequence in self._reading if sequence.work is not work]
-            self._active.discard(work)
-            self._stepper.close(work.number)
-        if self.schedule.leave(work, len(entry.parts)) and entry.pace is not None:
-            self._paces[entry.pace] -= 1
-            if not self._paces[entry.pace]:
-                del self._paces[entry.pace]
+        self.schedule.leave(work, len(entry.parts))
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
         self._stepper.reset()
         self.schedule.forget()
-        self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
+        self._active, self._groups, self._reading, self._freed = set(), {}, [], []
 
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
@@ -217,8 +207,8 @@ class StepQueue(WorkQueue):
         What a step was to read that another caller has ended is read in short steps, so that callers who come again and
         again end no more than that.
         """
-        if self._paces:
-            return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
+        if paces := {entry.pace for entry in self._open.values()} - {None}:
+            return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces))
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
@@ -311,7 +301,7 @@ class StepQueue(WorkQueue):
 
     def _stop_of(self, works: set[StepWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
-        if self.schedule.owners > 1 or self._paces:
+        if self.schedule.pace is not None:
             return NEVER
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer

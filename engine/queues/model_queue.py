@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
-from .entry import Holder, OwnStop
+from .entry import OwnStop, TicketRef
 from .order import NextBatch, Order
 from .rows import RowsEntry, RowsTicket
 from .work import Work
@@ -149,7 +149,7 @@ class ModelQueue(WorkQueue):
                     stop.check()
                     begun, self._before = time.perf_counter(), 1
                     rows = work.job([(work, work.order)], stop)
-                    self._count([work], pieces, tokens, time.perf_counter() - begun)
+                    self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
         finally:
             if taken and self._asleep:
                 self._hand_on()
@@ -165,26 +165,26 @@ class ModelQueue(WorkQueue):
         """The tokens that wait for a batch."""
         return self.order.tokens + sum(sign * waiting.left for waiting, sign in self._changes())
 
-    def before(self, owner: str, first: int, priority: int = 0) -> int:
+    def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before`.
+        The arguments are as in `Order.before_first`.
         """
-        return self.in_flight + self.order.before(owner, first, priority, self._changes())
+        return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
-    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+    def before_last(self, owner: str, size: int, priority: int = 0) -> int:
         """Return how many tokens come before the last piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.beside`.
+        The arguments are as in `Order.before_last`.
         """
-        return self.in_flight + self.order.beside(owner, size, priority, self._changes())
+        return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
     def _changes(self) -> list[tuple[RowsEntry, int]]:
         """Return the works that the next step lets into the order, and those that it takes out."""
         if not self._arrived and not self._left:
             return []
         come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
-        left = {one.entry if isinstance(one, Holder) else one for one in [*self._left]}
+        left = {one.entry if isinstance(one, TicketRef) else one for one in [*self._left]}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
     def _linger(self) -> None:
@@ -226,7 +226,7 @@ class ModelQueue(WorkQueue):
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
-    def _leave(self, entry: RowsEntry) -> None:
+    def _forget(self, entry: RowsEntry) -> None:
         self.order.drop(entry)
 
     def _reset(self) -> None:
@@ -249,10 +249,12 @@ class ModelQueue(WorkQueue):
         if fault is not None:
             self._run_apart(works, fault, lambda waiting: self._run_left(waiting, begun))
         self.in_flight = 0
-        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
+        self._note_batch([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
                     fault is not None)
 
-    def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
+    def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
+                    ) -> None:
+        """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
         # Those who wait, and those whose works have ended.
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()

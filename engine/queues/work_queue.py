@@ -39,7 +39,7 @@ from typing import Any
 from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
-from .entry import Entry, Holder, has_news
+from .entry import Entry, TicketRef, has_news
 from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
@@ -57,7 +57,7 @@ class WorkQueue(ABC):
         self._process = os.getpid()
         self._numbers = count()
         self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
-        self._left: deque[Entry | Holder] = deque()     # cancelled, or nobody holds the ticket
+        self._left: deque[Entry | TicketRef] = deque()     # cancelled, or nobody holds the ticket
         self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
         self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
         self._asleep: deque[SimpleQueue[bool]] = deque()    # the bells of threads that would step if nobody did
@@ -79,7 +79,7 @@ class WorkQueue(ABC):
         """Let a work that has arrived wait for its batches."""
 
     @abstractmethod
-    def _leave(self, entry: Any) -> None:
+    def _forget(self, entry: Any) -> None:
         """Forget a work that ends; it may have left before."""
 
     @abstractmethod
@@ -93,8 +93,8 @@ class WorkQueue(ABC):
         """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
         entry = ticket.entry
         if entry.end is None:
-            entry.holder = Holder(ticket, self._left.append)
-            entry.holder.entry = entry
+            entry.ticket_ref = TicketRef(ticket, self._left.append)
+            entry.ticket_ref.entry = entry
             self._arrived.append(entry)
             if self._sleeps:
                 self._bell.put(None)
@@ -235,7 +235,7 @@ class WorkQueue(ABC):
             self._arrived.popleft()
         while self._left:
             one = self._left[0]
-            entry = one.entry if isinstance(one, Holder) else one
+            entry = one.entry if isinstance(one, TicketRef) else one
             if entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
@@ -270,8 +270,8 @@ class WorkQueue(ABC):
         """End a work, unless it has ended; and tell those who wait."""
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
-        entry.holder = None       # so that the end of its ticket calls nothing
-        self._leave(entry)
+        entry.ticket_ref = None       # so that the end of its ticket calls nothing
+        self._forget(entry)
         entry.ring()
         self.call_back(entry)
         self._open.pop(entry.number, None)

@@ -219,7 +219,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._waiting, lambda: self._queue.before(key, first=1))
+                    self._admission.check_wait(self._waiting, lambda: self._queue.before_first(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -304,8 +304,8 @@ class Service:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
         waiting = self._waiting
-        self._admission.check_wait(waiting, lambda: queue.before(key, work.costs[work.order[0]]))
-        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
+        self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
+        self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
                                   left=request.deadline - time.monotonic())
 
     def _computed(self, request: Pending, ticket: RowsTicket) -> None:

@@ -23,7 +23,7 @@ class RandomParts(Schedule):
         super().__init__(budget, vocab_size)
         self._rng, self._most = rng, most
 
-    def size(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int) -> int:
         """Return a random size, often a small one."""
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
 
