@@ -8,7 +8,7 @@ prompt, the next token, and a continuation to score are the same thing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
+from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .results import Token, logits_error
 
@@ -34,6 +35,8 @@ class DecoderWork:
 
     known: Any = None
     """The results, if nothing has to be computed for them."""
+    new_text: Callable[[], StopText] | None = None
+    """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 
     def __init__(self) -> None:
         self.entry: DecoderEntry

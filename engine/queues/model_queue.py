@@ -61,8 +61,8 @@ class Counts:
         if len(works) > 1:
             self.mixed_batches += 1
             self.unlike_batches += len({work.kind for work in works}) > 1
-        for sizes, size in ((self.by_sequences, pieces), (self.by_tokens, tokens)):
-            sizes[min(len(sizes) - 1, max(0, size - 1).bit_length())] += 1
+        self.by_sequences[min(len(self.by_sequences) - 1, max(0, pieces - 1).bit_length())] += 1
+        self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
 
 class Rate:

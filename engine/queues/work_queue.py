@@ -128,12 +128,11 @@ class WorkQueue(ABC):
         """
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
+        looks = True
         try:
             while not has_news(entries, seen):
-                until.check()
-                for entry in entries:
-                    entry.stop.check()
-                self._check_thread()
+                if looks:
+                    self._check_waiting(entries, until)
                 for entry in entries:
                     if entry.process != os.getpid():
                         heir = True
@@ -146,7 +145,8 @@ class WorkQueue(ABC):
                             self._step_for(entries, seen, until)
                     if taken and has_news(entries, seen):
                         return
-                if bell is None:        # and look once more: the turn may have come free before the bell was there
+                looks = bell is not None
+                if bell is None:        # and try once more: the turn may have come free before the bell was there
                     bell = SimpleQueue()
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
@@ -154,20 +154,31 @@ class WorkQueue(ABC):
                         self._asleep.append(bell)
                     continue
                 heir = False
-                with suppress(Empty):
-                    heir = bell.get(timeout=_seconds([*(entry.stop for entry in entries), until]))
+                try:
+                    heir = bell.get(timeout=_seconds(entries, until))
                     heir, bell = self._silence(bell, entries, seen) or heir, None
+                except Empty:
+                    pass
         finally:
             if bell is not None:
                 heir = self._silence(bell, entries, seen) or heir
             if heir:
                 self._hand_on()
 
+    def _check_waiting(self, entries: Sequence[Entry], until: Stop) -> None:
+        """Raise what ends the wait of a caller: its own stop, that of a work, or that it would wait for itself."""
+        until.check()
+        for entry in entries:
+            entry.stop.check()
+        self._check_thread()
+
     def _silence(self, bell: SimpleQueue[bool], entries: Sequence[Entry], seen: int | None) -> bool:
         """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
         for entry in entries:
-            with suppress(ValueError):      # somebody has rung it
-                entry.bells_of(seen).remove(bell)
+            bells = entry.bells_of(seen)
+            if bells:       # nearly always somebody has rung it
+                with suppress(ValueError):
+                    bells.remove(bell)
         try:
             self._asleep.remove(bell)
         except ValueError:      # somebody has taken it, to ring it, or is about to
@@ -241,7 +252,7 @@ class WorkQueue(ABC):
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
-                self._finish(late, TimedOut())
+                self._finish(late, TimedOut(late.stop.message))
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
             self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)
@@ -413,10 +424,13 @@ class WorkQueue(ABC):
             self._sleeps = False
 
 
-def _seconds(stops: Sequence[Stop]) -> float:
-    """Return how long a thread may sleep until it looks at these stops again."""
-    now = time.monotonic()
-    return max(0.0, min([LOOK, *(stop.deadline - now for stop in stops if stop.deadline)]))
+def _seconds(entries: Sequence[Entry], until: Stop) -> float:
+    """Return how long a thread may sleep until it looks at the stops of some works, and at its own, again."""
+    first = until.deadline
+    for entry in entries:
+        if (deadline := entry.stop.deadline) and (not first or deadline < first):
+            first = deadline
+    return max(0.0, min(LOOK, first - time.monotonic())) if first else LOOK
 
 
 def gets_signals() -> bool:

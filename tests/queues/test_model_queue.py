@@ -338,7 +338,7 @@ def test_a_deadline_ends_a_work_whoever_steps(held):
     time.sleep(0.02)
     stepper.goes_on = True
     results([kept])
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="the request did not end before its deadline"):
         late.result()
     assert stepper.batches[1:] == [[(3, 1)]]
 
@@ -347,9 +347,9 @@ def test_a_caller_that_waits_looks_at_its_own_stop(held):
     stepper, queue = held
     stop = Stop()
     [cancelled] = waiting(queue, stepper.work(2), stop=stop)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="within the timeout of the wait, and the request goes on"):
         queue.submit(stepper.work(3)).result(timeout=0.01)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="the call did not finish within its timeout"):
         queue.submit(stepper.work(4), stop=Stop(time.monotonic() + 0.01)).result()
     stop.cancelled = True
     assert isinstance(results([cancelled])[0], Cancelled)
