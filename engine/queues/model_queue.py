@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -65,23 +64,6 @@ class Counts:
         self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
 
-class Rate:
-    """How many tokens are computed in a second, as the last batches were."""
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = 0.0
-
-    @property
-    def value(self) -> float:
-        """Tokens in a second; 0 until a batch was counted."""
-        return self._tokens / self._seconds if self._seconds else 0.0
-
-    def count(self, tokens: int, seconds: float) -> None:
-        """Count a batch; each before it counts less with every new one."""
-        kept = 1 - 1 / KEPT
-        self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
-
-
 class ModelQueue(WorkQueue):
     """The works of one loaded model, which are computed in batches. Any thread may call it."""
 
@@ -97,8 +79,7 @@ class ModelQueue(WorkQueue):
         """The tokens of the batch that is computed now."""
         self.order: Order[RowsEntry] = Order()
         """The works that have pieces left."""
-        self._limits: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
-        self._rate = Rate()
+        self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
@@ -158,7 +139,8 @@ class ModelQueue(WorkQueue):
     @property
     def rate(self) -> float:
         """Tokens in a second, of full batches; 0 until it is known."""
-        return self._rate.value
+        tokens, seconds = self._measured
+        return tokens / seconds if seconds else 0.0
 
     @property
     def tokens(self) -> int:
@@ -215,7 +197,7 @@ class ModelQueue(WorkQueue):
     def _room(self) -> int:
         """Return the most tokens of the next batch, which is short while several works wait."""
         if self.has_thread:
-            return min(self._limits, default=self.max_tokens)
+            return min([self.max_tokens, *self._limits()])
         if len(self._open) == 1:
             return self.max_tokens
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
@@ -262,7 +244,8 @@ class ModelQueue(WorkQueue):
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            self._rate.count(tokens, seconds)
+            before, kept = self._measured, 1 - 1 / KEPT
+            self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
     def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
         """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
@@ -290,25 +273,6 @@ class ModelQueue(WorkQueue):
         if waiting.taken > waiting.given:
             self._run([waiting], begun)
 
-    def start(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Let a thread of the queue's own step, as `WorkQueue.start` does.
-
-        max_tokens: the most tokens of a batch until `stop`; None for those of the queue, which are the most.
-        """
-        limit = min(self.max_tokens, max_tokens or self.max_tokens)
-        self._limits = [*(self._limits if self.has_thread else ()), limit]
-        try:
-            super().start(owner)
-        except BaseException:
-            self._limits.remove(limit)
-            raise
-
-    def stop(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Take back a `start` with these arguments; after the last one the callers step again."""
-        with suppress(ValueError):      # in a forked child there may be no such start
-            self._limits.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-        super().stop(owner)
-
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""
-        self._rate = Rate()
+        self._measured = 0.0, 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from .work_queue import WorkQueue
 
 
+@dataclass(slots=True)
 class GivenRows:
     """The rows of some pieces of a work, which one batch computed."""
 
-    __slots__ = ("end", "numbers", "rows")
-
-    def __init__(self, numbers: list[int], end: int, rows: Any):
-        """end: how many pieces of the work have their row now."""
-        self.numbers, self.end, self.rows = numbers, end, rows
+    numbers: list[int]
+    end: int
+    """How many pieces of the work have their row now."""
+    rows: Any
 
 
 class RowsEntry(Entry):

@@ -392,7 +392,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self, self.max_batch_tokens)
+        self._queue.stop(self)
 
     def __enter__(self) -> Service:
         return self
