@@ -371,9 +371,8 @@ class WorkQueue(ABC):
             self._starts = [one for one in self._starts if one[0]() is not owner]
             if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
-            self._leaves.cancelled = True
+            self._thread, self._leaves.cancelled = None, True
             self._bell.put(None)
-            self._thread = None
             thread.join()
         self._hand_on()
 
