@@ -1,8 +1,9 @@
-"""`Rows`: the ticket of a work of pieces, each of which has a row; and `Waiting`: its entry in the queue."""
+"""`RowsTicket`: the ticket of a work of pieces, each of which has a row; and `RowsEntry`: its entry in the queue."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
     from .work_queue import WorkQueue
 
 
+@dataclass(slots=True)
 class GivenRows:
     """The rows of some pieces of a work, which one batch computed."""
 
-    __slots__ = ("end", "numbers", "rows")
+    numbers: list[int]
+    end: int
+    """How many pieces of the work have their row now."""
+    rows: Any
 
-    def __init__(self, numbers: list[int], end: int, rows: Any):
-        """end: how many pieces of the work have their row now."""
-        self.numbers, self.end, self.rows = numbers, end, rows
 
-
-class Waiting(Entry):
+class RowsEntry(Entry):
     """A work of pieces on its way through a queue."""
 
     __slots__ = ("first", "job", "left", "most", "pieces_left", "taken", "work")
@@ -96,13 +97,13 @@ class Waiting(Entry):
         self._stand_at(given, sum(self.work.costs[i] for i in self.work.order[given:]))
 
 
-class Rows(Ticket):
+class RowsTicket(Ticket):
     """The rows of one work, for its caller."""
 
     __slots__ = ("_read",)
-    entry: Waiting
+    entry: RowsEntry
 
-    def __init__(self, queue: WorkQueue, entry: Waiting):
+    def __init__(self, queue: WorkQueue, entry: RowsEntry):
         super().__init__(queue, entry)
         self._read = 0
 

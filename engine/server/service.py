@@ -19,7 +19,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
 from ..queues.model_queue import Counts, ModelQueue
-from ..queues.rows import Rows
+from ..queues.rows import RowsTicket
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
@@ -49,7 +49,7 @@ class Pending:
     """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
-    ticket: Rows | None = None
+    ticket: RowsTicket | None = None
     """That of its sequences in the queue of the model."""
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
@@ -220,7 +220,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._waiting, lambda: self._queue.before(key, first=1))
+                    self._admission.check_wait(self._waiting, lambda: self._queue.before_first(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -305,11 +305,11 @@ class Service:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
         waiting = self._waiting
-        self._admission.check_wait(waiting, lambda: queue.before(key, work.costs[work.order[0]]))
-        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
+        self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
+        self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
                                   left=request.deadline - time.monotonic())
 
-    def _computed(self, request: Pending, ticket: Rows) -> None:
+    def _computed(self, request: Pending, ticket: RowsTicket) -> None:
         """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)
@@ -392,7 +392,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self, self.max_batch_tokens)
+        self._queue.stop(self)
 
     def __enter__(self) -> Service:
         return self

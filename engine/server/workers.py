@@ -2,6 +2,7 @@
 
 A long call is a generator, which does a step of some milliseconds between two yields. After each step the key, and of
 its calls the call, that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996), twice.
+`queues.order.Order` cannot do it, because it counts the tokens of a piece before the piece is computed, for one thread.
 """
 
 from __future__ import annotations

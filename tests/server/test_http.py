@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from engine.base.errors import Closing, InputError, Overloaded, TimedOut
-from engine.queues.model_queue import Rate
 
 from ..tools.encoders import engine_of
 from ..tools.tiny_models import random_model
@@ -559,8 +558,7 @@ def test_an_empty_name_of_the_model_is_refused():
 def test_a_full_queue_refuses_before_a_text_is_tokenized(model, monkeypatch):
     with serving(model, max_wait=0.5) as client:
         service = client.served.service
-        monkeypatch.setattr(service._queue, "_rate", Rate())
-        service._queue._rate.count(1, 1.0)      # a token a second
+        monkeypatch.setattr(service._queue, "_measured", (1.0, 1.0))        # a token a second
         monkeypatch.setattr(service._queue, "in_flight", 10)
         service._tasks["embed"] = None      # which nobody calls
         found = client.post("/embed", {"inputs": TEXT})
