@@ -123,10 +123,10 @@ class WorkQueue(ABC):
             while not has_news(entries, seen):
                 if looks:
                     self._check_waiting(entries, until)
-                for entry in entries:
-                    if entry.process != os.getpid():
-                        heir = True
-                        self._adopt(entry)
+                    for entry in entries:
+                        if entry.process != os.getpid():
+                            heir = True
+                            self._adopt(entry)
                 steps = not self.has_thread
                 if steps:
                     heir = True
