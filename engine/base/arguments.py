@@ -138,7 +138,9 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
     takes_all = len(names) < len(parameters)        # it has **options
     positional = [parameter.name for parameter in parameters if parameter.kind.name == "POSITIONAL_OR_KEYWORD"]
-    needed, most = [name for name in positional if _has_no_default(function, name)], len(positional)
+    needed = [parameter.name for parameter in parameters
+              if parameter.name in positional and parameter.default is Parameter.empty]
+    most = len(positional)
     # The names that a call may give, by how many arguments it gives without a name.
     free = [frozenset(names) - {*positional[:count], "self", "cls"} for count in range(most + 1)]
 
@@ -174,10 +176,6 @@ def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) 
     if unknown := [name for name in given if name not in known]:
         raise InputError(f"{_spoken(function)} has no argument {listed(unknown)}{nearest(unknown[0], known)}; it has "
                          f"{', '.join(known)}")
-
-
-def _has_no_default(function: Callable[..., Any], name: str) -> bool:
-    return signature(function).parameters[name].default is Parameter.empty
 
 
 def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str], args: Sequence[Any],

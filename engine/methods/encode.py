@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.arguments import flag, is_one_of, positive_int_or_none
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..encoding.pooling import pool
 from ..encoding.text_encoder import TextEncoder
@@ -20,7 +21,7 @@ from ..text.cuts import reported
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences, slices
 from ..text.tokenizer import Tokens
 from .columns import fixed_lists
-from .method import EncodingModel, Listed, Method, Options, listed_sentences, option, with_role_prompt
+from .method import EncodingModel, Listed, Method, listed_sentences, with_role_prompt
 from .workload import NUMBER, Cost, Slice, Workload, sentence_vectors, token_vectors
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)

@@ -16,15 +16,16 @@ from ..encoding.call import PLAIN, Call
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
-from .method import AnyOptions, EncodingModel, Method
+from .method import AnyOptions, Method
 from .table import STREAMED
 from .workload import Workload
 
 
-def run(method: Method[AnyOptions], model: EncodingModel, inputs: Any, options: AnyOptions, *,
+def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions, *,
         batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None, timeout: Any = None) -> Any:
     """Return the result of a method for inputs, or of a single input its result alone.
 
+    model: an `EncodingModel`, or for the methods of a reranker a `RerankingModel`.
     batch_size, show_progress_bar, truncation, timeout: as in `Engine.encode`. Raises what the method raises.
     """
     method.needs(model)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from ..base.errors import LATE_REQUEST
 from ..base.stop import Stop
 
 
@@ -19,7 +20,8 @@ class OwnStop(Stop):
     __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
-        super().__init__(min(outer.deadline, deadline) if outer.deadline and deadline else outer.deadline or deadline)
+        is_own = deadline > 0 and not 0 < outer.deadline < deadline
+        super().__init__(deadline if is_own else outer.deadline, LATE_REQUEST if is_own else outer.message)
         self.outer = outer
 
     @property

@@ -543,7 +543,7 @@ class Tokenizer:
         return find_frame(tokenizer)
 
     def _cut(self, sentence: Sentence, stop: Stop = NEVER) -> Sentence:
-        """Return a sentence without text that truncation would remove; raises as `Excerpts.cut`."""
+        """Return a sentence without text that truncation would remove; raises the errors of the stop."""
         if not self._truncates:
             return sentence
         if (most := self._text.max_characters) is None and characters_of(sentence) <= self._excerpts.start:

@@ -241,7 +241,7 @@ ROUNDING = 1e-5
 def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
     """Return the first dimensions of vectors [n, D], scaled to length 1; None leaves the vectors as they are.
 
-    A vector whose length is 1 already keeps its bits, as in `TextEncoder.finished`.
+    A vector whose length is 1 already keeps its bits, because scaling it again would change its last bits.
     """
     if dimensions is None:
         return vectors
