@@ -11,11 +11,11 @@ from http.client import HTTPConnection
 from types import SimpleNamespace
 
 from engine.server import logs
-from engine.server.app import Served
 from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
 from engine.server.mapped import MappedFiles
 from engine.server.metrics import Metrics
+from engine.server.served import Served
 from engine.server.service import Service
 from engine.server.settings import CONNECTIONS, Settings
 from engine.server.start import BACKLOG, Server, bind
