@@ -43,7 +43,7 @@ class CommandsParser(Parser):
 
     def format_help(self) -> str:
         """Return the help, with one list of the other names of commands."""
-        return f"{super().format_help()}\n{_filled(f'Other names of commands: {names_for(other_commands())}.')}\n"
+        return f"{super().format_help()}\n{_wrapped(f'Other names of commands: {names_for(other_commands())}.')}\n"
 
 
 class CommandParser(Parser):
@@ -109,7 +109,7 @@ class CommandParser(Parser):
     def format_help(self) -> str:
         """Return the help, with one list of the other names that the command takes."""
         names = names_for(other_names(self, self.name))
-        return super().format_help() + (f"\n{_filled(f'Other names that mean the same: {names}.')}\n" if names else "")
+        return super().format_help() + (f"\n{_wrapped(f'Other names that mean the same: {names}.')}\n" if names else "")
 
     def _check_places(self, args: argparse.Namespace, left: Sequence[str]) -> None:
         """End the program where an option and a word without one both give the model, or the file."""
@@ -153,7 +153,7 @@ def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser]
     return parser.parse_args([first] if first else [])
 
 
-def _filled(text: str) -> str:
+def _wrapped(text: str) -> str:
     """Return a text in lines of at most 80 characters, in which no name is cut at a hyphen."""
     return textwrap.fill(text, 80, break_on_hyphens=False, break_long_words=False)
 

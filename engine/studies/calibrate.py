@@ -109,7 +109,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
     if isinstance(model, Generator):
         if labels is not None:
             raise InputError("the labels of next tokens are the tokens of the texts; leave labels out")
-        return _said(_of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout)))
+        report = _of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout))
+        return _warned_if_worse(report)
     rows, wanted = _list("texts", texts), _list("labels", labels)
     if len(rows) != len(wanted):
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
@@ -117,10 +118,10 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
     run = _Run(model, bias, int(seed), Call(batch_size, Stop.after(timeout)), show_progress_bar, timeout)
     kinds = {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}
-    return _said(kinds[task](rows, wanted))
+    return _warned_if_worse(kinds[task](rows, wanted))
 
 
-def _said(report: CalibrationReport) -> CalibrationReport:
+def _warned_if_worse(report: CalibrationReport) -> CalibrationReport:
     """Return the report; warns the caller of a calibration that makes the expected calibration error worse."""
     before, after = report.before, report.after
     if before is not None and after is not None and after.ece > before.ece:

@@ -44,10 +44,10 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     lengths = lengths_of(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()        # in descending order, without empty sequences
-    bundles = _deal(sizes, threads, bundle)     # the largest one first
+    bundles = _spread_over_bundles(sizes, threads, bundle)     # the largest one first
     # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
     in_bundles = _keep_threads_busy(bundles, threads) and threads * bundles[0].tokens <= max_tokens
-    groups = bundles if in_bundles else _fill(sizes, bundle if threads == 1 else max_tokens)
+    groups = bundles if in_bundles else _grouped_within(sizes, bundle if threads == 1 else max_tokens)
     members = order[np.concatenate([group.members for group in groups])]
     rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
     return PassSchedule(
@@ -69,7 +69,7 @@ class _Group:
         return self.tokens < other.tokens
 
 
-def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
+def _spread_over_bundles(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
     """Distribute sizes, in descending order, over bundles of similar size: about `bundle` tokens, or less.
 
     Each size goes to the smallest bundle so far. The number of bundles is a multiple of `threads`.
@@ -84,7 +84,7 @@ def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
     return sorted((bundle for bundle in bundles if bundle.members), reverse=True)
 
 
-def _fill(sizes: list[int], budget: int) -> list[_Group]:
+def _grouped_within(sizes: list[int], budget: int) -> list[_Group]:
     """Group consecutive sizes, in descending order, while their sum fits the budget."""
     groups = [_Group(0, [])]
     for i, size in enumerate(sizes):
