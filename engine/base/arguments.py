@@ -50,6 +50,8 @@ def count_or_none(name: str, value: Any) -> int | None:
 
 def flag(name: str, value: Any) -> bool:
     """Return True or False, also for NumPy's and for 1 and 0; raises `InputError` for every other value."""
+    if value is True or value is False:
+        return value
     if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
         raise InputError(f"{name} must be True or False, not {shown(value)}")
     return bool(value)
@@ -139,13 +141,18 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     needed = [parameter.name for parameter in parameters
               if parameter.name in positional and parameter.default is Parameter.empty]
     most = len(positional)
+    # The names that a call may give, by how many arguments it gives without a name.
+    free = [frozenset(names) - {*positional[:count], "self", "cls"} for count in range(most + 1)]
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
+        count = len(args)
+        if len(needed) <= count <= most and kwargs.keys() <= free[count]:       # as nearly every call
+            return function(*args, **kwargs)
         renamed = use_our_names(function.__name__, kwargs, names)
-        if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
+        if count > most or any(name not in kwargs for name in needed[count:]):
             raise _wrong_call(function.__name__, positional, needed, args, kwargs)
-        if twice := [name for name in positional[: len(args)] if name in kwargs]:
+        if twice := [name for name in positional[:count] if name in kwargs]:
             named = f"as {renamed[twice[0]].typed}" if twice[0] in renamed else "with one"
             raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and {named}")
         if not takes_all:

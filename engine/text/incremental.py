@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
 from typing import Any, TypeAlias
 
 from .growth import steps
@@ -61,6 +62,16 @@ class IncrementalText:
     def waits(self) -> bool:
         """Return whether `end` may return a text now."""
         return any(step.waits for step in self._steps)
+
+    def waiting(self) -> str:
+        """Return the text that `end` would return now, without an end: another id may still change it."""
+        return self.fork().end() if self.waits else ""
+
+    def fork(self) -> IncrementalText:
+        """Return a text with the same ids so far, which goes on by itself."""
+        other = copy(self)
+        other._steps = deepcopy(self._steps)
+        return other
 
     def _decoded(self, parts: list[TextPart], ends: bool) -> str:
         """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""

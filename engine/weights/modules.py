@@ -140,6 +140,8 @@ def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: 
 
     Each vector is computed by itself, so that it does not depend on the others.
     """
+    if not modules:
+        return vectors
     named = {name: vectors}
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
         for module in modules:
