@@ -87,7 +87,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         fitted to). Not for score.
     seed: of the permutation that halves the texts. One half fits the temperature; the other half, which the report
         measures, gives the scores for a coverage.
-    batch_size: for an Engine, as in `Engine.encode`. show_progress_bar, timeout: as there.
+    batch_size: for an Engine, the most texts that are computed at a time. show_progress_bar: None shows one on a
+        terminal at log level INFO. timeout: seconds after which it stops with `TimedOut`; None for no limit.
 
     The model does not change, and a calibration that it has is not used: `model.with_calibration(report.calibration)`
     returns a calibrated object, and `engine.save(model.with_calibration(...), path)` writes a calibrated file.
