@@ -1,6 +1,7 @@
 """Define fixtures that several folders of tests use."""
 
 import gc
+import inspect
 import json
 import os
 import shutil
@@ -102,6 +103,28 @@ def compiled_backends(request):
 def one_backend():
     """Return the name of the fastest backend, for what lies in a model or a file and not in a backend."""
     return RUNNING[0]
+
+
+@pytest.fixture
+def refusals(tmp_path, snapshot):
+    """Return a function that calls another one with each row, which is refused, and compares errors with recorded ones.
+
+    `make snapshots` records them anew; a function whose first argument is `tmp_path` gets a folder for each row.
+    """
+
+    def check(call, rows):
+        own = next(iter(inspect.signature(call).parameters), "") == "tmp_path"
+        found = []
+        for i, row in enumerate(rows):
+            folder = tmp_path / f"{i}"
+            folder.mkdir()
+            with pytest.raises(engine.EngineError) as caught:
+                call(*[folder] * own, *(row if type(row) is tuple else (row,)))
+            found.append(f"{caught.typename}: {caught.value}".replace(str(folder), "FOLDER")
+                         .replace(str(GOLDEN), "GOLDEN"))
+        assert "\n".join(found) == snapshot
+
+    return check
 
 
 @pytest.fixture
