@@ -1,7 +1,5 @@
 """The adapters of jina-embeddings-v3, merged at load, against transformers with the adapters beside its weights."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

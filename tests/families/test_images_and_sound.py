@@ -1,7 +1,5 @@
 """ViT, DINOv2 and Whisper's encoder against transformers: images and frames, the same weights, vectors in float64."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

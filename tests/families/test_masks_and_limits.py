@@ -1,7 +1,5 @@
 """What the tests of all families do not see: ESM's rule for masks, BigBird's limit, and DPR's vector of a text."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

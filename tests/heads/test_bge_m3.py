@@ -1,7 +1,5 @@
 """BGE-M3's vectors, lexical weights and ColBERT vectors are those of torch; tests/golden/make/bge_m3.py wrote them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -4,8 +4,6 @@ tests/golden/make/modules.py wrote the vectors of the folders in tests/tools/mod
 of embedders in the forms of published ones, of the folders in tests/tools/embedder_folders.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

@@ -3,8 +3,6 @@
 tests/golden/make/ctranslate2.py made the folders, and ctranslate2_whisper.py that of a model of speech.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any

@@ -1,7 +1,5 @@
 """Embedders in GGUF files: the same model as in the folder, and the tokenizer of a vocabulary of WordPiece."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Test loading models from every form on disk, and saving them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from mmap import mmap

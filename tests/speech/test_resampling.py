@@ -1,7 +1,5 @@
 """Resampling: exact tones, what is filtered out, blocks, and wrong arguments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Test the comparison of precisions: the file of pairs, rank correlation, and the results for known vectors."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 
