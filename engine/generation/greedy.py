@@ -48,16 +48,18 @@ class SingleGroup(PathGroup):
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
                 outcome.tokens.append((work, path.sample, token))
-                if path.length + 1 < work.limit:
+                if path.text is not None:
+                    path.text.add(token)
+                if path.length + 1 < work.limit and (path.text is None or path.text.found is None):
                     path.append(token)
                     path.total = total
                     live.append(path)
                     continue
             if is_dead:
-                result = work.result(path)
+                result = work.forbidden(path)
             else:
                 new = path.length + 1 - len(work.prompt)
-                result = work.result(path, token, score_of(total, new, work.config.length_penalty))
+                result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
             _end(path, result, outcome)
         return live
 
