@@ -50,7 +50,7 @@ def test_wrong_entries_are_refused(saved, refusals):
 
     refusals(call, [
         {"version": 6}, {"version": 2}, {"version": "3"}, {"format": "another"}, {"surprise": 1}, {"generation": []},
-        {"generation": {"temprature": 1}}, {"generation": {"num_beams": 0}}, {"decoder": {}},
+        {"generation": {"num_beams": 0}}, {"decoder": {}},
         {"decoder": {"model": {"family": "x"}}}, {"decoder": 5}, {"shared": "embeddings.word"},
         {"shared": ["layers.7.ffn.up.weight"]}, {"shared": ["embeddings.word"]},
     ])
