@@ -1,7 +1,5 @@
 """Mistakes in the interpreter of programs and in what prepares its instructions, with the kernels as they are."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from .mistake import seed

@@ -4,8 +4,6 @@ Each probe takes a size. It succeeds with the limit, and raises with one more. W
 test lowers the constant.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

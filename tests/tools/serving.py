@@ -1,7 +1,5 @@
 """A server in a thread of the test, on a real socket, and clients for it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
