@@ -49,7 +49,7 @@ class CommandsParser(Parser):
 
     def format_help(self) -> str:
         """Return the help, with one list of the other names of commands."""
-        return f"{super().format_help()}\n{_filled(f'Other names of commands: {names_for(other_commands())}.')}\n"
+        return f"{super().format_help()}\n{_wrapped(f'Other names of commands: {names_for(other_commands())}.')}\n"
 
 
 class CommandParser(Parser):
@@ -118,7 +118,7 @@ class CommandParser(Parser):
     def format_help(self) -> str:
         """Return the help, with one list of the other names that the command takes."""
         names = names_for(other_names(self, self.name))
-        return super().format_help() + (f"\n{_filled(f'Other names that mean the same: {names}.')}\n" if names else "")
+        return super().format_help() + (f"\n{_wrapped(f'Other names that mean the same: {names}.')}\n" if names else "")
 
     def _check_order(self, words: Sequence[str]) -> None:
         """End the program where a text or a file stands before the model, and say what to type.
@@ -197,7 +197,7 @@ def _may_be_model(word: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w./-]+", word) is not None
 
 
-def _filled(text: str) -> str:
+def _wrapped(text: str) -> str:
     """Return a text in lines of at most 80 characters, in which no name is cut at a hyphen."""
     return textwrap.fill(text, 80, break_on_hyphens=False, break_long_words=False)
 

@@ -29,7 +29,7 @@ from .results import FinishReason, Generated, Request, forced_first, score_of
 from .sampling import Filters
 from .texts import Texts
 from .top_k import Exp
-from .works import ROOM, DecoderWork, Group, Outcome, Sequence
+from .works import ROOM, Group, Outcome, Sequence, StepWork
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
@@ -63,7 +63,7 @@ class Path(Sequence):
                     text=None if self.text is None else self.text.fork())
 
 
-class Generation(DecoderWork):
+class Generation(StepWork):
     """A request to generate that the model can compute."""
 
     makes_tokens = True
@@ -194,9 +194,9 @@ class Slots:
     def __init__(self) -> None:
         self._filters = Filters.of([GenerationConfig()])
         self._free = [0]
-        self._places: dict[DecoderWork, int] = {}
+        self._places: dict[StepWork, int] = {}
 
-    def enter(self, work: DecoderWork, config: GenerationConfig) -> None:
+    def enter(self, work: StepWork, config: GenerationConfig) -> None:
         """Write the settings of a request into a free slot."""
         if not self._free:
             size = len(self._filters.top_p)
@@ -206,11 +206,11 @@ class Slots:
         for name, value in vars(Filters.of([config])).items():
             getattr(self._filters, name)[slot] = value[0]
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         """Free the slot of a request."""
         self._free.append(self._places.pop(work))
 
-    def of(self, works: Iterable[DecoderWork]) -> Filters:
+    def of(self, works: Iterable[StepWork]) -> Filters:
         """Return the filters of rows of these requests."""
         places = self._places
         return self._filters[np.array([places[work] for work in works], np.intp)]
@@ -228,16 +228,16 @@ class PathGroup(Group):
         """The changes of the scores of this step, and the rows that have them."""
         self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
 
-    def enter(self, work: DecoderWork) -> None:
+    def enter(self, work: StepWork) -> None:
         self._count(work, 1)
         super().enter(work)
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
-    def _count(self, work: DecoderWork, sign: int) -> None:
+    def _count(self, work: StepWork, sign: int) -> None:
         """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)

@@ -10,9 +10,9 @@ from typing import Any
 from ..base.arguments import renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
+from ..generation.tickets import DecoderTicket
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
 from ..text.stops import StopText
@@ -24,7 +24,7 @@ class Submission(OfOneProcess):
 
     _instead = "send what result() returns"
 
-    def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
+    def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  new_text: Callable[[], StopText] | None):
         """finish: as in `PreparedWorks`. samples: how many results the request has.
 

@@ -9,9 +9,9 @@ from typing import NoReturn
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Token
+from ..generation.tickets import DecoderTicket
 from ..generation.works import DecoderWork
 from ..text.stops import StopText
 
@@ -129,7 +129,7 @@ class Stream(OfOneProcess, Iterator[Piece]):
         self.cancel()
 
 
-def finish_reason(handle: Handle) -> str | None:
+def finish_reason(handle: DecoderTicket) -> str | None:
     """Return why a request of one result ended, as `Stream.finish_reason` has it."""
     if not handle.done:
         return None
@@ -148,7 +148,7 @@ class _Begun(Iterator[Token]):
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop
-        self.handle: Handle | None = None     # None before the first `next`
+        self.handle: DecoderTicket | None = None     # None before the first `next`
         self._tokens: Iterator[Token] = iter(())
 
     def __next__(self) -> Token:
