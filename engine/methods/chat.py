@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, UnsupportedError, located
 from ..base.stop import NEVER, Stop
@@ -13,6 +13,9 @@ from ..chat.messages import conversations_of
 from ..chat.template_options import TemplateOptions
 from .decoding import DecoderMethod, GeneratingOptions, PreparedWorks
 from .generate import GENERATE, GenerateOptions, prepare_one
+
+if TYPE_CHECKING:
+    from ..chat.template import Prompts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +42,13 @@ def conversation_place(i: int, single: bool) -> str:
 
 def _prepare(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
+    make: Prompts = model.chat_prompts
     conversations, single = conversations_of(messages)
     places = places or [conversation_place(i, single) for i in range(len(conversations))]
     prompts = []
     for place, conversation in zip(places, conversations, strict=True):
         with located(place):
-            prompts.append(model.chat_prompts.ids(conversation, options, stop))
+            prompts.append(make.ids(conversation, options, stop))
     generated = GENERATE.prepare(model, prompts, GenerateOptions(settings=options.settings), stop, places)
 
     def finish(i: int, results: Any) -> Any:
