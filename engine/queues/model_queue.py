@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
@@ -16,8 +18,8 @@ from .work_queue import WorkQueue
 
 Result = TypeVar("Result")
 
-NAP, LONGEST = 1e-4, 0.005
-"""Seconds that a caller sleeps at a time, and at most, before a batch, until others come again with new works."""
+LONGEST = 0.005
+"""The most seconds that a caller sleeps before a batch, until others come again with new works."""
 LEAST = 1 / 64
 """The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
 ENOUGH = 256
@@ -83,6 +85,7 @@ class ModelQueue(WorkQueue):
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
+        self._lingers: SimpleQueue[None] | None = None      # the bell of a caller that waits in `_linger`
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
                ) -> RowsTicket:
@@ -93,8 +96,11 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        entry = RowsEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
-        return self._accept(RowsTicket(self, entry))
+        ticket = self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
+                                                         OwnStop(stop, deadline), self._mixes)))
+        if (bell := self._lingers) is not None and self._all_came():
+            bell.put(None)
+        return ticket
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
@@ -177,15 +183,20 @@ class ModelQueue(WorkQueue):
         until = self._ended + min(self._patience * self._seconds, LONGEST)
         if self._all_came() or time.perf_counter() > until:
             return
-        while not (came := self._all_came()) and time.perf_counter() < until:
-            time.sleep(NAP)
+        bell: SimpleQueue[None] = SimpleQueue()
+        self._lingers = bell        # which `submit` rings
+        try:
+            while not (came := self._all_came()) and (seconds := until - time.perf_counter()) > 0:
+                with suppress(Empty):
+                    bell.get(timeout=seconds)
+        finally:
+            self._lingers = None
         self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 2)
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
-        arrived = [*self._arrived]
-        return (len(self._open) + len(arrived) >= self._callers
-                or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
+        return (len(self._open) + len(self._arrived) >= self._callers
+                or self.order.tokens + sum(waiting.left for waiting in [*self._arrived]) >= ENOUGH)
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""

@@ -128,30 +128,31 @@ class WorkQueue(ABC):
         """
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
-        looks = True
+        asked = False       # whether it has just asked for the turn in vain, without a bell
         try:
             while not has_news(entries, seen):
-                if looks:
+                if not asked:
                     self._check_waiting(entries, until)
-                for entry in entries:
-                    if entry.process != os.getpid():
-                        heir = True
-                        self._adopt(entry)
+                    for entry in entries:
+                        if entry.process != os.getpid():
+                            heir = True
+                            self._adopt(entry)
                 steps = not self.has_thread
-                if steps:
-                    heir = True
-                    with self._turn.take_if_free() as taken:
-                        if taken:
-                            self._step_for(entries, seen, until)
-                    if taken and has_news(entries, seen):
-                        return
-                looks = bell is not None
-                if bell is None:        # and try once more: the turn may have come free before the bell was there
+                if bell is None and (asked or self._asleep or not steps):       # probably somebody steps already
                     bell = SimpleQueue()
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
                     if steps:
                         self._asleep.append(bell)
+                if steps:
+                    heir = True
+                    with self._turn.take_if_free() as taken:
+                        if taken:
+                            self._step_for(entries, seen, until)
+                if has_news(entries, seen):
+                    return
+                asked = bell is None
+                if bell is None:        # and ask once more: the turn may have come free before the bell was there
                     continue
                 heir = False
                 try:

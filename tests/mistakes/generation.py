@@ -1,7 +1,5 @@
 """Mistakes in sessions, search and sampling, and in the caches of decoders."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (
