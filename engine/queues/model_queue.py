@@ -274,6 +274,8 @@ class ModelQueue(WorkQueue):
                 try:
                     waiting.work.look(own)
                 except Exception as error:
+                    if self._must_leave(error):
+                        raise
                     self._finish(waiting, error)
                     continue
             if waiting.given == len(waiting.work.order):

@@ -33,7 +33,7 @@ from ..tools.threads import wait_for
 
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
 OPERATIONS = int(os.environ.get("ENGINE_OPERATIONS", "2000"))
-WAIT = 60
+WAIT = 60 + OPERATIONS // 200
 """Seconds after which a test fails that waits."""
 
 
