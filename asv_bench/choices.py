@@ -170,7 +170,7 @@ def time_score(words: int, turns: int) -> None:
     tracemalloc.start()
     generator.score(texts)
     peak = tracemalloc.get_traced_memory()[1]
-    print(f"score of 64 texts of 200 tokens, {words:,} words: {median(seconds):.2f} s, {peak / 2**20:.0f} MiB", flush=True)
+    print(f"score of 64 texts, {words:,} words: {median(seconds):.2f} s, {peak / 2**20:.0f} MiB", flush=True)
 
 
 def main() -> None:

@@ -93,16 +93,6 @@ def kept(s: NDArray[np.floating], draw: Draw) -> tuple[NDArray[np.int64], NDArra
     return ids, y[ids]
 
 
-def joined(parts: Sequence[Chosen]) -> Chosen:
-    """Return the lines of all parts."""
-    def words(name: str) -> Words:
-        lists = [getattr(part, name) for part in parts]
-        return Words(*(np.concatenate([getattr(each, field) for each in lists]) for field in ("ids", "values", "own")))
-
-    return Chosen(np.concatenate([part.log_sum_exp for part in parts]), words("best"),
-                  np.concatenate([part.given for part in parts]), words("drawn"))
-
-
 class _Lists:
     """The words of lines, one line after the other."""
 

@@ -17,7 +17,7 @@ from ...programs import cross_program, program_of, step_program
 from ...programs.observe import AttentionHead, cross_queries_program
 from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
-from ..choice import choose, joined, scores_of
+from ..choice import scores_of
 from ..forest import Forest, Node
 from ..requests import Requests
 from ..step_checks import capped, check_attention_heads, check_scored, check_sources, check_vectors, finite_rows
@@ -161,34 +161,14 @@ class CpuDecoder(Requests[CellTable]):
         wanted = LineWants.of(rows, self.vocab_size)
         if self._config.logits_softcap:
             return self._step_capped(rows, wanted, new, stop)
-        # Until the kernels choose by themselves: lists of the best without changes are theirs, all else NumPy's.
-        plain = [not row.wants_logits and all(want.ids is None and not (want.draw or want.changes)
-                                                  for want in row.wants) for row in rows]
-        native = [row if own else replace(row, wants=ALL) for row, own in zip(rows, plain, strict=True)]
-        written = sum(row.scored for row in native if row.wants_logits)
-        lines = sum(row.scored for row in native) - written
-        k = max([want.best for row, own in zip(rows, plain, strict=True) if own for want in row.wants], default=1)
-        logits = np.empty((written, self._vocab_width), np.float32)
-        best = np.empty((lines, k), np.float32), np.empty((lines, k), np.int32), np.empty(lines, np.float32)
-        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(native, written),
-                   best=best if lines else None)
-        logits = logits[:, : self.vocab_size]
-        chosen, all_logits, line, at = [], [logits[:0]], 0, 0
-        for row, own in zip(rows, plain, strict=True):
-            n = row.scored
-            if not own:
-                part, line = logits[line : line + n], line + n
-                all_logits.append(part if row.wants_logits else part[:0])
-                chosen += [] if row.wants_logits else [choose(part, row.lines)]
-                continue
-            for want in row.lines:
-                values, ids = best[0][at, : want.best], best[1][at, : want.best].astype(np.int64)
-                chosen.append(Chosen(best[2][at : at + 1], Words(ids, values, values), values[:0],
-                                     Words(ids[:0], values[:0], values[:0])))
-                at += 1
-        found = joined([*chosen, choose(logits[:0], [])])
-        logits = np.concatenate(all_logits)
-        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, found.log_sum_exp), logits, found)
+        written = sum(row.scored for row in rows if row.wants_logits)
+        logits, chosen = np.empty((written, self._vocab_width), np.float32), _results(wanted)
+        self._pass(self._executor, new, [logits] if written else [], stop, places=_places(rows, written), wanted=wanted,
+                   chosen=chosen)
+        log_sum_exp, given, logits = chosen[0], chosen[4], logits[:, : self.vocab_size]
+        best, drawn = (Words(ids.astype(np.int64), values, own) for ids, values, own in (chosen[1:4], chosen[5:8]))
+        return Scores(self._add_hypotheses(new), finite_rows(rows, logits, log_sum_exp), logits,
+                      Chosen(log_sum_exp, best, given, drawn))
 
     def _step_capped(self, rows: Sequence[Row], wanted: LineWants, new: _NewRows, stop: Stop) -> Scores:
         """Return the scores of a step with a cap of the logits, which needs them all: no kernel applies it."""
@@ -282,9 +262,9 @@ class CpuDecoder(Requests[CellTable]):
                          for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])
 
     def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop,
-              places: Sequence[tuple[int, int]] = (),
-              best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None) -> None:
-        """Run a program for new tokens, which fills `arrays` and `best`.
+              places: Sequence[tuple[int, int]] = (), wanted: LineWants | None = None,
+              chosen: Sequence[np.ndarray] = ()) -> None:
+        """Run a program for new tokens, which fills `arrays` and `chosen`.
 
         places: for a program that computes logits, as `_places` returns them.
         """
@@ -306,7 +286,7 @@ class CpuDecoder(Requests[CellTable]):
         self._packer.fill_angles(positions)
         executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, embeds=None,
                          position_ids=positions, type_ids=types, arrays=arrays, stop=stop, state=state, picked=picked,
-                         best=best)
+                         wanted=wanted if wanted and wanted.count else None, chosen=chosen)
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -334,6 +314,14 @@ class CpuDecoder(Requests[CellTable]):
                                 groups=np.array([[count, count]]))
             self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
         return self._single[count]
+
+
+def _results(wanted: LineWants) -> list[np.ndarray]:
+    """Return arrays for what the lines of a step want, as `LineWants` describes them."""
+    lines, best, given, drawn = wanted.count, wanted.best_at[-1], wanted.given_at[-1], wanted.drawn_at[-1]
+    return [np.empty(n, kind) for n, kind in ((lines, np.float32), (best, np.int32), (best, np.float32),
+                                              (best, np.float32), (given, np.float32), (drawn, np.int32),
+                                              (drawn, np.float32), (drawn, np.float32))]
 
 
 def _places(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:

@@ -54,6 +54,7 @@ TABLE.cached_attention_scratch = cached_attention_scratch
 TABLE.cached_attention = cached_attention
 TABLE.fold_ranges = fold_ranges
 TABLE.choose = choose
+TABLE.powers = scaled_powers
 TABLE.log_sum_exp = log_sum_exp
 TABLE.column_maxima = column_maxima
 TABLE.embed = embed

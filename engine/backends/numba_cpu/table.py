@@ -58,6 +58,7 @@ DECODING: dict[str, Callable[..., Any]] = {
     "fold_ranges": cached_attention.fold_ranges,
     "choose": choose.choose,
     "log_sum_exp": choose.log_sum_exp,
+    "powers": choose.scaled_powers,
 }
 """The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 

@@ -45,7 +45,7 @@ def ready(kernels: Kernels, product: str) -> Iterator[None]:
 def _address(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.ctypes.data
-    return ctypes.addressof(value) if isinstance(value, ctypes.Structure) else value
+    return ctypes.addressof(value) if isinstance(value, (ctypes.Structure, ctypes.Array)) else value
 
 
 def struct(name: str, **fields: Any) -> ctypes.Structure:

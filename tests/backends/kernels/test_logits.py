@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.cpu.lowering import lower
+from engine.backends.wants import Want
 from engine.base.errors import Cancelled
 from engine.base.stop import Stop
 from engine.programs.operations import Buffer, Linear, LinearPart, Norm, Pick, Store
@@ -105,10 +106,9 @@ def test_a_stop_leaves_the_product(threads):
 
     # long enough for the caller's thread to look at the clock, which it does every 50 ms
     vocabulary = Vocabulary(load("baseline"), "float32", 700, 8000, 400 * threads)
-    empty = np.empty((700, 2), np.float32), np.empty((700, 2), np.int32), np.empty(700, np.float32)
-    for arrays, best in (([np.empty((700, vocabulary.width), np.float32)], None), ([], empty)):
+    for written in (700, 0):
         with pytest.raises(Cancelled):
-            vocabulary.run(arrays, threads, best=best, stop=Soon())
+            vocabulary.choose([Want(best=2)] * (700 - written), written, threads=threads, stop=Soon())
     check(vocabulary, 2, slice(3), rows=slice(3), threads=threads)
 
 
@@ -121,10 +121,9 @@ def test_results_of_other_sizes_are_refused():
             vocabulary.run(arrays)
     with pytest.raises(ValueError, match="the logits of 4 rows of 32 need an array"):
         vocabulary.run([np.empty((4, vocabulary.width + 1), np.float32)])
-    for shapes in (((4, 2), (4, 2), 3), ((3, 2), (4, 2), 4), ((4, 2), (4, 3), 4), ((4, 0), (4, 0), 4)):
-        with pytest.raises(ValueError, match="best of 4 rows need arrays"):
-            vocabulary.run([], best=tuple(np.empty(shape, kind) for shape, kind in zip(shapes, ("f4", "i4", "f4"),
-                                                                                      strict=True)))
+    for count in (3, 5):
+        with pytest.raises(ValueError, match="0 of 4 picked rows are written, and `wanted` is for all others"):
+            vocabulary.choose([Want(best=1)] * count)
     for picks in ([(4, 5)], [(4, -1)]):
         with pytest.raises(ValueError, match="of the 4 tokens of a sequence cannot be picked"):
             vocabulary.run([wrong], picks=picks)

@@ -6,6 +6,8 @@ import numpy as np
 
 from engine.backends.cpu.lowering import lower
 from engine.backends.cpu.packer import Packer
+from engine.backends.steps import Chosen, Row, Words
+from engine.backends.wants import LineWants, Want
 from engine.programs.operations import Buffer, Linear, LinearPart, Pick, Store
 from engine.programs.program import Program
 
@@ -34,15 +36,20 @@ def log_sum_exp(logits, dtype):
 
 
 class Vocabulary:
-    """A vocabulary product of random weights, and logits of random rows as `Product.multiply` computes them."""
+    """A vocabulary product of random weights, and logits of random rows as `Product.multiply` computes them.
 
-    def __init__(self, kernels, precision, M, V, D, scale=1.0, seed=0):
+    bias: the logits [V] of all rows, or None.
+    """
+
+    def __init__(self, kernels, precision, M, V, D, scale=1.0, seed=0, bias=None):
         rng = np.random.default_rng(seed)
         weights = {"w": rng.standard_normal((V, D), np.float32),
                    # Padding, with the bias 0, would be the best.
                    "b": rng.standard_normal(V, np.float32) - np.float32(30)}
         if precision == "int8":
             weights |= {"w": random_int8(rng, V, D), "w_scale": rng.uniform(0.01, 0.02, V).astype(np.float32)}
+        if bias is not None:
+            weights |= {"w": np.zeros((V, D), np.float32), "b": bias}
         self.V, self.D, self.product = V, D, kernels.product(precision)
         self.x = rng.standard_normal((M, D), np.float32)
         linear = Linear("p", (LinearPart("w", "b", "y", V),), scale=scale)
@@ -67,7 +74,8 @@ class Vocabulary:
         product.convert(x, operands, ranges)
         return operands, ranges
 
-    def run(self, arrays, threads=1, rows=slice(None), picks=None, best=None, bundles=False, stop=None):
+    def run(self, arrays, threads=1, rows=slice(None), picks=None, wanted=None, chosen=None, bundles=False,
+            stop=None):
         """Run the program for some of the rows; picks: (tokens of a sequence, how many of the last ones are picked)."""
         if threads not in self.executors:
             self.executors[threads] = lower(self.program, self.product, self.packer, threads)
@@ -78,7 +86,31 @@ class Vocabulary:
         sequences = np.stack([firsts, lengths, np.zeros_like(firsts) if bundles else firsts], axis=1)
         groups = [(1, n) for n in lengths] if bundles else [(len(lengths), len(x))]
         self.executors[threads].forward(sequences, np.array(groups), bundles, None, x, None, None, arrays, stop=stop,
-                                        picked=np.stack([counts, places], axis=1), best=best)
+                                        picked=np.stack([counts, places], axis=1), wanted=wanted, chosen=chosen)
+
+    def choose(self, wants, written=0, **options):
+        """Return the logits of the first `written` picked rows, and what the others want; options: those of `run`."""
+        wanted = self.wanted(wants)
+        counts = [wanted.best_at[-1], wanted.drawn_at[-1]]
+        floats = [guarded(1, n) for n in (len(wants), counts[0], counts[0], wanted.given_at[-1], counts[1], counts[1])]
+        ids = [np.full(n + 32, 77, np.int32) for n in counts]
+        out = guarded(written, self.width, self.width)
+        lists = [(own[16 : 16 + n], values[0], logits[0]) for own, n, values, logits in
+                 zip(ids, counts, floats[1::3], floats[2::3], strict=True)]
+        self.run([out] if written else [], wanted=wanted if len(wants) else None,
+                 chosen=(floats[0][0], *lists[0], floats[3][0], *lists[1]), **options)
+        for array in (out, *floats):
+            assert_guards(array)
+        for own in ids:
+            assert (own[:16] == 77).all()
+            assert (own[-16:] == 77).all()
+        best, drawn = (Words(*map(np.array, own)) for own in lists)
+        return np.array(out[:, : self.V]), Chosen(np.array(floats[0][0]), best, np.array(floats[3][0]), drawn)
+
+    def wanted(self, wants):
+        """Return the arrays of what some lines want."""
+        row = Row(0, None, np.zeros(len(wants), np.int64), len(wants), tuple(wants))
+        return LineWants.of([row] if wants else [], self.V)
 
     def mixed(self, k, written, **options):
         """Return the logits of the first `written` picked rows; of the others the k best, their ids, and log_sum_exp.
@@ -87,16 +119,11 @@ class Vocabulary:
         """
         picks = options.get("picks")
         picked = sum(count for _, count in picks) if picks else len(self.x[options.get("rows", slice(None))])
-        M = picked - written
-        out, values, total = guarded(written, self.width, self.width), guarded(M, k, k), guarded(1, M)
-        ids = np.full(M * k + 32, 77, np.int32)
-        best = (values, ids[16:-16].reshape(M, k), total[0]) if M else None
-        self.run([out] if written else [], best=best, **options)
-        for array in (out, values, total):
-            assert_guards(array)
-        assert (ids[:16] == 77).all()
-        assert (ids[-16:] == 77).all()
-        return np.array(out[:, : self.V]), np.array(values), ids[16:-16].reshape(M, k).copy(), np.array(total[0])
+        M, few = picked - written, min(k, self.V)
+        logits, found = self.choose([Want(best=few)] * M, written, **options)
+        values, ids = empty_best(M, k)
+        values[:, :few], ids[:, :few] = found.best.values.reshape(M, few), found.best.ids.reshape(M, few)
+        return logits, values, ids, found.log_sum_exp
 
     def best(self, k, **options):
         """Return the k best logits of the picked rows, their ids, and the logarithms of the sums."""

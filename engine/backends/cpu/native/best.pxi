@@ -1,16 +1,57 @@
-# The k best logits of a row, in a sorted list: see Best in table.pxd. Kernels and the native code include this file.
+# Find the k best of some words. Kernels and the native code include this file.
 
-cdef inline bint is_better(float x, int id, float other, int other_id) noexcept nogil:
-    # A larger logit is better, so is the lower id among equals. An empty place has -inf and -1, the largest unsigned.
-    return x > other or (x == other and <unsigned int>id < <unsigned int>other_id)
+cdef inline int rank_of(float x) noexcept nogil:
+    # Return an integer that is larger for a larger number.
+    cdef int bits
+    memcpy(&bits, &x, sizeof(x))
+    return bits ^ (bits >> 31 & 0x7fffffff)
 
 
-cdef inline void insert_best(float* values, int* ids, int k, float x, int id) noexcept nogil:
-    # Put x at its place of the list, if it is better than the last of the k.
-    cdef int i = k - 1
-    if not is_better(x, id, values[i], ids[i]):
-        return
-    while i > 0 and is_better(x, id, values[i - 1], ids[i - 1]):
-        values[i], ids[i] = values[i - 1], ids[i - 1]
-        i -= 1
-    values[i], ids[i] = x, id
+cdef inline float with_rank(int rank) noexcept nogil:
+    # Return the number with this rank.
+    cdef int bits = rank ^ (rank >> 31 & 0x7fffffff)
+    cdef float x
+    memcpy(&x, &bits, sizeof(x))
+    return x
+
+
+cdef inline float just_below(float x) noexcept nogil:
+    # Return the largest number below x; -inf for -inf. Rank -1 is -0, which is not below 0.
+    return with_rank(rank_of(x) - 1 if x != 0 else -2) if x > -INFINITY else x
+
+
+cdef Py_ssize_t count_from(const float* values, Py_ssize_t n, float least) noexcept nogil:
+    # Return how many of n numbers are at least `least`.
+    cdef Py_ssize_t i
+    cdef int count = 0
+    for i in range(n):
+        count += values[i] >= least
+    return count
+
+
+cdef float keep_best(float* values, float* own, int* ids, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+    # Move the k largest of n > k values to the front, in their order; among equals the first ones. Return a bar that k
+    # of them reach and all larger ones belong to. It is found by bisection between numbers that too many and too few
+    # reach.
+    cdef long long low = rank_of(-INFINITY), high = rank_of(INFINITY) + 1, middle
+    cdef Py_ssize_t i, kept = 0, count = n, equal
+    cdef float bar
+    while low + 1 < high and count != k:
+        middle = (low + high) // 2
+        i = count_from(values, n, with_rank(<int>middle))
+        if i >= k:
+            low, count = middle, i
+        else:
+            high = middle
+    bar = with_rank(<int>low)
+    equal = n if count == k else k - count_from(values, n, with_rank(<int>high))      # of the bar, how many stay
+    for i in range(n):
+        if values[i] < bar:
+            continue
+        if values[i] == bar:
+            if equal == 0:
+                continue
+            equal -= 1
+        values[kept], own[kept], ids[kept] = values[i], own[i], ids[i]
+        kept += 1
+    return bar

@@ -260,7 +260,7 @@ cdef class Executor:
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
                 list arrays, const long long[::1] weight_offsets=None, stop=None, state=None,
-                const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None,
+                const long long[:, ::1] picked=None, wanted=None, chosen=None, const size_t[::1] results=None,
                 const long long[::1] keys=None):
         """Run all groups.
 
@@ -278,10 +278,9 @@ cdef class Executor:
         picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the
         first of them lies among the picked rows). The result, [W, columns of the packed map], has all logits of the
         first W picked rows; `arrays` is empty if there are none.
-        best: None if these are all picked rows, or (values [C,k], ids [C,k], log_sum_exp [C]) of the C other ones: the
-        k largest logits of each row, the largest first, and among equals the one with the lowest id; and the logarithm
-        of the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has the
-        log_sum_exp NaN. Where fewer than k can be chosen, values are -inf and ids -1.
+        wanted: None if these are all picked rows, or a `LineWants` with a line for each of the others, which says what
+        `chosen` is (engine/backends/wants.py). log_sum_exp is NaN for a row with NaN or inf; -1 and -inf stand where
+        there is no word.
         keys: for each sequence, how many of its first tokens are read, at least 1; None for all.
         results: for each group, the address of the memory of the buffers that are kept for all its tokens, in place of
         the workspace: a program leaves results there.
@@ -322,7 +321,7 @@ cdef class Executor:
                 most_tokens = max(most_tokens, groups[i, 1])
             job.share = most_tokens * self.machine.token_floats if results is None else 0
             if self.picks:
-                memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, best)
+                memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, wanted, chosen)
             self.take_state(&job, all_sequences, len(sequences), state)
             self.give_memory(&job)
             run_team(self.threads, work, &job, look_while_waiting)
@@ -358,16 +357,11 @@ cdef class Executor:
         return 0
 
     cdef object pick_for(self, Job* job, Sequence* sequences, Py_ssize_t count, const long long[:, ::1] picked,
-                         list arrays, best):
+                         list arrays, wanted, chosen):
         # Note which rows are picked and where the results go; return what has to live as long as the pass.
         cdef const Instruction* op = &self.machine.code[self.machine.count - 1]
-        cdef Py_ssize_t i, k, chosen, parts = parts_of(op.width)
-        cdef float[:, ::1] values
-        cdef int[:, ::1] ids
-        cdef float[::1] total
-        cdef float[:, :, ::1] other_values, sums
-        cdef int[:, :, ::1] other_ids
-        cdef unsigned char[::1] lists
+        cdef Py_ssize_t i
+        cdef Chooser chooser
         if picked is None or len(picked) != count:
             raise ValueError(f"the picked rows of {count} sequences are missing")
         for i in range(count):
@@ -378,29 +372,16 @@ cdef class Executor:
                 job.picked = max(job.picked, picked[i, 0] + picked[i, 1])
         job.head.N = self.whole_strips(job.picked)
         job.written = len(arrays[0]) if arrays else 0
-        chosen = job.picked - job.written
-        if chosen < 0 or (chosen > 0) != (best is not None):
-            raise ValueError(f"{job.written} of {job.picked} picked rows are written, and `best` is for all others")
+        i = job.picked - job.written
+        if i < 0 or (wanted.count if wanted is not None else 0) != i:
+            raise ValueError(f"{job.written} of {job.picked} picked rows are written, and `wanted` is for all others")
         if arrays and arrays[0].shape != (job.written, op.linear.N):
             raise ValueError(f"the logits of {job.written} rows of {op.linear.N} need an array of that shape")
-        if best is None:
+        if not i:
             return None
-        values, ids, total = best
-        k = values.shape[1]
-        if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == chosen or ids.shape[1] != k:
-            raise ValueError(f"the {k} best of {chosen} rows need arrays of that size")
-        # A list of the best for each thread, that of the first in the caller's arrays, where the others are merged.
-        other_values = np.empty((self.threads, chosen, k), np.float32)
-        other_ids = np.empty((self.threads, chosen, k), np.int32)
-        sums = np.empty((2, chosen, parts), np.float32)
-        lists = np.empty(self.threads * sizeof(Best), np.uint8)
-        job.choice.k, job.choice.best = <int>k, <Best*>&lists[0]
-        job.choice.maximum, job.choice.sum, job.choice.log_sum_exp = &sums[0, 0, 0], &sums[1, 0, 0], &total[0]
-        for i in range(self.threads):
-            job.choice.best[i].k = <int>k
-            job.choice.best[i].values = &other_values[i, 0, 0] if i else &values[0, 0]
-            job.choice.best[i].ids = &other_ids[i, 0, 0] if i else &ids[0, 0]
-        return other_values, other_ids, sums, lists
+        chooser = Chooser(self.threads, op.width, wanted, chosen)
+        job.choice = chooser.choice
+        return chooser
 
     cdef int give_memory(self, Job* job) except -1:
         # Give the buffers of tokens, the sums of ranges and the picked rows their places in the workspace.

@@ -277,7 +277,7 @@ def struct_sizes():
         "Relative": sizeof(Relative),
         "Attention": sizeof(Attention),
         "CachedAttention": sizeof(CachedAttention),
-        "Best": sizeof(Best),
+        "RowChoice": sizeof(RowChoice),
         "Rotary": sizeof(Rotary),
         "EmbeddingTable": sizeof(EmbeddingTable),
         "Embedding": sizeof(Embedding),

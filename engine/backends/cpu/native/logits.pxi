@@ -1,13 +1,14 @@
 # LOGITS: the product of the picked rows with the vocabulary. The caller gets all logits of the first `written` rows,
-# and of the others the best, and the logarithm of the sum of the exponentials of all.
+# and of the others what is chosen from them (RowChoice in table.pxd), and log_sum_exp.
 #
 # Threads share the columns, so that one core alone reads each weight, once for rows of both kinds. A thread multiplies
 # one part of the vocabulary after the other, a few panels of the weights, by all rows. It chooses from the logits of a
-# part while they are in its cache, and keeps a list of its own, which is merged at the end.
+# part while they are in its cache, and keeps lists of its own, which are merged at the end. A word that is drawn from
+# all words lies in one part, which is multiplied once more for its row.
 
 cdef enum:
-    PART = 128                  # columns of a part, a multiple of every NR
     PART_ROWS = 64              # rows of logits that a thread keeps: 32 KB of its scratch
+    SHARE_OF_WORDS = 6          # top_p first collects the words with more than 6 / V of what it may leave out
 
 
 cdef inline Py_ssize_t parts_of(Py_ssize_t V) noexcept nogil:
@@ -15,18 +16,18 @@ cdef inline Py_ssize_t parts_of(Py_ssize_t V) noexcept nogil:
     return (V + PART - 1) // PART
 
 
+cdef inline Py_ssize_t columns_of(const Instruction* op, Py_ssize_t part) noexcept nogil:
+    # Return the columns of a part; only op.width of the N columns are tokens.
+    return min(op.width - part * PART, <Py_ssize_t>PART)
+
+
 cdef inline void multiply_picked(const Machine* m, const Instruction* op, const Operands* a, Py_ssize_t row,
-                                 Py_ssize_t M, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # Compute panels [panel, last) for M rows from `row` on, which begins a strip.
+                                 Py_ssize_t M, const Output* out, Py_ssize_t part) noexcept nogil:
+    # Compute the panels of a part for M rows from `row` on, which begins a strip.
+    cdef Py_ssize_t NR = m.kernels.NR, panel = part * (PART // NR)
     m.product.multiply(&op.linear, a.rows + row * a.stride * m.product.operand_bytes, a.stride,
-                       a.ranges + row if a.ranges != NULL else NULL, M, NULL, out, panel, last)
-
-
-cdef void clear_best(const Best* best, Py_ssize_t M) noexcept nogil:
-    # Begin the lists of M rows with empty places, which have -inf and the id -1; see is_better.
-    cdef Py_ssize_t i
-    for i in range(M * best.k):
-        best.values[i], best.ids[i] = -INFINITY, -1
+                       a.ranges + row if a.ranges != NULL else NULL, M, NULL, out, panel,
+                       panel + (columns_of(op, part) + NR - 1) // NR)
 
 
 cdef void write_part(const Job* job, const Instruction* op, const float* logits, Py_ssize_t row, Py_ssize_t M,
@@ -37,15 +38,13 @@ cdef void write_part(const Job* job, const Instruction* op, const float* logits,
         memcpy(job.arrays[0] + (row + i) * op.linear.N + part * PART, logits + i * PART, columns * sizeof(float))
 
 
-cdef void compute_part(const Job* job, const Instruction* op, const Operands* a, const Best* best, float* scratch,
+cdef void compute_part(const Job* job, const Instruction* op, const Operands* a, RowChoice* choices, float* scratch,
                        Py_ssize_t part) noexcept nogil:
-    # Compute one part of the columns for all picked rows: write the logits of those that are written, and update the
-    # best with those of the others, the first of which is row 0 of `best`. Only op.width of the N columns are tokens.
+    # Compute one part of the columns for all picked rows: write the logits of those that are written, and choose from
+    # those of the others, the first of which is the first of `choices`.
     cdef const Machine* m = job.machine
-    cdef Py_ssize_t NR = m.kernels.NR, N = op.linear.N, parts = parts_of(op.width), row = 0, rows, written, chosen
-    cdef Py_ssize_t columns = min(op.width - part * PART, <Py_ssize_t>PART), panel = part * (PART // NR)
-    cdef Py_ssize_t last = panel + (columns + NR - 1) // NR
-    cdef Best some = best[0]
+    cdef Py_ssize_t N = op.linear.N, parts = parts_of(op.width), columns = columns_of(op, part), row = 0, rows, written
+    cdef Py_ssize_t chosen
     cdef Output out
     memset(&out, 0, sizeof(out))
     while row < job.picked:
@@ -53,57 +52,198 @@ cdef void compute_part(const Job* job, const Instruction* op, const Operands* a,
         written = max(0, min(rows, job.written - row))
         if written == rows:
             out.data, out.stride, out.width = job.arrays[0] + row * N, N, N
-            multiply_picked(m, op, a, row, rows, &out, panel, last)
+            multiply_picked(m, op, a, row, rows, &out, part)
         else:
             out.data, out.stride, out.width = scratch, PART, PART
-            multiply_picked(m, op, a, row, rows, &out, panel, last)
+            multiply_picked(m, op, a, row, rows, &out, part)
             write_part(job, op, scratch, row, written, part, columns)
             chosen = row + written - job.written        # the first of the rows to choose from
-            some.values, some.ids = best.values + chosen * best.k, best.ids + chosen * best.k
-            m.kernels.choose(&some, scratch + written * PART, PART, rows - written, part * PART, columns,
+            m.kernels.choose(choices + chosen, scratch + written * PART, PART, rows - written, part * PART, columns,
                              job.choice.maximum + chosen * parts + part, job.choice.sum + chosen * parts + part, parts)
         row += rows
 
 
-cdef void merge_best(const Best* best, const Best* other, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Update the best of rows [first, last) with the best of another thread.
-    cdef Py_ssize_t row, i
-    for row in range(first, last):
-        for i in range(row * best.k, (row + 1) * best.k):
-            if other.ids[i] < 0:
-                break
-            insert_best(best.values + row * best.k, best.ids + row * best.k, best.k, other.values[i], other.ids[i])
+cdef inline void collect_again(const Job* job, const Instruction* op, const Operands* a, RowChoice* c, float* scratch,
+                               Py_ssize_t chosen, Py_ssize_t part) noexcept nogil:
+    # Compute one part for one of the rows to choose from, and collect its words. Rows are multiplied in strips.
+    cdef const Machine* m = job.machine
+    cdef Py_ssize_t row = job.written + chosen, first = row // m.product.strip * m.product.strip
+    cdef float maximum, sum
+    cdef Output out
+    memset(&out, 0, sizeof(out))
+    out.data, out.stride, out.width = scratch, PART, PART
+    multiply_picked(m, op, a, first, min(<Py_ssize_t>m.product.strip, job.picked - first), &out, part)
+    m.kernels.choose(c, scratch + (row - first) * PART, PART, 1, part * PART, columns_of(op, part), &maximum, &sum, 1)
+
+
+cdef inline Py_ssize_t append_words(const WordList* to, Py_ssize_t n, const int* ids, const float* values,
+                                    const float* own, Py_ssize_t count) noexcept nogil:
+    # Append words to n others; return how many there are.
+    memcpy(to.ids + n, ids, count * sizeof(int))
+    memcpy(to.values + n, values, count * sizeof(float))
+    memcpy(to.own + n, own, count * sizeof(float))
+    return n + count
+
+
+cdef Py_ssize_t merge_best(const Job* job, Py_ssize_t row, Py_ssize_t k, int threads,
+                           const WordList* to) noexcept nogil:
+    # Merge the candidates of all threads for the k best of a row, in the order of ids; return how many there are.
+    cdef const RowChoice* c
+    cdef Py_ssize_t n = 0
+    cdef int rank
+    for rank in range(threads):
+        c = &job.choice.rows[rank * (job.picked - job.written) + row]
+        n = append_words(to, n, c.ids, c.values, c.own, c.count)
+    if n > k:
+        keep_best(to.values, to.own, to.ids, n, k)
+    return min(n, k)
+
+
+cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to) noexcept nogil:
+    # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them.
+    cdef const RowChoice* c
+    cdef Py_ssize_t n = 0
+    cdef int rank
+    for rank in range(threads):
+        c = &job.choice.rows[rank * (job.picked - job.written) + row]
+        if c.collected < 0:
+            return -1
+        n = append_words(to, n, c.collected_ids, c.collected_values, c.collected_own, c.collected)
+    return n
+
+
+cdef RowChoice collecting(const RowChoice* row, const WordList* to) noexcept nogil:
+    # Return a choice that changes the logits as another one does, and collects all words but those with -inf.
+    cdef RowChoice c = row[0]
+    c.plain, c.k, c.givens, c.next_added = False, 0, 0, 0
+    c.most, c.collected, c.collected_bar, c.highest = 0x7fffffff, 0, -INFINITY, INFINITY
+    c.collected_ids, c.collected_values, c.collected_own = to.ids, to.values, to.own
+    return c
+
+
+cdef void draw_from(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
+                    const float* powers) noexcept nogil:
+    # Draw a word by each number of a row from n words.
+    cdef Py_ssize_t i
+    for i in range(line.drawn_at, line.drawn_at + line.drawn):
+        put_word(&job.choice.drawn, i, words, draw(powers, n, job.choice.numbers[i]))
+
+
+cdef void draw_of_best(const Job* job, const Line* line, const WordList* words, Py_ssize_t n,
+                       float* powers) noexcept nogil:
+    # Draw from the top_k words.
+    cdef const KernelTable* kernels = job.machine.kernels
+    cdef float highest = largest_of(words.values, n)
+    cdef double total = 0
+    cdef Py_ssize_t i
+    n = 0 if highest == INFINITY else keep_likely(kernels, words, n, highest, line.scale, -1, True, -INFINITY, powers)
+    for i in range(n):
+        total += powers[i]
+    n = keep_likely(kernels, words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1, True,
+                    highest + line.depth_of_min_p, powers)
+    draw_from(job, line, words, n, powers)
+
+
+cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* a, const Line* line, Py_ssize_t row,
+                         int threads, const WordList* words, float* powers, float* scratch) noexcept nogil:
+    # Draw from the words that top_p and min_p keep. If these were not all collected, all parts are computed once more.
+    cdef const KernelTable* kernels = job.machine.kernels
+    cdef const RowChoice* c = &job.choice.rows[row]
+    cdef RowChoice again
+    cdef Py_ssize_t parts = parts_of(op.width), n, part
+    cdef double share = 0, total = 0, limit = -1
+    cdef float highest = largest_of(c.maximum, parts), least = highest + line.depth_of_min_p
+    cdef bint complete
+    if draw_part(kernels, c.maximum, c.sum, parts, c.scale, 0, &share, &total) < 0:
+        draw_from(job, line, words, 0, powers)
+        return
+    if line.top_p < 1:
+        limit = line.top_p * total
+    # Words below the bar of min_p are not kept, so that it does not matter whether the others reach the limit.
+    complete = limit < 0 or c.depth_of_min_p >= c.depth_of_top_p + c.temperature * log(total)
+    n = merge_collected(job, row, threads, words)
+    if n >= 0:
+        n = keep_likely(kernels, words, n, highest, c.scale, limit, complete, least, powers)
+    if n < 0:
+        again = collecting(c, words)
+        for part in range(parts):
+            collect_again(job, op, a, &again, scratch, row, part)
+        n = keep_likely(kernels, words, again.collected, highest, c.scale, limit, True, least, powers)
+    draw_from(job, line, words, n, powers)
+
+
+cdef void draw_of_all(const Job* job, const Instruction* op, const Operands* a, const Line* line, Py_ssize_t row,
+                      const WordList* words, float* powers, float* scratch) noexcept nogil:
+    # Draw from all words: find the part of each, and compute it once more.
+    cdef const KernelTable* kernels = job.machine.kernels
+    cdef const RowChoice* c = &job.choice.rows[row]
+    cdef RowChoice again
+    cdef Py_ssize_t parts = parts_of(op.width), i, n, part
+    cdef double share = 0, total = 0
+    for i in range(line.drawn_at, line.drawn_at + line.drawn):
+        part = draw_part(kernels, c.maximum, c.sum, parts, c.scale, job.choice.numbers[i], &share, &total)
+        if part < 0:
+            put_word(&job.choice.drawn, i, words, -1)
+            continue
+        again = collecting(c, words)
+        collect_again(job, op, a, &again, scratch, row, part)
+        n = keep_likely(kernels, words, again.collected, c.maximum[part], c.scale, -1, True, -INFINITY, powers)
+        put_word(&job.choice.drawn, i, words, draw(powers, n, share))
+
+
+cdef void finish_row(const Job* job, const Instruction* op, const Operands* a, Py_ssize_t row, const Team* team,
+                     float* scratch) noexcept nogil:
+    # Write what one row wants, from the lists and the sums of all threads.
+    cdef const Choice* choice = &job.choice
+    cdef const Line* line = &choice.lines[row]
+    cdef const RowChoice* c = &choice.rows[row]
+    cdef Py_ssize_t place = team.rank * choice.room, i, n
+    cdef float* powers = choice.powers + place
+    cdef WordList words
+    words.ids, words.values = choice.merged.ids + place, choice.merged.values + place
+    words.own = choice.merged.own + place
+    if line.best:
+        n = merge_best(job, row, line.best, team.size, &words)
+        sort_best(words.values, words.own, words.ids, n)
+        for i in range(line.best):
+            put_word(&choice.best, line.best_at + i, &words, i if i < n else -1)
+    if not line.drawn:
+        return
+    if not isfinite(choice.log_sum_exp[row]):       # NaN and infinity have no probabilities
+        draw_from(job, line, &words, 0, powers)
+    elif line.top_k:
+        n = merge_best(job, row, line.top_k, team.size, &words)
+        draw_of_best(job, line, &words, n, powers)
+    elif c.most:
+        draw_of_likely(job, op, a, line, row, team.size, &words, powers, scratch)
+    else:
+        draw_of_all(job, op, a, line, row, &words, powers, scratch)
 
 
 cdef void logits(Job* job, const Instruction* op, const Place* at, Private* private, const Team* team) noexcept nogil:
-    # Compute this thread's share of the parts; then, for its share of the rows, merge the lists of all threads into
-    # that of the first, and add up the sums. Without rows to choose from, nothing is left to do after the product.
+    # Compute this thread's share of the parts; then, for its share of the rows, add up the sums of all parts, and merge
+    # the lists of all threads. Without rows to choose from, nothing is left to do after the product.
     cdef const Machine* m = job.machine
     cdef const Choice* c = &job.choice
-    cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part
+    cdef Py_ssize_t parts = parts_of(op.width), chosen = job.picked - job.written, part, row
     cdef Py_ssize_t first = chosen * team.rank // team.size, last = chosen * (team.rank + 1) // team.size
-    cdef Best none
-    cdef const Best* best = &none
     cdef Operands a
-    cdef int rank
-    memset(&none, 0, sizeof(none))
     if m.buffers[op.x].operands:
         a = operands_at(m, at, op.x)
     else:
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, 0), m.buffers[op.x].stride, NULL
-    if chosen:
-        best = &c.best[team.rank]
-        clear_best(best, chosen)
     for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
         if stopped(job, private):
             break
-        compute_part(job, op, &a, best, private.scratch, part)
+        compute_part(job, op, &a, c.rows + team.rank * chosen, private.scratch, part)
     if not chosen:
         return
     meet(team)
     if first == last or is_set(&job.stop):
         return
-    for rank in range(1, team.size):
-        merge_best(&c.best[0], &c.best[rank], first, last)
     m.kernels.log_sum_exp(c.maximum + first * parts, c.sum + first * parts, parts, last - first, parts,
                           c.log_sum_exp + first)
+    for row in range(first, last):
+        if stopped(job, private):
+            break
+        finish_row(job, op, &a, row, team, private.scratch)

@@ -145,13 +145,35 @@ cdef struct Place:
     const Private* block        # the thread's memory that holds the rows of the block
     Py_ssize_t origin           # the row of the group that is the first in the block
 
+cdef struct WordList:
+    int* ids
+    float* values
+    float* own
+
+cdef struct Line:
+    # What is chosen of one picked row whose logits are not written; `at` counts from the first result of all rows.
+    Py_ssize_t best_at
+    Py_ssize_t best             # how many
+    Py_ssize_t drawn_at         # in the numbers, too
+    Py_ssize_t drawn
+    float scale                 # of the powers of the draw
+    Py_ssize_t top_k            # of the draw; 0: all words
+    double top_p                # 1: all words
+    float depth_of_min_p        # how far a word may be below the largest logit; -inf without min_p
+
 cdef struct Choice:
-    # For each picked row whose logits are not written: its k largest logits, and the log_sum_exp of all its logits.
-    int k
-    Best* best                  # of each thread; those of the first one are the caller's
+    # For the picked rows whose logits are not written: what is chosen, and where it goes.
+    RowChoice* rows             # [threads][rows]
+    Line* lines                 # [rows]
     float* maximum              # [rows][parts], of each part of the columns; the same for sum
     float* sum
     float* log_sum_exp          # [rows]
+    const double* numbers
+    WordList best               # the caller's
+    WordList drawn
+    WordList merged             # [threads][room]: words of a row from all threads
+    float* powers               # [threads][room]
+    Py_ssize_t room
 
 cdef struct Job:
     const Machine* machine

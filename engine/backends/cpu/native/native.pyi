@@ -125,7 +125,7 @@ class Executor:
                 position_ids: Array | None, type_ids: Array | None, arrays: list[Array],
                 weight_offsets: Array | None = None, stop: Stop | None = None,
                 state: tuple[Array, int, Array] | None = None, picked: Array | None = None,
-                best: tuple[Array, Array, Array] | None = None, results: Array | None = None,
+                wanted: Any = None, chosen: Any = None, results: Array | None = None,
                 keys: Array | None = None) -> None: ...
 
 def cell_bytes(storage: int, width: int) -> int: ...

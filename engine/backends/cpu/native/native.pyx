@@ -2,12 +2,13 @@
 """The native part of the CPU backends, on any CPU: the interpreter of programs, single operations, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.math cimport INFINITY
+from libc.float cimport FLT_MAX
+from libc.math cimport INFINITY, M_LOG2E, isfinite, log
 from libc.string cimport memcpy, memset
 
 from engine.backends.cpu.native.table cimport (
-    BFLOAT16, CELL, DISTANCES, FLOAT32, FLOAT32_PRODUCT, IDENTITY, INT8, RANGE, Attention, Best, CachedAttention,
-    Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowRange, ScoreMod,
+    BFLOAT16, CELL, DISTANCES, FLOAT32, FLOAT32_PRODUCT, IDENTITY, INT8, PART, RANGE, Attention, CachedAttention,
+    Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary, RowChoice, RowRange, ScoreMod,
 )
 from engine.backends.cpu.native.table cimport Product as ProductRow
 
@@ -74,7 +75,9 @@ include "turn.pxi"
 include "cells.pxi"
 include "state.pxi"
 include "best.pxi"
+include "draw.pxi"
 include "logits.pxi"
+include "chooser.pxi"
 include "schedule.pxi"
 include "executor.pxi"
 include "operations.pxi"

@@ -159,12 +159,49 @@ cdef struct CachedAttention:
     float scale
     float softcap
 
-cdef struct Best:
-    # The k largest of the logits of each row that have been chosen from, the largest first; among equals the one with
-    # the lowest id comes first. NaN is never chosen. Where fewer than k were found, values are -inf and ids -1.
-    float* values               # [M][k]
-    int* ids                    # [M][k]
+cdef enum:
+    PART = 128                  # columns of the vocabulary whose logits a thread chooses from at a time; a multiple of
+                                # every NR and of 32
+
+cdef struct RowChoice:
+    # What one thread chooses from the logits of one row, part by part in the order of ids, and how it changes them
+    # before. Sets of ids are bits: id i is bit i % 32 of number i / 32. engine/backends/wants.py has the formulas.
+    bint plain                  # whether nothing but the best one is wanted, and nothing changed
+    # Candidates for the k best, in the order of ids, and as many as the bar lets through; 0: none are wanted. NaN is no
+    # candidate. While there are fewer than k, all other logits are, also -inf.
     int k
+    int count
+    float bar                   # a logit that is not above it is not among the k best
+    float* values               # [2k + PART], or [1] if k is 1: changed logits
+    float* own                  # the model's own, which may be `values` if nothing is changed
+    int* ids
+    const unsigned int* seen    # the tokens that have a penalty; NULL: none
+    float penalty
+    const int* added            # ascending ids, to whose logits the addends are added
+    const float* addends
+    Py_ssize_t additions
+    Py_ssize_t next_added       # the first one that is not in front of the next part
+    const unsigned int* allowed # the logits of all other tokens become -inf; NULL: all are allowed
+    const int* given            # ids whose own logits are wanted
+    float* given_logits
+    Py_ssize_t givens
+    # A draw from all words. The powers of a logit x are 2^((x - the largest) scale).
+    float scale                 # log2 e / temperature; 0: there is no draw
+    float* maximum              # [parts], the largest changed logit of each part, at least the lowest finite number
+    float* sum                  # [parts], the sum of the powers
+    # Words of a draw that are likely enough to be kept, in the order of ids; most is 0: none are collected.
+    # A word that top_p keeps is above the largest logit + depth_of_top_p + temperature ln(sum of all powers).
+    float temperature
+    float depth_of_top_p        # -inf without top_p
+    float depth_of_min_p        # how far a word may be below the largest logit; -inf without min_p
+    int most                    # when there are more, the bar is raised; there is room for PART more
+    int collected               # how many there are; -1: they were too many
+    float collected_bar         # only logits above it are collected
+    float highest               # the largest changed logit so far
+    Py_ssize_t first_part       # the thread's first part
+    float* collected_values
+    float* collected_own
+    int* collected_ids
 
 cdef struct Rotary:
     # Pairs of the first `width` columns of a row are turned: (x, y) -> (x cos - y sin, x sin + y cos). A pair is
@@ -289,13 +326,15 @@ cdef struct KernelTable:
     void (*cached_attention)(const CachedAttention* call, float* scratch) noexcept nogil
     # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; changes the first.
     void (*fold_ranges)(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil
-    # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the
-    # sum of e^(x - maximum), `stride` floats apart; both may be NULL.
-    void (*choose)(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id,
-                   Py_ssize_t n, float* maximum, float* sum, Py_ssize_t stride) noexcept nogil
+    # Choose from M rows of n logits, whose first column has this id, and which may be changed. Store the maximum of
+    # each row of the model's own logits, and the sum of e^(x - maximum), `stride` floats apart.
+    void (*choose)(RowChoice* rows, float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id, Py_ssize_t n,
+                   float* maximum, float* sum, Py_ssize_t stride) noexcept nogil
     # Compute ln(sum of e^x) of M rows from the maxima and the sums of `parts` parts of each row: out[M].
     void (*log_sum_exp)(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                         float* out) noexcept nogil
+    # out = 2^((x - maximum) scale) of n numbers, none of which is larger than the maximum.
+    void (*powers)(const float* x, Py_ssize_t n, float maximum, float scale, float* out) noexcept nogil
     # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
     # [panel, last) of FMA_PRODUCT; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
     # next call, to be prefetched, or NULL; nothing is read there.

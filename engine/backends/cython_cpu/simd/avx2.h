@@ -48,6 +48,12 @@ INLINE vf v_or(vf a, vf b) { return _mm256_or_ps(a, b); }
 INLINE vf v_select(vf mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
 INLINE vf v_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 INLINE vf v_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+#define ENGINE_MASKS
+INLINE vf v_mask_of(unsigned bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return (__m256)_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane);
+}
+INLINE unsigned v_bits_of(vf mask) { return (unsigned)_mm256_movemask_ps(mask); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     uint64_t bytes = 0;
     if (n == VL) memcpy(&bytes, p, VL);

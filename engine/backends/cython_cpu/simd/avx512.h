@@ -46,6 +46,9 @@ INLINE vf v_select(vf mask, vf a, vf b) {
 INLINE vf v_from_mask(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
 INLINE vf v_equal(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
 INLINE vf v_less(vf a, vf b) { return v_from_mask(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
+#define ENGINE_MASKS
+INLINE vf v_mask_of(unsigned bits) { return v_from_mask((__mmask16)bits); }
+INLINE unsigned v_bits_of(vf mask) { return _mm512_movepi32_mask((__m512i)mask); }
 INLINE vf v_load_mask(const unsigned char *p, int n) {
     __m128i bytes = _mm_maskz_loadu_epi8(v_mask(n), p);
     return v_from_mask(_mm_test_epi8_mask(bytes, bytes));

@@ -37,6 +37,26 @@ INLINE vf v_load_half(const uint16_t *p, int second) {
 }
 #endif
 
+/* v_mask_of: return a mask whose lane i is set if bit i is. v_bits_of: return the bits of a mask. first_bit: return the
+ * place of the lowest bit that is set, of a number that is not 0. */
+#ifndef ENGINE_MASKS
+INLINE vf v_mask_of(unsigned bits) {
+    int32_t lane[VL];
+    vf mask;
+    for (int i = 0; i < VL; i++) lane[i] = -(int32_t)(bits >> i & 1);
+    memcpy(&mask, lane, sizeof mask);
+    return mask;
+}
+INLINE unsigned v_bits_of(vf mask) {
+    int32_t lane[VL];
+    unsigned bits = 0;
+    memcpy(lane, &mask, sizeof mask);
+    for (int i = 0; i < VL; i++) bits |= (unsigned)(lane[i] & 1) << i;
+    return bits;
+}
+#endif
+INLINE int first_bit(unsigned bits) { return __builtin_ctz(bits); }
+
 /* Return 0, 1, 2, ... */
 INLINE vf v_iota(void) {
     float lane[VL];

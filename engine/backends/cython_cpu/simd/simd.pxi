@@ -51,6 +51,9 @@ cdef extern from "simd/simd.h" nogil:
     vf v_equal(vf a, vf b)  # a mask: lanes of ones or zeros, here and in v_less
     vf v_less(vf a, vf b)  # false for NaN
     vf v_load_mask(const unsigned char* p, int n)  # ones where one of n bytes is not 0
+    vf v_mask_of(unsigned int bits)  # ones in lane i where bit i is set; v_bits_of returns the bits of a mask
+    unsigned int v_bits_of(vf mask)
+    int first_bit(unsigned int bits)  # the place of the lowest bit that is set; one is
     vf v_load_int8(const signed char* p, int n)
     vf v_load_bfloat16(const unsigned short* p, int n)
     vf v_load_half(const unsigned short* p, int second)  # of VL pairs of bfloat16 numbers

@@ -1,4 +1,5 @@
-"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`.
+"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`
+and `p.name = x`.
 
 They point to numbers, to other pointers, or to a struct. For each operation, a class tells Numba the types, and a
 function emits the code: `sig` has the types of its arguments, `args` their LLVM values.
@@ -17,6 +18,7 @@ from numba.extending import (
     intrinsic,
     lower_builtin,
     lower_getattr_generic,
+    lower_setattr_generic,
     models,
     register_model,
 )
@@ -135,6 +137,13 @@ def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value
     return builder.load(address, typ=context.get_value_type(field.kind))
 
 
+@lower_setattr_generic(Pointer)
+def _set_field(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, name: str) -> None:
+    pointer, value = args
+    address = builder.gep(pointer, [SIZE(sig.args[0].to.fields[name].offset)], source_etype=BYTE)
+    store(builder, address, value)
+
+
 @intrinsic
 def null(typing: Any) -> Any:
     """Return a null pointer to floats."""
@@ -154,9 +163,9 @@ def on_stack(kind: types.Type, n: int) -> Any:
     return allocate
 
 
-def _cast(kind: types.Type) -> Any:
-    """Return an intrinsic that converts a pointer to a pointer to numbers of this type."""
+def cast_to(kind: types.Type) -> Any:
+    """Return an intrinsic that converts a pointer to a pointer to this type."""
     return intrinsic(lambda typing, p: (Pointer(kind)(p), lambda context, builder, sig, args: args[0]))
 
 
-as_bytes, as_integers8, as_bits, as_floats = map(_cast, (types.uint8, types.int8, types.uint16, types.float32))
+as_bytes, as_integers8, as_bits, as_floats = map(cast_to, (types.uint8, types.int8, types.uint16, types.float32))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from numba import types
 
 from ...cpu.native.layout import FUNCTIONS, STRUCTS, Member, structures
-from .pointers import Field, Pointer, Struct
+from .pointers import Field, Pointer, Struct, cast_to
 
 # For the type checker, pointers and vectors are Any.
 Floats: TypeAlias = Any
@@ -16,6 +16,7 @@ Ints: TypeAlias = Any
 Integers8: TypeAlias = Any
 Shorts: TypeAlias = Any
 Bits: TypeAlias = Any
+Words: TypeAlias = Any
 Sizes: TypeAlias = Any
 Cells: TypeAlias = Any
 Code: TypeAlias = Any
@@ -30,7 +31,7 @@ Output: TypeAlias = Any
 Relative: TypeAlias = Any
 Attention: TypeAlias = Any
 CachedAttention: TypeAlias = Any
-Best: TypeAlias = Any
+RowChoice: TypeAlias = Any
 Rotary: TypeAlias = Any
 EmbeddingTable: TypeAlias = Any
 Embedding: TypeAlias = Any
@@ -39,6 +40,7 @@ Norm: TypeAlias = Any
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
     "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
+    "Words": Pointer(types.uint32),
     "Sizes": Pointer(types.intp),
     "Cells": Pointer(Pointer(types.uint8)),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
@@ -46,8 +48,9 @@ NUMBA_TYPES: dict[str, types.Type] = {
 }
 """The Numba type of each name in an annotation; those of structs follow."""
 
-_FIELDS = {"float*": "Floats", "unsigned char*": "Bytes", "int*": "Ints", "size_t*": "Cells", "void*": "Code",
-           "char*": "Code", "Py_ssize_t": "Size", "int": "Int", "bint": "Int", "float": "Float"}  # fmt: skip
+_FIELDS = {"float*": "Floats", "unsigned char*": "Bytes", "int*": "Ints", "unsigned int*": "Words", "size_t*": "Cells",
+           "void*": "Code", "char*": "Code", "Py_ssize_t": "Size", "int": "Int", "bint": "Int",
+           "float": "Float"}  # fmt: skip
 """The name in annotations of each type of table.pxd, but for pointers to structs and for functions."""
 
 
@@ -63,6 +66,9 @@ for _name, _layout in structures().items():
     if _name != "KernelTable":      # which no kernel reads
         NUMBA_TYPES[_name] = Pointer(Struct(_name, {
             member.name: Field(_type_of(member), getattr(_layout, member.name).offset) for member in STRUCTS[_name]}))
+
+
+as_row_choice = cast_to(NUMBA_TYPES["RowChoice"].to)
 
 
 class Block(NamedTuple):

@@ -1,53 +1,337 @@
-"""Choose the best of a few columns of logits, and sum up their powers; choose.pxi explains it."""
+"""Choose from a few columns of logits, and sum up their powers; choose.pxi explains it, and best.pxi the best words."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
+from numba import types
 
+from ...cpu.native.layout import ENUMS, structures
+from ..compiler.bits import first_bit, rank_of, v_bits_of, v_mask_of, with_rank
 from ..compiler.compiling import helper, inline
-from ..compiler.structs import Best, Float, Floats, Int, Ints, Size, Vector
-from ..compiler.vector import v_fma, v_loadn, v_set1
+from ..compiler.pointers import on_stack
+from ..compiler.structs import Bytes, Float, Floats, Ints, RowChoice, Size, Vector, Words, as_row_choice
+from ..compiler.vector import (
+    v_add,
+    v_equal,
+    v_fma,
+    v_largest,
+    v_less,
+    v_loadn,
+    v_max,
+    v_mul,
+    v_select,
+    v_set1,
+    v_storen,
+    v_sub,
+)
 from ..target import VL
-from .elementwise import natural_logarithm
+from .elementwise import natural_logarithm, v_exp2
 from .lanes import sum_of
 from .softmax import entries, largest, power, sum_of_powers
 
 LOWEST = -np.finfo(np.float32).max      # of a row whose logits are all -inf, because -inf - -inf is NaN
+LOG2_E = np.float32(1.4426950408889634)
+PART = ENUMS[""]["PART"]
+ROW_BYTES = ctypes.sizeof(structures()["RowChoice"])
+ALL = 0xFFFFFFFF
+logits_before = on_stack(types.float32, PART)
+one_power = on_stack(types.float32, 1)
 
 
 @inline
-def is_better(x: Float, id: Int, other: Float, other_id: Int) -> bool:
-    """Return True if x comes before another logit: it is larger, or equal with a lower id; -1 is an empty place."""
-    return x > other or (x == other and (other_id < 0 or id < other_id))
+def penalized(logit: Float, penalty: Float) -> Float:
+    """Return the logit of a token that a text has already."""
+    return logit * penalty if logit < 0 else logit / penalty
+
+
+@inline
+def with_addend(logit: Float, addend: Float) -> Float:
+    """Return the logit of a token that the caller makes more likely or less."""
+    return logit + addend
+
+
+@inline
+def is_allowed(restricted: bool, allowed: Words, i: Size) -> bool:
+    """Return whether token i of a part is allowed."""
+    return not restricted or allowed[i // 32] >> (i % 32) & 1 != 0
+
+
+@inline
+def logits_at(restricted: bool, x: Floats, i: Size, n: Size, allowed: Words) -> Vector:
+    """Load logits i, i + 1, ... of n, and -inf in the lanes of forbidden tokens and behind the last one."""
+    logits = entries(x + i, min(n - i, VL))
+    if restricted:
+        return v_select(v_mask_of(allowed[i // 32] >> (i % 32)), logits, v_set1(-np.inf))
+    return logits
+
+
+@inline
+def is_restricted(c: RowChoice, id: Size, n: Size) -> bool:
+    """Return whether any of the tokens from `id` on is forbidden."""
+    if not c.allowed:
+        return False
+    allowed, all = c.allowed + id // 32, ALL
+    for word in range(n // 32):
+        all &= allowed[word]
+    if n % 32:
+        all &= allowed[n // 32] | ALL << (n % 32)
+    return all & ALL != ALL
+
+
+@inline
+def largest_of(x: Floats, n: Size, allowed: Words) -> Float:
+    """Return the largest allowed logit, at least the lowest finite number. NaN is ignored."""
+    highest = v_set1(LOWEST)
+    for i in range(0, n, VL):
+        highest = v_max(logits_at(True, x, i, n, allowed), highest)
+    return v_largest(highest)
+
+
+@inline
+def copy(x: Floats, n: Size, to: Floats) -> None:
+    """Copy n numbers."""
+    for i in range(0, n, VL):
+        v_storen(to + i, v_loadn(x + i, min(n - i, VL)), min(n - i, VL))
 
 
 @helper
-def insert_best(values: Floats, ids: Ints, k: Size, x: Float, id: Int) -> None:
-    """Put x at its place of the list, if it is better than the last of the k."""
-    i = k - 1
-    if not is_better(x, id, values[i], ids[i]):
-        return
-    while i > 0 and is_better(x, id, values[i - 1], ids[i - 1]):
-        values[i], ids[i] = values[i - 1], ids[i - 1]
-        i -= 1
-    values[i], ids[i] = x, id
-
-
-def choose(best: Best, logits: Floats, logits_stride: Size, M: Size, id: Size, n: Size, maximum: Floats, sum: Floats,
-           stride: Size) -> None:
-    """Update the best of M rows with logits of ids [id, id + n); store their maxima and sums, unless these are NULL."""
-    k = best.k
-    for row in range(M):
-        x = logits + row * logits_stride
+def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, own: Floats, highest: Float) -> Any:
+    """Change single logits [n] in place; return whether any was, with all as before in own, and the largest."""
+    changed, lost = False, False
+    if c.seen:
+        for word in range((n + 31) // 32):
+            bits = np.int64(c.seen[id // 32 + word])
+            while bits:
+                i = word * 32 + first_bit(bits)
+                bits &= bits - 1
+                if i >= n:
+                    break
+                if not changed:
+                    copy(x, n, own)
+                    changed = True
+                lost |= x[i] >= highest
+                x[i] = penalized(x[i], c.penalty)
+                highest = x[i] if x[i] > highest else highest
+    while c.next_added < c.additions and c.added[c.next_added] < id + n:
+        i = c.added[c.next_added] - id
+        if i >= 0:
+            if not changed:
+                copy(x, n, own)
+                changed = True
+            lost |= x[i] >= highest
+            x[i] = with_addend(x[i], c.addends[c.next_added])
+            highest = x[i] if x[i] > highest else highest
+        c.next_added += 1
+    if lost:
         highest = largest(x, n, LOWEST)
-        if maximum:
-            maximum[row * stride], sum[row * stride] = highest, sum_of_powers(x, n, v_set1(highest))
-        values, ids = best.values + row * k, best.ids + row * k
-        if is_better(highest, np.int32(id), values[k - 1], ids[k - 1]):     # otherwise no logit is among the best
-            for i in range(n):
-                insert_best(values, ids, k, x[i], np.int32(id + i))
+    return changed, highest
+
+
+@inline
+def just_below(x: Float) -> Float:
+    """Return the largest number below x; -inf for -inf. Rank -1 is -0, which is not below 0."""
+    return with_rank(rank_of(x) - 1 if x != 0 else -2) if x > -np.inf else x
+
+
+@inline
+def count_from(values: Floats, n: Size, least: Float) -> int:
+    """Return how many of n numbers are at least `least`."""
+    count = 0
+    for i in range(n):
+        count += values[i] >= least
+    return count
+
+
+@helper
+def keep_best(values: Floats, own: Floats, ids: Ints, n: Size, k: Size) -> Float:
+    """Move the k largest of n > k values to the front, in their order; return a bar that k of them reach."""
+    low, high, count = rank_of(np.float32(-np.inf)), rank_of(np.float32(np.inf)) + 1, n
+    while low + 1 < high and count != k:
+        middle = (low + high) // 2
+        reached = count_from(values, n, with_rank(middle))
+        if reached >= k:
+            low, count = middle, reached
+        else:
+            high = middle
+    bar = with_rank(low)
+    equal = n if count == k else k - count_from(values, n, with_rank(high))     # of the bar, how many stay
+    kept = 0
+    for i in range(n):
+        if values[i] < bar or (values[i] == bar and equal == 0):
+            continue
+        if values[i] == bar:
+            equal -= 1
+        values[kept], own[kept], ids[kept] = values[i], own[i], ids[i]
+        kept += 1
+    return bar
+
+
+@inline
+def add_candidate(c: RowChoice, value: Float, own: Float, id: Size) -> None:
+    """Append a candidate for the best; `own` of the row may be its `values`."""
+    count = c.count
+    c.values[count], c.own[count], c.ids[count] = value, own, np.int32(id)
+    c.count = count + 1
+
+
+@helper
+def choose_one(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, highest: Float,
+               allowed: Words) -> None:
+    """Replace the best one by the largest logit; of logits that are all -inf or NaN, by the first that is not NaN."""
+    for i in range(0, n, VL):
+        bits = v_bits_of(v_equal(logits_at(restricted, x, i, n, allowed), v_set1(highest)))
+        if bits:
+            i += first_bit(bits)
+            c.count, c.bar = 0, x[i]
+            add_candidate(c, x[i], own[i], id + i)
+            return
+    if c.count == 0:
+        for i in range(n):
+            if not is_allowed(restricted, allowed, i):
+                add_candidate(c, np.float32(-np.inf), own[i], id + i)
+                return
+            if x[i] == x[i]:
+                add_candidate(c, x[i], own[i], id + i)
+                return
+
+
+@helper
+def add_candidates(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, allowed: Words) -> None:
+    """Append the logits above the bar; while there are not k, all that are not NaN."""
+    if c.count < c.k:
+        for i in range(n):
+            if not is_allowed(restricted, allowed, i):
+                add_candidate(c, np.float32(-np.inf), own[i], id + i)
+            elif x[i] == x[i]:
+                add_candidate(c, x[i], own[i], id + i)
+    else:
+        for i in range(0, n, VL):
+            bits = v_bits_of(v_less(v_set1(c.bar), logits_at(restricted, x, i, n, allowed)))
+            while bits:
+                j = i + first_bit(bits)
+                bits &= bits - 1
+                add_candidate(c, x[j], own[j], id + j)
+    if c.count > 2 * c.k:
+        c.bar = keep_best(c.values, c.own, c.ids, c.count, c.k)
+        c.count = c.k
+
+
+@inline
+def scaled_power(x: Vector, maximum: Vector, scale: Vector) -> Vector:
+    """Return 2^((x - maximum) scale), with the bits of `power` for the scale log2 e."""
+    y = v_mul(v_sub(x, maximum), scale)
+    return v_select(v_less(v_set1(-126.0), y), v_exp2(y), v_max(v_set1(0.0), y))
+
+
+def scaled_powers(x: Floats, n: Size, maximum: Float, scale: Float, out: Floats) -> None:
+    """Compute out = 2^((x - maximum) scale) of n numbers, none of which is larger."""
+    for i in range(0, n, VL):
+        v_storen(out + i, scaled_power(entries(x + i, min(n - i, VL)), v_set1(maximum), v_set1(scale)), min(n - i, VL))
+
+
+@inline
+def _add_scaled_power(sum: Vector, x: Floats, i: Size, n: Size, other: Any) -> Vector:
+    """Add the powers of some allowed logits. other: (restricted, allowed, maximum, scale)."""
+    restricted, allowed, maximum, scale = other
+    if n > 0:
+        return v_add(sum, scaled_power(logits_at(restricted, x, i, i + n, allowed), maximum, scale))
+    return sum
+
+
+sum_of_scaled_powers = sum_of(_add_scaled_power)
+
+
+@helper
+def raise_bar(c: RowChoice, part: Size) -> None:
+    """Take the sum of the powers of all parts up to this one into account, and drop the words not above the bar."""
+    total, power = np.float32(0.0), one_power()
+    for i in range(c.first_part, part + 1):
+        v_storen(power, scaled_power(entries(c.maximum + i, 1), v_set1(c.highest), v_set1(c.scale)), 1)
+        total += power[0] * c.sum[i]
+    bar = np.float32(c.highest + c.depth_of_top_p + c.temperature * natural_logarithm(total))
+    c.collected_bar = max(bar, c.collected_bar)
+    kept = 0
+    for i in range(c.collected):
+        if c.collected_values[i] > c.collected_bar:
+            c.collected_values[kept], c.collected_own[kept] = c.collected_values[i], c.collected_own[i]
+            c.collected_ids[kept] = c.collected_ids[i]
+            kept += 1
+    c.collected = kept if kept <= c.most // 4 * 3 else -1
+
+
+@helper
+def collect_likely(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, highest: Float,
+                   allowed: Words) -> None:
+    """Collect the words that may be likely enough for top_p and min_p."""
+    if highest > c.highest:
+        c.highest = highest
+        bar = max(np.float32(highest + c.depth_of_top_p), just_below(np.float32(highest + c.depth_of_min_p)))
+        c.collected_bar = max(bar, c.collected_bar)
+    if not highest > c.collected_bar:
+        return
+    place = c.collected
+    for i in range(0, n, VL):
+        bits = v_bits_of(v_less(v_set1(c.collected_bar), logits_at(restricted, x, i, n, allowed)))
+        while bits:
+            j = i + first_bit(bits)
+            bits &= bits - 1
+            c.collected_values[place], c.collected_own[place], c.collected_ids[place] = x[j], own[j], np.int32(id + j)
+            place += 1
+    c.collected = place
+    if place > c.most:
+        raise_bar(c, id // PART)
+
+
+@inline
+def choose_from(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: Size, n: Size, highest: Float, sum: Float,
+                allowed: Words) -> None:
+    """Choose from changed logits. sum: of the powers for log_sum_exp, if these are the model's own; otherwise 0."""
+    if restricted:
+        highest = largest_of(x, n, allowed)
+    if c.k == 1:
+        if highest > c.bar:
+            choose_one(restricted, c, x, own, id, n, highest, allowed)
+    elif c.k and (c.count < c.k or highest > c.bar):
+        add_candidates(restricted, c, x, own, id, n, allowed)
+    if c.scale != 0:
+        c.maximum[id // PART] = highest
+        if restricted or sum == 0 or c.scale != LOG2_E:
+            sum = sum_of_scaled_powers(x, n, (restricted, allowed, v_set1(highest), v_set1(c.scale)))
+        c.sum[id // PART] = sum
+        if c.most and c.collected >= 0:
+            collect_likely(restricted, c, x, own, id, n, highest, allowed)
+
+
+@inline
+def choose_changed(c: RowChoice, x: Floats, before: Floats, id: Size, n: Size, highest: Float, total: Float) -> None:
+    """Choose what a row wants that wants more than the best one, or whose logits are changed."""
+    for i in range(c.givens):
+        if id <= c.given[i] < id + n:
+            c.given_logits[i] = x[c.given[i] - id]
+    own = x
+    changed, highest = change_logits(c, x, id, n, before, highest)
+    if changed:
+        own, total = before, np.float32(0)  # type: ignore[assignment]
+    choose_from(is_restricted(c, id, n), c, x, own, id, n, highest, total, c.allowed + id // 32)
+
+
+def choose(rows: Bytes, logits: Floats, logits_stride: Size, M: Size, id: Size, n: Size, maximum: Floats, sum: Floats,
+           stride: Size) -> None:
+    """Choose from M rows of logits of ids [id, id + n); store their maxima and sums. rows: a RowChoice for each."""
+    before = logits_before()
+    for row in range(M):
+        x, c = logits + row * logits_stride, as_row_choice(rows + row * ROW_BYTES)
+        highest = largest(x, n, LOWEST)
+        total = sum_of_powers(x, n, v_set1(highest))
+        maximum[row * stride], sum[row * stride] = highest, total
+        if c.plain:         # as in greedy search
+            if highest > c.bar:
+                choose_one(False, c, x, x, id, n, highest, c.allowed)
+        else:
+            choose_changed(c, x, before, id, n, highest, total)
 
 
 @inline
