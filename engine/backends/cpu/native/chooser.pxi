@@ -114,7 +114,7 @@ cdef class Chooser:
     cdef object give_lists(self, Py_ssize_t width, memory):
         # Give each thread its lists for each line, and a list into which it merges those of all threads. Return the
         # memory that they are in: that of an earlier pass, (float32 [3,n], int32 [n]) or None, if it is large enough.
-        cdef Py_ssize_t parts = parts_of(width), words = 0, room = 3 * PART, i, at = 0, n
+        cdef Py_ssize_t words = 0, room = 3 * PART, i, at = 0, n
         cdef float[:, ::1] floats
         cdef int[::1] ids
         cdef RowChoice* c
@@ -132,7 +132,6 @@ cdef class Chooser:
             for i in range(self.count):
                 c = &self.choice.rows[rank * self.count + i]
                 c[0] = self.choice.rows[i]
-                c.first_part = parts * rank // self.threads
                 c.values, c.own, c.ids = &floats[0, at], &floats[1, at], &ids[at]
                 at += c.k if c.k < 2 else 2 * c.k + PART
                 c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[1, at], &ids[at]

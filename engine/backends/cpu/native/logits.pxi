@@ -233,6 +233,8 @@ cdef void logits(Job* job, const Instruction* op, const Place* at, Private* priv
         a = operands_at(m, at, op.x)
     else:
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, 0), m.buffers[op.x].stride, NULL
+    for row in range(chosen):
+        c.rows[team.rank * chosen + row].first_part = parts * team.rank // team.size
     for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
         if stopped(job, private):
             break

@@ -25,11 +25,12 @@ cdef inline vf logits_at(const bint restricted, const float* x, Py_ssize_t i, Py
 
 cdef inline const unsigned int* restriction(const RowChoice* c, Py_ssize_t id, Py_ssize_t n) noexcept nogil:
     # Return the bits of the allowed tokens from `id` on; NULL if all n are allowed.
-    cdef const unsigned int* allowed = c.allowed + id // 32
+    cdef const unsigned int* allowed
     cdef Py_ssize_t word
     cdef unsigned int all = 0xffffffffu
     if c.allowed == NULL:
         return NULL
+    allowed = c.allowed + id // 32
     for word in range(n // 32):
         all &= allowed[word]
     if n % 32:
