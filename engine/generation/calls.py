@@ -14,7 +14,7 @@ from ..backends.batch import Batch
 from ..base.errors import EngineError, located
 from ..base.stop import NEVER, Stop
 from .handles import Handle
-from .scoring import AllLogits, LastLogits
+from .scoring import AllLogits
 from .step_queue import StepQueue
 from .works import DecoderWork
 
@@ -30,22 +30,16 @@ class Results(Iterator[Any]):
     """
 
     def __init__(self, queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
-                 place: Callable[[int], str] | None = None, advance: Callable[[int], object] | None = None):
-        """place: returns what a message calls a work, by its number; None where the error has its place.
-
-        advance: gets the number 1 for each token, or whatever else a work gives, before the results of the work.
-        """
+                 place: Callable[[int], str] | None = None):
+        """place: returns what a message calls a work, by its number; None where the error has its place."""
         owner = object()        # each call has its share of the tokens
         self._handles = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
-        self._given, self._place, self._advance = 0, place, advance
+        self._given, self._place = 0, place
 
     def __next__(self) -> Any:
         if not self._handles:
             raise StopIteration
         with nullcontext() if self._place is None else located(self._place(self._given)):
-            if self._advance is not None:
-                for _ in self._handles[0]:
-                    self._advance(1)
             results = self._handles[0].result()
         self._handles.popleft()
         self._given += 1
@@ -57,31 +51,14 @@ class Results(Iterator[Any]):
             self._handles.popleft().cancel()
 
 
-def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
-        place: Callable[[int], str] | None = None, advance: Callable[[int], object] | None = None) -> list[Any]:
+def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER, place: Callable[[int], str] | None = None
+        ) -> list[Any]:
     """Return the results of works, in order. The arguments are those of `Results`."""
-    results = Results(queue, works, stop, place, advance)
+    results = Results(queue, works, stop, place)
     try:
         return [*results]
     finally:
         results.close()
-
-
-def last_logits(
-    queue: StepQueue, groups: Sequence[Sequence[NDArray[np.int64]]], ids: Sequence[int], *, stop: Stop = NEVER,
-    advance: Callable[[int], object] | None = None,
-    place: Callable[[int, int], str] = lambda group, prompt: f"prompt {prompt} of group {group}",
-) -> list[NDArray[np.float32]]:  # fmt: skip
-    """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
-
-    A prompt has the same logits, to the last bit, alone and in any group. advance: gets 1 for each prompt that is
-    completed. place: returns what messages call a prompt.
-    """
-    def place_in(group: int) -> Callable[[int], str]:
-        return lambda prompt: place(group, prompt)
-
-    works = [LastLogits(prompts, [*ids], place=place_in(group)) for group, prompts in enumerate(groups)]
-    return run(queue, works, stop, advance=advance)
 
 
 def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], stop: Stop = NEVER

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,9 +22,11 @@ from ..backends.wants import ALL as ALL_LOGITS
 from ..backends.wants import GREEDY, Changes, Draw, Want
 from ..base.stop import Stop
 from ..model.generation_config import GREEDY_BELOW
+from ..text.incremental import IncrementalText
+from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .processors import Follower, followers_of, rules_of
-from .results import Generated, Request, forced_first, score_of
+from .results import FinishReason, Generated, Request, forced_first, score_of
 from .top_k import Exp
 from .works import ROOM, DecoderWork, Group, Outcome, Sequence
 
@@ -47,13 +50,18 @@ class Path(Sequence):
     """What its rules know of its ids; None without rules."""
     choice: Want = GREEDY[0]
     """How its next token is chosen."""
+    prepared: int = 0
+    """The length for which `choice` is made: a step that another caller ends does not draw a number twice."""
+    text: StopText | None = None
+    """The text of its new tokens, of a request with stop texts."""
 
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
         return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, wants=self.wants,
                     read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total,
-                    follower=self.follower and self.follower.fork())
+                    follower=self.follower and self.follower.fork(),
+                    text=None if self.text is None else self.text.fork())
 
 
 class Generation(DecoderWork):
@@ -63,11 +71,13 @@ class Generation(DecoderWork):
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
                  limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
-                 uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp) -> None:  # fmt: skip
+                 uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
+                 new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
         """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
 
         limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
-        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores.
+        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text: returns the text of no
+        tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
@@ -75,10 +85,13 @@ class Generation(DecoderWork):
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
         self.uniforms, self.exp = uniforms, exp
         config = self.config
+        least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
+        self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
+                                                              config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
-        self.ends_at = frozenset(config.eos_token_id)
+        self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
         self.forced_ends = sorted(set(config.forced_eos_token_id))
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
@@ -128,7 +141,8 @@ class Generation(DecoderWork):
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         follower = Follower(self.rules, len(self.prompt), self.followers) if self.rules else None
         return [Path(self, ids, length=self.first, first_scored=self.first - 1, follower=follower,
-                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width),))]
+                     wants=ALL_LOGITS if self.needs_logits else (Want(best=self.width),),
+                     text=self.new_text() if self.new_text is not None and self.config.stop_strings else None)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -148,17 +162,31 @@ class Generation(DecoderWork):
         """Return how many of the results ended with an end token."""
         return sum(result.ended for result in results)
 
-    def result(self, path: Path, last: int | None = None, score: float | None = None) -> Generated:
-        """Return a hypothesis as a result. last: one more token at its end; then `score` is that of all its tokens."""
-        if score is None:
-            score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
+    def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
+        """Return a hypothesis with one more token at its end as a result. score, text: of all its tokens."""
         ids = path.ids[self.first : path.length].tolist()
-        ended = last in self.ends_at
-        return Generated(ids if last is None or ended else [*ids, last], score, ended)
+        if last in self.ends_at:
+            return self._generated(ids, score, "stop", path.text)
+        found = text is not None and text.found is not None
+        return self._generated([*ids, last], score, "stop" if found else "length", text)
+
+    def forbidden(self, path: Path) -> Generated:
+        """Return a hypothesis, after which no token is allowed, as a result."""
+        score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
+        return self._generated(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
+
+    def _generated(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
+        return Generated(ids, score, reason, text=None if text is None else text.whole(),
+                         stop_text=None if text is None else text.found,
+                         seed=self.config.seed if self.draws and self.uniforms is None else None)
 
     def must_end(self, path: Path) -> bool:
         """Return whether the next token is a forced end token."""
         return bool(self.forced_ends) and path.length == self.limit - 1
+
+
+def _text_of_none(text: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int) -> StopText:
+    return StopText(text(), stops, include, least)
 
 
 class PathGroup(Group):
@@ -197,8 +225,10 @@ class PathGroup(Group):
         if not self._ruled and not self.draws:      # as `Generation.begin` says
             return
         for path in cast(list[Path], sequences):
+            if path.prepared == path.length:
+                continue
             changes = None if path.follower is None else path.follower.changes(path.ids, path.length)
-            path.choice = self.choice(path, changes)
+            path.choice, path.prepared = self.choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
 

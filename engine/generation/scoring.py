@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
 from ..backends.wants import ALL, Want
-from ..base.errors import EngineError, located
+from ..base.errors import EngineError
 from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths, check_continuation
@@ -145,22 +145,23 @@ class LastLogits(DecoderWork):
     """
 
     def __init__(self, prompts: List[NDArray[np.int64]], ids: List[int] | slice, packed: Any = None, source: int = 0,
-                 place: Callable[[int], str] | None = None):
+                 names: List[str] = ()):
         """ids: of the logits; slice(None) for all. packed, source: the source of the prompts, and its tokens.
 
-        place: returns what a message calls a prompt.
+        names: what a message calls each prompt; empty where the caller names the work as a whole.
         """
         super().__init__()
-        self.prompts, self.ids, self.packed, self.source, self.place = prompts, ids, packed, source, place
+        self.prompts, self.ids, self.packed, self.source, self.names = prompts, ids, packed, source, names
         self.cached = sum(map(len, prompts))
-        self.scores: list[NDArray[np.float32] | None] = []
+        self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
+        """The logits of each prompt. `reset` keeps them: they come again with the same bits, and may be read by now."""
         self.left = len(prompts)
         self._shared = common_prefix(prompts)
 
     def reset(self) -> None:
-        """Forget the logits."""
+        """Begin with all prompts again."""
         super().reset()
-        self.scores, self.left = [None] * len(self.prompts), len(self.prompts)
+        self.left = len(self.prompts)
 
     @property
     def rows(self) -> int:
@@ -187,14 +188,8 @@ class LastLogits(DecoderWork):
         return prompts
 
     def failure(self, sequence: Sequence) -> EngineError:
-        """Return the error of a prompt, with its place."""
-        if self.place is None:
-            return logits_error()
-        try:
-            with located(self.place(cast(_Prompt, sequence).index)):
-                raise logits_error()
-        except EngineError as error:
-            return error
+        """Return the error of a prompt whose logits are no numbers, with the name of the prompt in its message."""
+        return logits_error(self.names[cast(_Prompt, sequence).index] if self.names else "")
 
 
 class _LastLogits(Group):

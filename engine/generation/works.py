@@ -8,7 +8,7 @@ prompt, the next token, and a continuation to score are the same thing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from ..backends.wants import ALL, Want
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
+from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .results import Token, logits_error
 
@@ -45,6 +46,8 @@ class DecoderWork:
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
+    new_text: Callable[[], StopText] | None = None
+    """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 
     def __init__(self) -> None:
         self.entry: DecoderEntry
@@ -53,6 +56,8 @@ class DecoderWork:
         """The number that `SourceStepper.open` gave; -1 before."""
         self.waits = False
         """Whether it waits until it enters."""
+        self.steps = 0
+        """How many steps it was in since it began."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
 
@@ -66,7 +71,7 @@ class DecoderWork:
 
         It comes to the same results again, because a row has the same bits in any step.
         """
-        self.number, self.waits, self._users = -1, False, {}
+        self.number, self.waits, self.steps, self._users = -1, False, 0, {}
 
     @property
     def rows(self) -> int:

@@ -7,22 +7,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.arguments import flag, renamed_arguments
-from ..base.errors import InputError, located, shown
+from ..base.arguments import renamed_arguments
+from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
 from ..generation.handles import Handle
-from ..generation.prepared import PreparedModel
-from ..generation.results import Request
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
-from .stream import Piece, Pieces
+from ..methods.decoding import GeneratingModel
+from ..methods.generate import GenerateOptions, prepare_one
+from ..text.stops import StopText
+from .stream import Piece, Pieces, finish_reason
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, model: PreparedModel, samples: int):
-        self._handle, self._model, self._samples = handle, model, samples
+    def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
+                 new_text: Callable[[], StopText] | None):
+        """finish: as in `PreparedWorks`. samples: how many results the request has.
+
+        new_text: returns the text of no new tokens; None without a tokenizer.
+        """
+        self._handle, self._finish, self._samples, self._new_text = handle, finish, samples, new_text
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -33,8 +39,12 @@ class Submission:
 
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
-        results = [self._model.with_text(result) for result in self._handle.result(timeout)]
-        return results if self._samples > 1 else results[0]
+        return self._finish(0, self._handle.result(timeout))
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
+        return finish_reason(self._handle)
 
     @property
     def done(self) -> bool:
@@ -49,7 +59,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, iter(self._handle))
+        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
 class Session:
@@ -65,9 +75,8 @@ class Session:
     alone.
     """
 
-    def __init__(self, model: PreparedModel, request: Callable[..., Request], pace: Pace):
-        """request: returns a checked request of an input, as `Generator` reads it."""
-        self._model, self._request, self._pace = model, request, pace
+    def __init__(self, generator: GeneratingModel, pace: Pace):
+        self._generator, self._model, self._pace = generator, generator.prepared, pace
         self._closed = self._has_thread = False
 
     @renamed_arguments
@@ -86,16 +95,15 @@ class Session:
         is read; no other request notices it.
         """
         until = check_place(priority, owner, deadline)
-        special = flag("add_special_tokens", add_special_tokens)
-        request = self._request(source, prompt, special, settings, Stop(until))
-        with located("input 0"):
-            work = self._model.checked(request)
+        options = GenerateOptions(add_special_tokens=add_special_tokens, settings=settings)
+        requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until, LATE_REQUEST),
+                               several=True)
         self._check_open()
-        handle = self._model.queue.submit(work, priority, owner, until, session=self, pace=self._pace)
+        handle = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, self._model, request.config.num_return_sequences)
+        return Submission(handle, requests.finish, requests.samples, requests.works[0].new_text)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""
@@ -106,7 +114,10 @@ class Session:
     def close(self) -> None:
         """End all requests with `Cancelled`, and take no more."""
         self._closed = True
-        self._model.queue.cancel_session(self)
+        try:
+            self._model.queue.cancel_session(self)
+        finally:
+            self._model.queue.stop(self)
 
     def statistics(self) -> SessionStatistics:
         """Count the rows of a step, the requests that wait, and the tokens of prompts that wait."""
@@ -116,15 +127,12 @@ class Session:
         self._check_open()
         if self._has_thread:
             raise InputError("this session has a thread already; make another session for another with statement")
-        self._model.queue.start()
+        self._model.queue.start(self)
         self._has_thread = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        finally:
-            self._model.queue.stop()
+        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

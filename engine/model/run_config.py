@@ -1,11 +1,14 @@
-"""The description of how a model is run, `RunConfig`: threads, precision, and tokens in one pass."""
+"""How a model is run: `RunOptions`, what the caller of a `load` wants, and `RunConfig`, what a backend gets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..base.arguments import positive_int, positive_int_or_none
+from ..base.cpus import choose_threads
+from ..base.options import Options, option
 from .bits import FASTEST, PORTABLE
-from .precision import FORMATS
+from .precision import FORMATS, cache_name
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,25 @@ class RunConfig:
     def cache_precision(self) -> str:
         """Return the precision of the keys and values that a decoder keeps."""
         return self.cache or FORMATS[self.precision].cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """The options of each `load` that say how a model is run; `load` of each class explains them.
+
+    Only models that generate have max_rows, cache_tokens and cache.
+    """
+
+    backend: str = "auto"
+    threads: int | None = None
+    max_batch_tokens: int = option(8192, positive_int)
+    precision: str | None = None
+    max_rows: int = option(64, positive_int)
+    cache_tokens: int | None = option(None, positive_int_or_none)
+    cache: str | None = option(None, lambda name, value: cache_name(value))
+    bits: str = FASTEST
+
+    def config(self, precision: str) -> RunConfig:
+        """Return the settings of a part of a model that is computed in this precision; raises `InputError`."""
+        return RunConfig(choose_threads(self.threads), precision, self.max_batch_tokens, self.cache_tokens, self.cache,
+                         self.bits)

@@ -50,8 +50,11 @@ class Queued(Protocol):
     def pieces_left(self) -> int:
         """The number of pieces that were not taken."""
 
-    def take(self, room: int | None) -> int | None:
-        """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
+    def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
+        """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
+
+        room, most: the most tokens and pieces. oversize: whether the first one may have more tokens.
+        """
 
 
 Changes: TypeAlias = Sequence[tuple[Queued, int]]
@@ -65,8 +68,6 @@ class _Entry(Generic[Each]):
     work: Each
     time: float
     """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
-    counted: tuple[int, int]
-    """The tokens, and those of a first piece, that its owner has counted for it."""
     waits: bool = True
     """False for a work that was dropped; its heap keeps the entry until it comes to the top."""
 
@@ -101,18 +102,13 @@ class NextBatch(Generic[Each]):
 
     def take(self, work: Each, grain: int) -> int | None:
         """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
-        size, begin = 0, self.pieces
         most = self.most if work.most is None else min(self.most, work.most)
-        while work.pieces_left and size < grain and self.pieces < most:
-            cost = work.take(self.room - size if self.pieces else None)
-            if cost is None:
-                break
-            size += cost
-            self.pieces += 1
-        if self.pieces == begin:
+        pieces, size = work.take(grain, self.room, most - self.pieces, not self.pieces)
+        if not pieces:
             return None
         self.most, self.tokens, self.room = most, self.tokens + size, self.room - size
-        self.taken[work] = self.taken.get(work, 0) + self.pieces - begin
+        self.pieces += pieces
+        self.taken[work] = self.taken.get(work, 0) + pieces
         return size
 
 
@@ -134,19 +130,13 @@ class _Level:
             owner = self.owners[work.owner] = _Owner(self.start)
         entry.time = owner.start
         owner.works += 1
-        self.count(owner, entry)
+        owner.tokens += work.left
+        owner.firsts += work.first
         heap = owner.heaps.get(work.job)
         if heap is None:
             heap = owner.heaps[work.job] = []
             heapq.heappush(self._lines.setdefault(work.job, []), (owner.time, next(self._numbers), owner))
         heapq.heappush(heap, (entry.time, next(self._numbers), entry))
-
-    def count(self, owner: _Owner, entry: _Entry[Any], ended: bool = False) -> None:
-        """Count what is left of a work for its owner, in place of what was left before."""
-        before, now = entry.counted, (0, 0) if ended else (entry.work.left, entry.work.first)
-        owner.tokens += now[0] - before[0]
-        owner.firsts += now[1] - before[1]
-        entry.counted = now
 
     def drop(self, entry: _Entry[Any]) -> None:
         owner = self.owners[entry.work.owner]
@@ -159,7 +149,8 @@ class _Level:
     def _end(self, owner: _Owner, entry: _Entry[Any]) -> None:
         entry.waits = False
         owner.works -= 1
-        self.count(owner, entry, ended=True)
+        owner.tokens -= entry.work.left
+        owner.firsts -= entry.work.first
         if not owner.works:
             del self.owners[entry.work.owner]
 
@@ -175,6 +166,7 @@ class _Level:
         while (found := self._top(job)) is not None:
             owner, heap = found
             _, number, entry = heap[0]
+            first = entry.work.first
             size = batch.take(entry.work, grain)
             if size is None:
                 break
@@ -182,7 +174,8 @@ class _Level:
             owner.start += size / owner.works
             owner.time += size
             entry.time += size
-            self.count(owner, entry)
+            owner.tokens -= size
+            owner.firsts -= first
             if entry.work.pieces_left:
                 heapq.heapreplace(heap, (entry.time, number, entry))
             else:
@@ -205,7 +198,7 @@ class _Level:
             if not heap:
                 heapq.heappop(line)
                 del owner.heaps[job]
-            elif time < owner.time:
+            elif time < owner.time and len(line) > 1:
                 heapq.heapreplace(line, (owner.time, number, owner))
             else:
                 return owner, heap
@@ -233,8 +226,11 @@ class Order(Generic[Each]):
 
     def add(self, work: Each) -> None:
         """Let a work wait that has pieces left."""
-        entry = self._entries[work] = _Entry(work, 0.0, (0, 0))
-        self._levels.setdefault(work.priority, _Level()).add(entry)
+        entry = self._entries[work] = _Entry(work, 0.0)
+        level = self._levels.get(work.priority)
+        if level is None:
+            level = self._levels[work.priority] = _Level()
+        level.add(entry)
 
     def drop(self, work: Each) -> bool:
         """Let a work wait no longer; return whether it did."""

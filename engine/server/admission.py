@@ -33,7 +33,7 @@ class Memory:
         return int(self.most * OF_ONE)
 
     def hold(self, room: Room, size: int) -> None:
-        """Count `size` bytes for a room in place of what it has; raises as `Room.hold` does."""
+        """Count `size` bytes for a room in place of what it has; raises `Limit` and `Overloaded`."""
         most = self.most
         if size > room.size and size > self.most * SMALL:
             if size > self.most_of_one:

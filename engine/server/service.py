@@ -13,12 +13,12 @@ from traceback import clear_frames
 from typing import Any
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
+from ..base.errors import LATE_REQUEST, Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
 from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
-from ..queues.model_queue import Counts
+from ..queues.model_queue import Counts, ModelQueue
 from ..queues.rows import Rows
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
@@ -123,8 +123,9 @@ class Service:
         """The threads that tokenize requests and write their answers."""
         self.memory = Memory(positive_int("max_bytes", max_bytes))
         """What all requests take."""
-        self._queue = model.queue
-        self._queue.start(self.max_batch_tokens)
+        # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
+        self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
+        self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, self._queue)
         self._lock = threading.Lock()
@@ -258,7 +259,7 @@ class Service:
 
     def _tokenize(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""
-        stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
+        stop = Stop(0.0 if request.deadline == math.inf else request.deadline, LATE_REQUEST)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
         kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
@@ -391,7 +392,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self.max_batch_tokens)
+        self._queue.stop(self, self.max_batch_tokens)
 
     def __enter__(self) -> Service:
         return self

@@ -18,7 +18,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from ..base.errors import TimedOut
+from ..base.errors import LATE_REQUEST, TimedOut
 from . import logs
 
 Steps: TypeAlias = Generator[Any, None, Any]
@@ -170,7 +170,7 @@ def _step(call: WorkerCall) -> bool:
     try:
         if not call.cancelled:
             if time.monotonic() > call.deadline:
-                raise TimedOut
+                raise TimedOut(LATE_REQUEST)
             if call.steps is None:
                 result = call.function()
                 if isinstance(result, Generator):
@@ -217,7 +217,8 @@ class Workers:
                ) -> Result:
         """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step. key, deadline: as in `WorkerCall`.
+        A call whose future is cancelled ends at its next step. key: whose call it is. deadline: the `time.monotonic()`
+        at which it ends with `TimedOut`, between two steps.
         """
         future = Result()
         call = WorkerCall(function, partial(_settle, future), key, deadline)

@@ -7,18 +7,22 @@ import gc
 import os
 import random
 import signal
+import sys
 import threading
 import time
+from linecache import getline
 
 import numpy as np
 import pytest
 
 from engine import Generator
 from engine.base.errors import BackendUnavailable, Cancelled, EngineError, InputError, TimedOut, UnsupportedError
+from engine.methods.generate import prepare_one
 
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
 from ..tools.paths import ROOT
+from ..tools.threads import wait_for
 from ..tools.tiny_text import tiny_text
 
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "200"))
@@ -51,6 +55,50 @@ def test_results_of_many_threads_are_those_of_generate(model):
     assert not wrong
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.cache_tokens) == (0, 0)
+
+
+def test_an_interrupt_at_the_start_or_the_end_of_a_block_leaves_no_thread():
+    """It comes before the body begins, or at the n-th line that the statement runs in the session or its queue."""
+    generator = Generator(language_model())
+    queue, expected = generator._model.queue, generator.generate(SOURCES[:1])
+    session = generator.session()
+    session.__enter__()
+    answer = session.submit(SOURCES[0])
+    del session, answer
+    wait_for(lambda: not queue.has_thread)
+    n, reached = 0, True
+    while reached:
+        n, lines = n + 1, 0
+
+        def trace(frame, event, argument, n=n):
+            nonlocal lines
+            name = frame.f_code.co_filename
+            if threading.current_thread() is not threading.main_thread() or not name.endswith(
+                    ("interface/session.py", "queues/work_queue.py")):
+                return None
+            # No signal is looked at where a body ends and its compiled `__exit__` has not begun, nor at a `try`.
+            if event == "line" and not getline(name, frame.f_lineno).strip().startswith(("with self._", "try:")):
+                lines += 1
+                if lines == n:
+                    raise KeyboardInterrupt
+            return trace
+
+        def use(trace=trace):
+            sys.settrace(trace)
+            try:
+                with generator.session():
+                    pass
+            finally:
+                sys.settrace(None)
+
+        try:
+            use()
+        except KeyboardInterrupt as interrupt:
+            interrupt.__traceback__ = None      # of frames that hold the session
+        reached = lines >= n
+        wait_for(lambda: not any(thread.name == "engine-queue" for thread in threading.enumerate()))
+        assert generator.generate(SOURCES[:1]) == expected, n
+    assert n > 20
 
 
 def test_a_text_and_several_results():
@@ -106,7 +154,7 @@ def test_what_is_wrong_with_a_request_is_raised_to_its_submitter():
             (lambda: session.submit([1], timeout=3), InputError, "submit has no argument timeout; deadline="),
             (lambda: session.submit([1], max_token=3), InputError, "did you mean max_new_tokens"),
             (lambda: session.submit([1], max_new_tokens=80).result(), InputError, "cache_tokens=60"),
-            (lambda: session.submit([1], max_new_tokens=50).result(1e-9), TimedOut, "timeout"),
+            (lambda: session.submit([1], max_new_tokens=50).result(1e-9), TimedOut, "timeout of the wait, and the"),
         ):
             with pytest.raises(error, match=match):
                 call()
@@ -129,12 +177,12 @@ def test_requests_that_wait_for_room_end_and_are_overtaken(monkeypatch):
         cancelled = session.submit([3], max_new_tokens=30)
         late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
         first = session.submit([3], max_new_tokens=30, priority=1)
-        with pytest.raises(TimedOut):
+        with pytest.raises(TimedOut, match="and the request goes on"):
             waiting.result(0.05)
         cancelled.cancel()
         leave.release(2)
-        for answer, error in ((cancelled, Cancelled), (late, TimedOut)):
-            with pytest.raises(error):
+        for answer, error, text in ((cancelled, Cancelled, "cancelled"), (late, TimedOut, "before its deadline")):
+            with pytest.raises(error, match=text):
                 answer.result(60)
         first._handle.entry.callbacks.append(lambda: ended.append(waiting.done))
         leave.release(1000)
@@ -179,15 +227,13 @@ def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
     """It was in the future when the caller gave it, so that it is no wrong argument."""
     generator = Generator(language_model(tiny_text()))
     with generator.session() as session:
-        read = session._request
-
-        def slow(*given):
+        def slow(*given, **options):
             time.sleep(0.03)
-            return read(*given)
+            return prepare_one(*given, **options)
 
-        for late in (slow, lambda *given: (read(*given), time.sleep(0.03))[0]):
-            monkeypatch.setattr(session, "_request", late)
-            with pytest.raises(TimedOut):
+        for late in (slow, lambda *given, **options: (prepare_one(*given, **options), time.sleep(0.03))[0]):
+            monkeypatch.setattr("engine.interface.session.prepare_one", late)
+            with pytest.raises(TimedOut, match="the request did not end before its deadline"):
                 session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
 
 

@@ -12,7 +12,7 @@ from engine.generation.checks import checked
 from engine.generation.handles import Handle
 from engine.generation.results import Generated, Request
 from engine.generation.schedule import Budget, Pace, Schedule
-from engine.generation.scoring import Scoring
+from engine.generation.scoring import LastLogits, Scoring
 from engine.generation.step_queue import StepQueue
 
 
@@ -68,6 +68,9 @@ def score(stepper: Any, requests: Sequence[Request], continuations: Sequence[Seq
 
 
 def last_logits(stepper: Any, groups: Any, ids: Sequence[int], budget: Budget | None = None, **options: Any) -> Any:
-    """Return what `engine.generation.calls.last_logits` returns; the other arguments are those of `generate`."""
+    """Return for each group of prompts the logits of ids after each prompt.
+
+    options: of `engine.generation.calls.run`. The other arguments are those of `generate`.
+    """
     queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
-    return calls.last_logits(queue, groups, ids, **options)
+    return calls.run(queue, [LastLogits(prompts, [*ids]) for prompts in groups], **options)
