@@ -79,7 +79,7 @@ class Decoder(Protocol):
 
     @property
     def portable(self) -> bool:
-        """Whether its scores have portable bits, so that those of samples and beams have to have them, too."""
+        """Whether its scores have portable bits, so that those of beams with changed scores have to have them, too."""
 
     def open(self, owner: object = None) -> int:
         """Begin a request and return its number.

@@ -19,24 +19,26 @@ never chosen. A draw keeps words in three steps, and chooses one of them by a nu
 
 If every s is -inf, the drawn id is -1. `choice.py` computes all this in NumPy.
 
-The kernels compute it part by part. A part is the 128 columns from 128 j on, which lie in the scratch of a thread:
+The kernels compute it part by part. A part is the 128 columns from 128 j on, which lie in the scratch of a thread.
+Powers are 2^((s - largest) log2 e / temperature) in float32, a product in place of the quotient y:
 
 1. From x come the maximum of the part and the sum of its powers, as `log_sum_exp` has always had them.
 2. The part is changed: the penalty, the addends, the allowed set, each by one function.
-3. For a line that draws, the maximum m_j of y over the part (the lowest finite number for a part of -inf) and S_j, the
-   float32 sum of e^(y - m_j) in the same lanes as in 1, are kept.
-4. Then m = max m_j, and W_j = S_j e^(m_j - m) in float64, where the power itself is one of float32. The sums over parts
-   are added in float64, in the order of parts. This total is the sum of w over all words.
-5. If all words are kept, the word lies in the first part at which the sum of W passes u times the total, or else in the
-   last one with W above 0. This part is multiplied and changed once more, and its e^(y_i - m_j) e^(m_j - m) are added
-   in float64 in the order of ids, from the sum of the W before it; the last word above 0 stands where none passes.
-6. Otherwise the words that can be kept are collected: with top_k the best k; without it each word with
-   w_i > (1 - top_p) / C of the total so far, or, for min_p, y_i >= m so far + ln min_p. Sums over the words before a
-   word in the order above are float64 sums of w in that order. All words above the bound of the final total were
-   collected. If these have less than top_p of it, the line's product is computed once more with C = V, and then the
-   collected words hold every word that can be kept: the words that are not better than the last kept one have more than
-   1 - top_p together. The first C is V / 6: of 1,326 lines of a language model with 49,152 words, none needed more at a
-   temperature of 1 with top_p = 0.95, and 2,000 words of a line were collected.
+3. For a line that draws from all words, or from those that top_p and min_p keep of all words, the maximum m_j of s
+   over the part (the lowest finite number for a part of -inf) and S_j, the float32 sum of its powers in the same lanes
+   as in 1, are kept. At the temperature 1, a part in which nothing was changed has those of 1.
+4. Then W_j = S_j times the power of m_j, in float64, where the power itself is one of float32. They are added in
+   float64, in the order of parts. This total is the sum of w over all words.
+5. If all words are kept, the word lies in the first part at which the sum of W passes u times the total. This part is
+   multiplied and changed once more for this line, and the powers of its words are added in float64 in the order of ids
+   until they pass the share of W_j that is left.
+6. Otherwise the words that can be kept are collected: with top_k the best k; without it each word with w_i > (1 -
+   top_p) / C of the total so far, or, for min_p, y_i >= m so far + ln min_p. All words above the bound of the final
+   total were collected. If these have less than top_p of it, or were too many, the line's product is computed once
+   more, and all words are collected. To find the last word that top_p keeps, powers are added up in buckets of a
+   factor of the square root of 2 each, the likeliest first, and only the bucket that passes top_p is sorted. C is V /
+   6: of 1,326 lines of a language model with 49,152 words, none needed more at a temperature of 1 with top_p = 0.95,
+   and 2,000 words of a line were collected.
 
 So a result depends on its line alone, whatever C is, whoever shares the step, and whatever threads compute it.
 """

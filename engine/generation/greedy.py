@@ -16,7 +16,7 @@ from .groups import ALL, Generation, Path, PathGroup, logprob_of
 from .results import Generated, score_of
 from .sampling import stream_of_numbers
 from .top_k import log_sum_exp
-from .works import Outcome, Sequence
+from .works import DecoderWork, Outcome
 
 
 class SingleGroup(PathGroup):
@@ -30,10 +30,9 @@ class SingleGroup(PathGroup):
         self._exhausted: set[Generation] = set()
         """The requests whose own numbers have come to an end."""
 
-    def prepare(self, sequences: list[Sequence]) -> None:
-        """Say how each next token is chosen: it is the best one, or the next number of its sample draws it."""
-        self._exhausted = set()
-        super().prepare(sequences)
+    def leave(self, work: DecoderWork) -> None:
+        super().leave(work)
+        self._exhausted.discard(cast(Generation, work))
 
     def choice(self, path: Path, changes: Changes | None) -> Want:
         """Return how the next token of a hypothesis is chosen, from logits with these changes."""

@@ -50,6 +50,8 @@ class Path(Sequence):
     """What its rules know of its ids; None without rules."""
     choice: Want = GREEDY[0]
     """How its next token is chosen."""
+    prepared: int = 0
+    """The length for which `choice` is made: a step that another caller ends does not draw a number twice."""
     text: StopText | None = None
     """The text of its new tokens, of a request with stop texts."""
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -240,8 +242,10 @@ class PathGroup(Group):
         if not self._ruled and not self.draws:      # as `Generation.begin` says
             return
         for path in cast(list[Path], sequences):
+            if path.prepared == path.length:
+                continue
             changes = None if path.follower is None else path.follower.changes(path.ids, path.length)
-            path.choice = self.choice(path, changes)
+            path.choice, path.prepared = self.choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
 

@@ -22,9 +22,9 @@ from .top_k import Exp
 Followers: TypeAlias = Mapping[tuple[int, ...], tuple[int, ...]]
 """By a run of ids, the ids that may not follow it."""
 _SETTINGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "ignore_eos",
-             "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-             "eos_token_id", "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens",
-             "forced_bos_token_id", "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
+             "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "eos_token_id",
+             "min_new_tokens", "min_length", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
+             "return_timestamps", "no_timestamps_token_id", "max_initial_timestamp_index")
 """The settings that rules are made of."""
 
 
@@ -38,11 +38,11 @@ class Rules:
         self.biases = config.logit_bias
         self.ngram, self.source_ngram = config.no_repeat_ngram_size, config.encoder_no_repeat_ngram_size
         single = [word[0] for word in config.bad_words_ids if len(word) == 1]
+        self._ends = () if config.ignore_eos else config.eos_token_id
         # An end token alone is not removed, as in transformers.
-        self._always = frozenset({*single} - {*config.eos_token_id} | {*config.suppress_tokens})
+        self._always = frozenset({*single} - {*self._ends} | {*config.suppress_tokens})
         self._new = config.min_new_tokens
         self._total = 0 if self._new else config.min_length      # min_new_tokens wins, as in transformers
-        self._ends = () if config.ignore_eos else config.eos_token_id
         self._at_begin = config.begin_suppress_tokens
         self._forces_first = config.forced_bos_token_id is not None
         self.words: dict[int, Followers] = {}

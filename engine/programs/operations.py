@@ -8,7 +8,7 @@ A buffer is a matrix with one row for each token. There are seven kinds of opera
     Heads    norms the heads of queries and keys, each or together, and rotates each by its position
     Attend   out = softmax(q k^T * scale + bias) v, for each head of each sequence, inside a band of keys
     Pick     out = the rows of x that the caller picks; all later operations work on these rows alone
-    Store    writes x to an array of the caller, or the largest numbers of each row
+    Store    writes x to an array of the caller, or what each row wants of logits
 
 Every backend runs the same list, and the rest of the engine derives names, shapes, FLOPs and memory from it. `layer`
 is the number of an operation's layer, None outside of layers; it finds the layer's part of a cache and what callers
@@ -252,7 +252,7 @@ class Store:
     """Writes the rows of x to one of the caller's arrays; array 0 is the result of the program.
 
     softcap: c > 0 maps each number x that is written to c tanh(x/c), with `top` alone; 0 for no cap.
-    top: whether the caller may ask for the k largest numbers of each row, their columns and ln(sum of e^x) of the row,
+    top: whether the caller may ask for words that are chosen by the numbers of each row, and ln(sum of e^x) of the row,
         in place of the row.
     """
 

@@ -470,6 +470,34 @@ def test_requests_go_on_in_a_forked_child():
     assert [handle.result(), found[0].result()] == expected[:2]
 
 
+class Crowded(TableStepper):
+    """Lets another caller come in the middle of each of the first steps that read a prompt."""
+
+    comers = ()
+
+    def step(self, rows, stop=NEVER):
+        if self.comers and any(len(row.tokens) > 1 for row in rows):
+            self.comers.pop()()
+            stop.check()
+        return super().step(rows, stop)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_return_sequences": 3}, {"uniforms": [[0.1, 0.9, 0.5, 0.2]]}])
+def test_a_step_that_another_caller_ends_draws_no_number_twice(options):
+    uniforms = options.get("uniforms")
+    settings = {name: value for name, value in options.items() if name != "uniforms"}
+    config = GenerationConfig(do_sample=True, max_new_tokens=4, ignore_eos=True, repetition_penalty=1.3, **settings)
+    stepper = Crowded(bias=BIAS)
+    queue = StepQueue(stepper)
+    others = [Request(None, [i + 3], config) for i in range(2)]
+    stepper.comers = [lambda one=one: queue.submit(checked(stepper, one, queue.budget), owner=one.prompt[0])
+                      for one in others]
+    request = Request(None, [5, 6, 7], config, uniforms)
+    handle = queue.submit(checked(stepper, request, queue.budget), owner=1)
+    assert handle.result() == alone(request)
+    assert len(stepper.comers) < 2, "a step was ended"
+
+
 class Counting(StepQueue):
     """Counts how often each request ends."""
 

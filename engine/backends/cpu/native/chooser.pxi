@@ -36,7 +36,6 @@ cdef class Chooser:
             self.read_draws(wanted.draws, width)
         if wanted.changes is not None:
             self.read_changes(wanted.changes)
-        self.give_lists(width)
 
     cdef object kept(self, array):
         # Return an array that lives as long as this object.
@@ -100,6 +99,7 @@ cdef class Chooser:
                 c.depth_of_top_p = <float>(temperature[i] * log((1 - top_p[i]) * SHARE_OF_WORDS / width))
             if top_p[i] < 1 or c.depth_of_min_p > -INFINITY:
                 c.most = <int>(width // (2 * self.threads) + PART)
+                c.many = min(c.most, <int>MANY_WORDS)
         return 0
 
     cdef int read_changes(self, changes) except -1:
@@ -118,9 +118,10 @@ cdef class Chooser:
             c.plain = c.plain and not (seen[i] or additions[i] or allowed[i])
         return 0
 
-    cdef int give_lists(self, Py_ssize_t width) except -1:
-        # Give each thread its lists for each line, and a list into which it merges those of all threads.
-        cdef Py_ssize_t parts = parts_of(width), words = 0, room = 3 * PART, i, at = 0, n, likely
+    cdef object give_lists(self, Py_ssize_t width, memory):
+        # Give each thread its lists for each line, and a list into which it merges those of all threads. Return the
+        # memory that they are in: that of an earlier pass, (float32 [3,n], int32 [n]) or None, if it is large enough.
+        cdef Py_ssize_t words = 0, room = 3 * PART, i, at = 0, n, likely
         cdef float[:, ::1] floats
         cdef int[::1] ids
         cdef RowChoice* c
@@ -129,14 +130,15 @@ cdef class Chooser:
             c = &self.choice.rows[i]
             n, likely = places_of(c.k), places_of(self.choice.lines[i].likely)
             words += n + likely + (c.most + PART if c.most else 0)
-            room = max(room, 3 * max(self.threads * max(n, likely), self.threads * (c.most + PART), width if c.most else 0))
+            room = max(room, 3 * max(self.threads * max(n, likely, c.most + PART), width if c.most else 0))
         words = self.threads * (words + room)
-        floats, ids = self.kept(np.empty((3, words), np.float32)), self.kept(np.empty(words, np.int32))
+        if memory is None or memory[1].shape[0] < words:
+            memory = np.empty((3, words), np.float32), np.empty(words, np.int32)
+        floats, ids = self.kept(memory)
         for rank in range(self.threads):
             for i in range(self.count):
                 c = &self.choice.rows[rank * self.count + i]
                 c[0] = self.choice.rows[i]
-                c.first_part = parts * rank // self.threads
                 c.values, c.own, c.ids = &floats[0, at], &floats[1, at], &ids[at]
                 at += places_of(c.k)
                 c.collected_values, c.collected_own, c.collected_ids = &floats[0, at], &floats[1, at], &ids[at]
@@ -149,7 +151,7 @@ cdef class Chooser:
         self.choice.merged.values, self.choice.merged.own = &floats[0, at], &floats[1, at]
         self.choice.merged.ids = &ids[at]
         self.choice.powers, self.choice.room = &floats[2, at], room
-        return 0
+        return memory
 
 
 cdef inline Py_ssize_t places_of(Py_ssize_t k) noexcept nogil:

@@ -51,6 +51,7 @@ cdef class Executor:
     cdef list keep                  # the objects whose memory instructions point to
     cdef float[::1] workspace       # the buffers of tokens, the keys and values of each thread, the picked rows
     cdef bint picks                 # whether there is a PICK
+    cdef object lists               # the memory of the last pass for what threads choose, which the next one uses again
     cdef object stop                # None, or when the pass has to stop
     cdef object error               # why the last pass was stopped
     cdef readonly int threads
@@ -380,6 +381,7 @@ cdef class Executor:
         if not i:
             return None
         chooser = Chooser(self.threads, op.width, wanted, chosen)
+        self.lists = chooser.give_lists(op.width, self.lists)
         job.choice = chooser.choice
         return chooser
 

@@ -8,6 +8,7 @@
 
 cdef enum:
     PART_ROWS = 64              # rows of logits that a thread keeps: 32 KB of its scratch
+    MANY_WORDS = 512            # likely words that a thread collects of a row before it looks at the sum of all powers
     SHARE_OF_WORDS = 6          # top_p first collects the words with more than 6 / V of what it may leave out
 
 
@@ -131,7 +132,7 @@ cdef RowChoice collecting(const RowChoice* row, const WordList* to) noexcept nog
     # Return a choice that changes the logits as another one does, and collects all words but those with -inf.
     cdef RowChoice c = row[0]
     c.plain, c.k, c.givens, c.next_added = False, 0, 0, 0
-    c.most, c.collected, c.collected_bar, c.highest = 0x7fffffff, 0, -INFINITY, INFINITY
+    c.most, c.many, c.collected, c.collected_bar, c.highest = 1, 0x7fffffff, 0, -INFINITY, INFINITY
     c.collected_ids, c.collected_values, c.collected_own = to.ids, to.values, to.own
     return c
 
@@ -252,6 +253,8 @@ cdef void logits(Job* job, const Instruction* op, const Place* at, Private* priv
         a = operands_at(m, at, op.x)
     else:
         a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, 0), m.buffers[op.x].stride, NULL
+    for row in range(chosen):
+        c.rows[team.rank * chosen + row].first_part = parts * team.rank // team.size
     for part in range(parts * team.rank // team.size, parts * (team.rank + 1) // team.size):
         if stopped(job, private):
             break

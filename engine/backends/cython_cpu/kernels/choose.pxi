@@ -25,11 +25,12 @@ cdef inline vf logits_at(const bint restricted, const float* x, Py_ssize_t i, Py
 
 cdef inline const unsigned int* restriction(const RowChoice* c, Py_ssize_t id, Py_ssize_t n) noexcept nogil:
     # Return the bits of the allowed tokens from `id` on; NULL if all n are allowed.
-    cdef const unsigned int* allowed = c.allowed + id // 32
+    cdef const unsigned int* allowed
     cdef Py_ssize_t word
     cdef unsigned int all = 0xffffffffu
     if c.allowed == NULL:
         return NULL
+    allowed = c.allowed + id // 32
     for word in range(n // 32):
         all &= allowed[word]
     if n % 32:
@@ -179,8 +180,8 @@ cdef inline float sum_of_powers(const bint restricted, const float* x, Py_ssize_
 
 
 cdef void raise_bar(RowChoice* c, Py_ssize_t part) noexcept nogil:
-    # Take the sum of the powers of all parts up to this one into account, and drop the words that are not above the
-    # bar. If nearly all are, they are too many.
+    # Take the sum of the powers of all parts up to this one into account, and drop the words that are not above the bar.
+    # The next time is when there are twice as many.
     cdef Py_ssize_t i, kept = 0
     cdef float total = 0
     cdef float power
@@ -194,6 +195,7 @@ cdef void raise_bar(RowChoice* c, Py_ssize_t part) noexcept nogil:
             c.collected_ids[kept] = c.collected_ids[i]
             kept += 1
     c.collected = <int>kept if kept <= c.most // 4 * 3 else -1
+    c.many = min(c.most, max(c.many, 2 * <int>kept))
 
 
 cdef inline void collect_likely(const bint restricted, RowChoice* c, const float* x, const float* own, Py_ssize_t id,
@@ -219,7 +221,7 @@ cdef inline void collect_likely(const bint restricted, RowChoice* c, const float
             c.collected_ids[place] = <int>(id + i + j)
             c.collected += 1
         i += VL
-    if c.collected > c.most:
+    if c.collected > c.many:
         raise_bar(c, id // PART)
 
 

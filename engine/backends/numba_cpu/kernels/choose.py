@@ -260,6 +260,7 @@ def raise_bar(c: RowChoice, part: Size) -> None:
             c.collected_ids[kept] = c.collected_ids[i]
             kept += 1
     c.collected = kept if kept <= c.most // 4 * 3 else -1
+    c.many = min(c.most, max(c.many, 2 * kept))
 
 
 @helper
@@ -281,7 +282,7 @@ def collect_likely(restricted: bool, c: RowChoice, x: Floats, own: Floats, id: S
             c.collected_values[place], c.collected_own[place], c.collected_ids[place] = x[j], own[j], np.int32(id + j)
             place += 1
     c.collected = place
-    if place > c.most:
+    if place > c.many:
         raise_bar(c, id // PART)
 
 
