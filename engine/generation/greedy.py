@@ -16,7 +16,7 @@ from .groups import ALL, Generation, Path, PathGroup, logprob_of
 from .results import Generated, score_of
 from .sampling import stream_of_numbers
 from .top_k import log_sum_exp
-from .works import Outcome
+from .works import Outcome, StepWork
 
 
 class SingleGroup(PathGroup):
