@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..backends.batch import Batch
 from ..base.errors import EngineError, located
 from ..base.stop import NEVER, Stop
-from .handles import Handle
 from .scoring import AllLogits
 from .step_queue import StepQueue
+from .tickets import DecoderTicket
 from .works import DecoderWork
 
 Task: TypeAlias = Generator[DecoderWork, Any, None]
@@ -33,22 +33,22 @@ class Results(Iterator[Any]):
                  place: Callable[[int], str] | None = None):
         """place: returns what a message calls a work, by its number; None where the error has its place."""
         owner = object()        # each call has its share of the tokens
-        self._handles = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
+        self._tickets = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
         self._given, self._place = 0, place
 
     def __next__(self) -> Any:
-        if not self._handles:
+        if not self._tickets:
             raise StopIteration
         with nullcontext() if self._place is None else located(self._place(self._given)):
-            results = self._handles[0].result()
-        self._handles.popleft()
+            results = self._tickets[0].result()
+        self._tickets.popleft()
         self._given += 1
         return results
 
     def close(self) -> None:
         """End the works that are open."""
-        while self._handles:
-            self._handles.popleft().cancel()
+        while self._tickets:
+            self._tickets.popleft().cancel()
 
 
 def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER, place: Callable[[int], str] | None = None
@@ -78,32 +78,32 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
     A work that fails raises its error inside its task.
     """
     owner, running = object(), [*tasks]
-    waiting: deque[tuple[Task, Handle | None]] = deque((task, None) for task in running)
-    handles: dict[Handle, Task] = {}
+    waiting: deque[tuple[Task, DecoderTicket | None]] = deque((task, None) for task in running)
+    tickets: dict[DecoderTicket, Task] = {}
     try:
-        while waiting or handles:
+        while waiting or tickets:
             while waiting:
                 task, ended = waiting.popleft()
                 # No variable holds a work, which may hold much memory, while the next one is computed.
                 with suppress(StopIteration):
-                    handles[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
-            if handles:
-                queue.wait([handle.entry for handle in handles], None)
-            for handle in [handle for handle in handles if handle.done]:
-                waiting.append((handles.pop(handle), handle))
+                    tickets[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
+            if tickets:
+                queue.wait([ticket.entry for ticket in tickets], None)
+            for ticket in [ticket for ticket in tickets if ticket.done]:
+                waiting.append((tickets.pop(ticket), ticket))
     finally:
-        for handle in handles:
-            handle.cancel()
+        for ticket in tickets:
+            ticket.cancel()
         for task in running:
             task.close()
 
 
-def _next_work(task: Task, handle: Handle | None) -> DecoderWork:
-    """Return the next work of a task. handle: of the last one, if there was one."""
-    if handle is None:
+def _next_work(task: Task, ticket: DecoderTicket | None) -> DecoderWork:
+    """Return the next work of a task. ticket: of the last one, if there was one."""
+    if ticket is None:
         return next(task)
     try:
-        results = handle.result()
+        results = ticket.result()
     except EngineError as error:
         return task.throw(error)
     return task.send(results)

@@ -16,7 +16,7 @@ from .groups import ALL, Generation, Path, PathGroup
 from .results import Generated, score_of
 from .sampling import stream_of_numbers
 from .top_k import log_sum_exp
-from .works import DecoderWork, Outcome
+from .works import Outcome, StepWork
 
 
 class SingleGroup(PathGroup):
@@ -30,7 +30,7 @@ class SingleGroup(PathGroup):
         self._exhausted: set[Generation] = set()
         """The requests whose own numbers have come to an end."""
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         super().leave(work)
         self._exhausted.discard(cast(Generation, work))
 

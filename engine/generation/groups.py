@@ -28,7 +28,7 @@ from .encoder_decoder import SourceStepper
 from .processors import Follower, followers_of, rules_of
 from .results import FinishReason, Generated, Request, forced_first, score_of
 from .top_k import Exp
-from .works import ROOM, DecoderWork, Group, Outcome, Sequence
+from .works import ROOM, Group, Outcome, Sequence, StepWork
 
 MOST_TOP = 128
 """Above this number of candidates, a beam search asks for all logits."""
@@ -64,7 +64,7 @@ class Path(Sequence):
                     text=None if self.text is None else self.text.fork())
 
 
-class Generation(DecoderWork):
+class Generation(StepWork):
     """A request to generate that the model can compute."""
 
     makes_tokens = True
@@ -199,16 +199,16 @@ class PathGroup(Group):
         self._ruled = self._forced = 0
         """The number of requests with rules, and the number of requests with a forced end token."""
 
-    def enter(self, work: DecoderWork) -> None:
+    def enter(self, work: StepWork) -> None:
         self._count(work, 1)
         super().enter(work)
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
-    def _count(self, work: DecoderWork, sign: int) -> None:
+    def _count(self, work: StepWork, sign: int) -> None:
         """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)

@@ -16,18 +16,17 @@ from numpy.typing import NDArray
 from ..backends.steps import Row, Scores
 from ..backends.wants import ALL, Want
 from ..base.errors import EngineError
-from ..base.stop import Stop
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
 from .top_k import log_sum_exp
-from .works import DecoderWork, Group, Outcome, Sequence
+from .works import Group, Outcome, Sequence, StepWork
 
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
 """Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""
 
 
-class Scoring(DecoderWork):
+class Scoring(StepWork):
     """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
@@ -36,7 +35,7 @@ class Scoring(DecoderWork):
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
         seen: gets the logits before that. Either asks for all logits, and otherwise those of the continuation are
-        enough. lengths: as in `checked`. `DecoderWork` explains the attributes.
+        enough. lengths: as in `checked`. `StepWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -47,7 +46,7 @@ class Scoring(DecoderWork):
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
-        self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
+        self.tokens_in, self.known = len(self.tokens) + self.source, None if len(ids) else []
         self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
         self._shown = 0     # how many of them `seen` has got
@@ -58,10 +57,14 @@ class Scoring(DecoderWork):
         self.scores = []
 
     def show(self, logits: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
-        """Give `seen` the logits for the last scores, but what it has got before a reset."""
-        if self.seen is not None and (fresh := len(self.scores) - self._shown) > 0:
+        """Give `seen` the logits for the scores that were added last, and the tokens of these.
+
+        After a reset, scores come again that `seen` has had; they are left out.
+        """
+        new = len(self.scores) - self._shown
+        if self.seen is not None and new > 0:
             self._shown = len(self.scores)
-            self.seen(logits[-fresh:], targets[-fresh:])
+            self.seen(logits[-new:], targets[-new:])
 
     @property
     def needs_logits(self) -> bool:
@@ -79,15 +82,6 @@ class Scoring(DecoderWork):
         """Return the prompt and the continuation, whose last token the model does not read."""
         make, wants = (Sequence, ALL) if self.needs_logits else (_Continuation, (Want(ids=self.tokens[-1:]),))
         return [make(self, self.tokens, length=len(self.tokens) - 1, first_scored=self.prompt - 1, wants=wants)]
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the continuation has no token."""
-        return len(self.tokens) == self.prompt
-
-    def results(self, stepper: SourceStepper, stop: Stop) -> list[float]:
-        """Return the log probabilities of no tokens."""
-        return []
 
 
 @dataclass(eq=False, slots=True)
@@ -137,7 +131,7 @@ class _Prompt(Sequence):
     index: int = 0
 
 
-class LastLogits(DecoderWork):
+class LastLogits(StepWork):
     """Some logits after each of several prompts, whose common prefix the model reads once: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
@@ -223,13 +217,13 @@ def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
     return int(differs.argmax()) if differs.any() else most
 
 
-class AllLogits(DecoderWork):
+class AllLogits(StepWork):
     """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
 
     takes_nan = True
 
     def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
-        """ids: of the text. packed, source: its source and the tokens of that; `DecoderWork` explains the attributes.
+        """ids: of the text. packed, source: its source and the tokens of that; `StepWork` explains the attributes.
         """
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,9 @@ from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
-from .handles import Handle
 from .schedule import Budget, Pace, Schedule
-from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
+from .tickets import DecoderTicket
+from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
 
 SHARED = Pace()
 """How long steps may take that several callers share without a session."""
@@ -96,16 +95,14 @@ class StepQueue(WorkQueue):
         self.tokens_in = self.tokens_out = 0
         """Tokens of prompts and sources that entered, and new tokens."""
         self._stepper, self._cache_tokens = stepper, cache_tokens
-        self._active: set[DecoderWork] = set()
+        self._active: set[StepWork] = set()
         """The works that have entered."""
-        self._groups: dict[tuple[DecoderWork | None, Hashable], Group] = {}
+        self._groups: dict[tuple[StepWork | None, Hashable], Group] = {}
         """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
         self._reading: list[Sequence] = []
         """The sequences that have more unread ids than the next token."""
-        self._freed: list[tuple[DecoderWork, int]] = []
+        self._freed: list[tuple[StepWork, int]] = []
         """Hypotheses that no sequence has any more."""
-        self._paces: Counter[Pace] = Counter()
-        """How many works of sessions are open, by the pace of the session."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
 
@@ -115,7 +112,7 @@ class StepQueue(WorkQueue):
         return self._stepper.vocab_size
 
     def submit(self, work: DecoderWork, priority: int = 0, owner: Hashable = "", deadline: float = 0.0,
-               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> Handle:
+               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> DecoderTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one enters and is read first. owner: whose work it is; owners have equal shares of
@@ -125,7 +122,7 @@ class StepQueue(WorkQueue):
         """
         self._check_open()
         entry = DecoderEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), session, pace)
-        return self._accept(Handle(self, entry))
+        return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
         """Compute one step of all works, and return whether any is open; raises what interrupts it."""
@@ -167,33 +164,26 @@ class StepQueue(WorkQueue):
     def _enter(self, entry: DecoderEntry) -> None:
         entry.restart()
         self.schedule.wait(entry.work)
-        if entry.pace is not None:
-            self._paces[entry.pace] += 1
 
-    def _leave(self, entry: DecoderEntry) -> None:
+    def _forget(self, entry: DecoderEntry) -> None:
         work = entry.work
         if work is None:        # it has left before
             return
         if work in self._active:
-            group = self._groups.get(self._key(work))
-            if group is not None:       # else an error came before it was there
+            self._active.discard(work)
+            self._stepper.close(work.number)
+            self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
                 group.leave(work)
                 if not group.works:
                     del self._groups[self._key(work)]
-            if self._reading:
-                self._reading = [sequence for sequence in self._reading if sequence.work is not work]
-            self._active.discard(work)
-            self._stepper.close(work.number)
-        if self.schedule.leave(work, len(entry.parts)) and entry.pace is not None:
-            self._paces[entry.pace] -= 1
-            if not self._paces[entry.pace]:
-                del self._paces[entry.pace]
+        self.schedule.leave(work, len(entry.parts))
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
         self._stepper.reset()
         self.schedule.forget()
-        self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
+        self._active, self._groups, self._reading, self._freed = set(), {}, [], []
 
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
@@ -203,13 +193,12 @@ class StepQueue(WorkQueue):
                 self._arrived.append(entry)     # a step drops it, unless the next line was reached
                 entry.process = os.getpid()
 
-    def _step(self) -> bool:
-        self._begin()
+    def _compute_next(self) -> bool:
+        """Compute one step of all works; return False if none is open."""
         self._admit()
         if self._active:
             self.schedule.pace = self._pace()
             self._compute()
-        self._torn = False
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
@@ -218,36 +207,41 @@ class StepQueue(WorkQueue):
         What a step was to read that another caller has ended is read in short steps, so that callers who come again and
         again end no more than that.
         """
-        if self._paces:
-            return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
+        if paces := {entry.pace for entry in self._open.values()} - {None}:
+            return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces))
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
-        """Let works enter while there is room."""
-        most = min(self.budget.rows, self.budget.tokens)
+        """Let works enter while there is room, and compute the works of one pass that come before them."""
         while (work := self.schedule.first()) is not None:
-            if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            if isinstance(work, PassWork):
+                self._compute_pass(work)
+            elif isinstance(work, StepWork) and not self._admit_one(work):
                 return
-            if work.is_empty:
-                self._compute_empty(work)
-                continue
-            if self._cache_tokens is not None:
-                if work.cached > self._cache_tokens:
-                    self._finish(work.entry, InputError(
-                        f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
-                        f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
-                        "larger cache_tokens"))
-                    continue
-                if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
-                    return
-            try:
-                self._open_work(work)
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
-                self._blame({work}, error)
 
-    def _open_work(self, work: DecoderWork) -> None:
+    def _admit_one(self, work: StepWork) -> bool:
+        """Let a work enter, or end it if it cannot; return False, and do nothing, if there is no room for it yet."""
+        most = min(self.budget.rows, self.budget.tokens)
+        if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            return False
+        if self._cache_tokens is not None:
+            if work.cached > self._cache_tokens:
+                self._finish(work.entry, InputError(
+                    f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
+                    f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
+                    "larger cache_tokens"))
+                return True
+            if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
+                return False
+        try:
+            self._open_work(work)
+        except BaseException as error:
+            if self._must_leave(error):
+                raise
+            self._blame({work}, error)
+        return True
+
+    def _open_work(self, work: StepWork) -> None:
         """Let a work enter."""
         work.number = self._stepper.open(work.packed)
         self._active.add(work)
@@ -261,13 +255,13 @@ class StepQueue(WorkQueue):
             self.tokens_in += work.tokens_in
         work.entry.entered = True
 
-    def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
+    def _key(self, work: StepWork) -> tuple[StepWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key
 
-    def _compute_empty(self, work: DecoderWork) -> None:
-        """Let a work that reads no sequence compute its results, in a step of its own."""
+    def _compute_pass(self, work: PassWork) -> None:
+        """Compute the pass of a work, between two steps."""
         def compute(entry: DecoderEntry) -> None:
-            entry.results = work.results(self._stepper, entry.stop)
+            entry.results = work.compute(self._stepper, entry.stop)
             self._finish(entry, True)
 
         try:
@@ -281,7 +275,7 @@ class StepQueue(WorkQueue):
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
         chosen = self.schedule.plan(decoding, self._reading) if self._reading else []
-        # The encoder reads a source in the step with the first token of its request.
+        # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):
@@ -305,14 +299,14 @@ class StepQueue(WorkQueue):
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
 
-    def _stop_of(self, works: set[DecoderWork]) -> Stop:
+    def _stop_of(self, works: set[StepWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
-        if self.schedule.owners > 1 or self._paces:
+        if self.schedule.pace is not None:
             return NEVER
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer
 
-    def _blame(self, works: set[DecoderWork], fault: BaseException) -> None:
+    def _blame(self, works: set[StepWork], fault: BaseException) -> None:
         """Find the works that raise the error of a step, and end them.
 
         All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
@@ -350,7 +344,7 @@ class StepQueue(WorkQueue):
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
         self._freed = []
 
-    def _parts(self, company: DecoderWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+    def _parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what a step reads: one token of each live sequence, and these parts of others.
 
         company: a work whose rows have a step of their own; None for all others.

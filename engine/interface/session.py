@@ -10,19 +10,21 @@ from typing import Any
 from ..base.arguments import renamed_arguments
 from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
+from ..generation.tickets import DecoderTicket
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
 from ..text.stops import StopText
-from .stream import Piece, Pieces, finish_reason
+from .stream import OfOneProcess, Piece, Pieces, finish_reason
 
 
-class Submission:
+class Submission(OfOneProcess):
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, finish: Callable[[int, Any], Any], samples: int,
+    _instead = "send what result() returns"
+
+    def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  new_text: Callable[[], StopText] | None):
         """finish: as in `PreparedWorks`. samples: how many results the request has.
 
@@ -62,7 +64,7 @@ class Submission:
         return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
-class Session:
+class Session(OfOneProcess):
     """Many requests to one generator, from any number of threads, which are computed together.
 
         with generator.session() as session:
@@ -74,6 +76,8 @@ class Session:
     Outside of one, whoever waits for a result computes, or calls `step`. Each request has the bits of the request
     alone.
     """
+
+    _instead = "pickle its Generator, and call session() of that there"
 
     def __init__(self, generator: GeneratingModel, pace: Pace):
         self._generator, self._model, self._pace = generator, generator.prepared, pace

@@ -36,7 +36,7 @@ class OwnStop(Stop):
             super().check()
 
 
-class Holder(weakref.ref[Any]):
+class TicketRef(weakref.ref[Any]):
     """A weak reference to a ticket, which the queue gets when nobody holds the ticket any more.
 
     Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
@@ -49,13 +49,13 @@ class Holder(weakref.ref[Any]):
 class Entry:
     """A work on its way through a queue. The thread that has the queue's turn changes it; any thread may read it."""
 
-    __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "holder", "number", "owner", "parts",
-                 "priority", "process", "since", "stop", "waited")
+    __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "number", "owner", "parts", "priority",
+                 "process", "since", "stop", "ticket_ref", "waited")
 
     def __init__(self, number: int, priority: int, owner: Hashable, stop: OwnStop):
         self.number, self.priority, self.owner, self.stop = number, priority, owner, stop
         self.process = os.getpid()
-        self.holder: Holder | None = None
+        self.ticket_ref: TicketRef | None = None
         self.parts: list[Any] = []
         """What was given so far. Nothing else says how much that is, so that no interrupt can give anything twice."""
         self.end: BaseException | bool | None = None

@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
-from .entry import Holder, OwnStop
+from .entry import OwnStop, TicketRef
 from .order import NextBatch, Order
-from .rows import Rows, Waiting
+from .rows import RowsEntry, RowsTicket
 from .work import Work
 from .work_queue import WorkQueue
 
 Result = TypeVar("Result")
 
-NAP, LONGEST = 1e-4, 0.005
-"""Seconds that a caller sleeps at a time, and at most, before a batch, until others come again with new works."""
+LONGEST = 0.005
+"""The most seconds that a caller sleeps before a batch, until others come again with new works."""
 LEAST = 1 / 64
 """The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
 ENOUGH = 256
@@ -65,23 +66,6 @@ class Counts:
         self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
 
-class Rate:
-    """How many tokens are computed in a second, as the last batches were."""
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = 0.0
-
-    @property
-    def value(self) -> float:
-        """Tokens in a second; 0 until a batch was counted."""
-        return self._tokens / self._seconds if self._seconds else 0.0
-
-    def count(self, tokens: int, seconds: float) -> None:
-        """Count a batch; each before it counts less with every new one."""
-        kept = 1 - 1 / KEPT
-        self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
-
-
 class ModelQueue(WorkQueue):
     """The works of one loaded model, which are computed in batches. Any thread may call it."""
 
@@ -95,16 +79,16 @@ class ModelQueue(WorkQueue):
         self.counts = Counts()
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
-        self.order: Order[Waiting] = Order()
+        self.order: Order[RowsEntry] = Order()
         """The works that have pieces left."""
-        self._limits: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
-        self._rate = Rate()
+        self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
+        self._lingers: SimpleQueue[None] | None = None      # the bell of a caller that waits in `_linger`
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
-               ) -> Rows:
+               ) -> RowsTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one is first. owner: whose work it is; owners have equal shares of the tokens.
@@ -112,8 +96,11 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        entry = Waiting(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
-        return self._accept(Rows(self, entry))
+        ticket = self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
+                                                         OwnStop(stop, deadline), self._mixes)))
+        if (bell := self._lingers) is not None and self._all_came():
+            bell.put(None)
+        return ticket
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
@@ -149,7 +136,7 @@ class ModelQueue(WorkQueue):
                     stop.check()
                     begun, self._before = time.perf_counter(), 1
                     rows = work.job([(work, work.order)], stop)
-                    self._count([work], pieces, tokens, time.perf_counter() - begun)
+                    self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
         finally:
             if taken and self._asleep:
                 self._hand_on()
@@ -158,33 +145,34 @@ class ModelQueue(WorkQueue):
     @property
     def rate(self) -> float:
         """Tokens in a second, of full batches; 0 until it is known."""
-        return self._rate.value
+        tokens, seconds = self._measured
+        return tokens / seconds if seconds else 0.0
 
     @property
     def tokens(self) -> int:
         """The tokens that wait for a batch."""
         return self.order.tokens + sum(sign * waiting.left for waiting, sign in self._changes())
 
-    def before(self, owner: str, first: int, priority: int = 0) -> int:
+    def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before`.
+        The arguments are as in `Order.before_first`.
         """
-        return self.in_flight + self.order.before(owner, first, priority, self._changes())
+        return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
-    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+    def before_last(self, owner: str, size: int, priority: int = 0) -> int:
         """Return how many tokens come before the last piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.beside`.
+        The arguments are as in `Order.before_last`.
         """
-        return self.in_flight + self.order.beside(owner, size, priority, self._changes())
+        return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
-    def _changes(self) -> list[tuple[Waiting, int]]:
+    def _changes(self) -> list[tuple[RowsEntry, int]]:
         """Return the works that the next step lets into the order, and those that it takes out."""
         if not self._arrived and not self._left:
             return []
         come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
-        left = {one.entry if isinstance(one, Holder) else one for one in [*self._left]}
+        left = {one.entry if isinstance(one, TicketRef) else one for one in [*self._left]}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
     def _linger(self) -> None:
@@ -195,40 +183,43 @@ class ModelQueue(WorkQueue):
         until = self._ended + min(self._patience * self._seconds, LONGEST)
         if self._all_came() or time.perf_counter() > until:
             return
-        while not (came := self._all_came()) and time.perf_counter() < until:
-            time.sleep(NAP)
+        bell: SimpleQueue[None] = SimpleQueue()
+        self._lingers = bell        # which `submit` rings
+        try:
+            while not (came := self._all_came()) and (seconds := until - time.perf_counter()) > 0:
+                with suppress(Empty):
+                    bell.get(timeout=seconds)
+        finally:
+            self._lingers = None
         self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 2)
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
-        arrived = [*self._arrived]
-        return (len(self._open) + len(arrived) >= self._callers
-                or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
+        return (len(self._open) + len(self._arrived) >= self._callers
+                or self.order.tokens + sum(waiting.left for waiting in [*self._arrived]) >= ENOUGH)
 
-    def _step(self) -> bool:
+    def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
-        self._begin()
         batch = self.order.take(self._room()) if self._open else None
         if batch is not None and batch.taken:
             self._compute(batch)
-        self._torn = False
         return batch is not None and bool(batch.taken)
 
     def _room(self) -> int:
         """Return the most tokens of the next batch, which is short while several works wait."""
         if self.has_thread:
-            return min(self._limits, default=self.max_tokens)
+            return min([self.max_tokens, *self._limits()])
         if len(self._open) == 1:
             return self.max_tokens
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
 
-    def _enter(self, entry: Waiting) -> None:
+    def _enter(self, entry: RowsEntry) -> None:
         if entry.pieces_left:
             self.order.add(entry)
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
-    def _leave(self, entry: Waiting) -> None:
+    def _forget(self, entry: RowsEntry) -> None:
         self.order.drop(entry)
 
     def _reset(self) -> None:
@@ -236,7 +227,7 @@ class ModelQueue(WorkQueue):
         for entry in [*self._open.values()]:
             entry.rewind()
 
-    def _compute(self, batch: NextBatch[Waiting]) -> None:
+    def _compute(self, batch: NextBatch[RowsEntry]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
         self._before, self.in_flight = len(self._open), batch.tokens
@@ -251,10 +242,12 @@ class ModelQueue(WorkQueue):
         if fault is not None:
             self._run_apart(works, fault, lambda waiting: self._run_left(waiting, begun))
         self.in_flight = 0
-        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
+        self._note_batch([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
                     fault is not None)
 
-    def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
+    def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
+                    ) -> None:
+        """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
         # Those who wait, and those whose works have ended.
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
@@ -262,9 +255,10 @@ class ModelQueue(WorkQueue):
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            self._rate.count(tokens, seconds)
+            before, kept = self._measured, 1 - 1 / KEPT
+            self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
-    def _run(self, works: Sequence[Waiting], begun: float) -> None:
+    def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
         """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
@@ -280,35 +274,18 @@ class ModelQueue(WorkQueue):
                 try:
                     waiting.work.look(own)
                 except Exception as error:
+                    if self._must_leave(error):
+                        raise
                     self._finish(waiting, error)
                     continue
             if waiting.given == len(waiting.work.order):
                 self._finish(waiting, True)
 
-    def _run_left(self, waiting: Waiting, begun: float) -> None:
+    def _run_left(self, waiting: RowsEntry, begun: float) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if waiting.taken > waiting.given:
             self._run([waiting], begun)
 
-    def start(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Let a thread of the queue's own step, as `WorkQueue.start` does.
-
-        max_tokens: the most tokens of a batch until `stop`; None for those of the queue, which are the most.
-        """
-        limit = min(self.max_tokens, max_tokens or self.max_tokens)
-        self._limits = [*(self._limits if self.has_thread else ()), limit]
-        try:
-            super().start(owner)
-        except BaseException:
-            self._limits.remove(limit)
-            raise
-
-    def stop(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Take back a `start` with these arguments; after the last one the callers step again."""
-        with suppress(ValueError):      # in a forked child there may be no such start
-            self._limits.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-        super().stop(owner)
-
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""
-        self._rate = Rate()
+        self._measured = 0.0, 0.0

@@ -1,5 +1,9 @@
 """Which pieces are computed next: by priority, then in fair turns by owner, then by work.
 
+A piece waits, is computed once, and leaves. A work of a decoder stays for many steps, all of which it shares, so
+`generation/schedule.py` compares what was read for each owner; and nobody knows how long a call of a server's threads
+takes before it has run, so `server/workers.py` counts seconds.
+
 Start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a time that grows by the tokens that were
 taken of it, and the least time is next. A new work gets the time of its owner, which grows by the tokens that were
 taken of the owner, divided by its works: by as much as each of them would have got. So a short work is next, whatever
@@ -154,7 +158,7 @@ class _Level:
         if not owner.works:
             del self.owners[entry.work.owner]
 
-    def job(self) -> Hashable:
+    def next_job(self) -> Hashable:
         """Return the job of the work that is next."""
         tops = [(found[0].time, found[1][0][:2], job) for job in [*self._lines]     # a copy, as `_top` deletes lines
                 if (found := self._top(job)) is not None]
@@ -250,7 +254,7 @@ class Order(Generic[Each]):
         job: Hashable = None
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]
-            job = job if batch.taken else level.job()
+            job = job if batch.taken else level.next_job()
             for entry in level.fill(job, batch, max(1, most // GRAIN)):
                 del self._entries[entry.work]
             full = level.has(job)
@@ -259,7 +263,7 @@ class Order(Generic[Each]):
                 break
         return batch
 
-    def before(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
+    def before_first(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
 
         Until its first piece is taken, each other owner gets as many tokens as this one, if it can. changes: the works
@@ -268,10 +272,10 @@ class Order(Generic[Each]):
         (_, mine), others, higher = self._waiting(owner, priority, changes)
         return higher + mine + sum(min(tokens, mine + first) for tokens in others)
 
-    def beside(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
+    def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: as in `before`.
+        Each other work gets as much as the new one until then. changes: as in `before_first`.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))

@@ -6,9 +6,16 @@
     step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
     start    a thread of the queue's own steps in place of the callers, until `stop`, or the end of who started it
 
+One word, one meaning, here and in `generation/`:
+
+    request  what a user asks for, such as a `Request` of a generator; in `backends/`, what a decoder keeps of a work
+    work     what a request becomes once it is checked: what has to be computed (`Work`, `DecoderWork`)
+    entry    what the queue keeps of a work from its arrival to its end (`RowsEntry`, `DecoderEntry`)
+    ticket   what the caller keeps of it, to wait, to read and to cancel (`RowsTicket`, `DecoderTicket`)
+
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
-code; and a step that did not end leaves `_torn` behind, from which the next one begins anew with the works that are
-open. What was given is never given again, because `Entry.parts` alone says how much that is.
+code; and a step after one that was torn (`TornMark`) begins anew with the works that are open. What was given is never
+given again, because `Entry.parts` alone says how much that is.
 """
 
 from __future__ import annotations
@@ -29,10 +36,10 @@ from queue import Empty, SimpleQueue
 from traceback import walk_tb
 from typing import Any
 
-from ..backends.lock import any_turn
+from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
-from .entry import Entry, Holder, has_news
+from .entry import Entry, TicketRef, has_news
 from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
@@ -46,33 +53,33 @@ class WorkQueue(ABC):
 
     def __init__(self) -> None:
         self._turn = any_turn()     # the right to step
-        self._torn = False
+        self._mark = TornMark()
         self._process = os.getpid()
         self._numbers = count()
         self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
-        self._left: deque[Entry | Holder] = deque()     # cancelled, or nobody holds the ticket
+        self._left: deque[Entry | TicketRef] = deque()     # cancelled, or nobody holds the ticket
         self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
         self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
         self._asleep: deque[SimpleQueue[bool]] = deque()    # the bells of threads that would step if nobody did
         self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
-        self._owners: list[weakref.ref[Any]] = []       # of each `start` without its `stop`
+        self._starts: list[tuple[weakref.ref[Any], int | None]] = []    # the owner and the limit of each without `stop`
         self._leaves = Stop()       # ends `_thread`, also while it waits for the turn
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
 
     @abstractmethod
-    def _step(self) -> bool:
-        """Compute something, in the turn; return False if nothing waits for it. It begins with `_begin`."""
+    def _compute_next(self) -> bool:
+        """Compute something; return False if nothing is left to do."""
 
     @abstractmethod
     def _enter(self, entry: Any) -> None:
         """Let a work that has arrived wait for its batches."""
 
     @abstractmethod
-    def _leave(self, entry: Any) -> None:
+    def _forget(self, entry: Any) -> None:
         """Forget a work that ends; it may have left before."""
 
     @abstractmethod
@@ -86,8 +93,8 @@ class WorkQueue(ABC):
         """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
         entry = ticket.entry
         if entry.end is None:
-            entry.holder = Holder(ticket, self._left.append)
-            entry.holder.entry = entry
+            entry.ticket_ref = TicketRef(ticket, self._left.append)
+            entry.ticket_ref.entry = entry
             self._arrived.append(entry)
             if self._sleeps:
                 self._bell.put(None)
@@ -121,30 +128,31 @@ class WorkQueue(ABC):
         """
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
-        looks = True
+        asked = False       # whether it has just asked for the turn in vain, without a bell
         try:
             while not has_news(entries, seen):
-                if looks:
+                if not asked:
                     self._check_waiting(entries, until)
-                for entry in entries:
-                    if entry.process != os.getpid():
-                        heir = True
-                        self._adopt(entry)
+                    for entry in entries:
+                        if entry.process != os.getpid():
+                            heir = True
+                            self._adopt(entry)
                 steps = not self.has_thread
-                if steps:
-                    heir = True
-                    with self._turn.take_if_free() as taken:
-                        if taken:
-                            self._step_for(entries, seen, until)
-                    if taken and has_news(entries, seen):
-                        return
-                looks = bell is not None
-                if bell is None:        # and try once more: the turn may have come free before the bell was there
+                if bell is None and (asked or self._asleep or not steps):       # probably somebody steps already
                     bell = SimpleQueue()
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
                     if steps:
                         self._asleep.append(bell)
+                if steps:
+                    heir = True
+                    with self._turn.take_if_free() as taken:
+                        if taken:
+                            self._step_for(entries, seen, until)
+                if has_news(entries, seen):
+                    return
+                asked = bell is None
+                if bell is None:        # and ask once more: the turn may have come free before the bell was there
                     continue
                 heir = False
                 try:
@@ -202,8 +210,7 @@ class WorkQueue(ABC):
         """End what was cancelled, unless somebody steps, who will do it."""
         with self._turn.take_if_free() as taken:
             if taken:
-                self._begin()
-                self._torn = False
+                self._mark.run(self._collect, self._mend)
         if taken and self._asleep:      # somebody may have found the turn taken meanwhile
             self._hand_on()
 
@@ -219,10 +226,17 @@ class WorkQueue(ABC):
         finally:
             self._stepping = ()
 
-    def _begin(self) -> None:
-        """Begin a step, which ends with `_torn = False`: collect what has arrived, and end what was given up."""
-        mends, self._torn = self._torn or self._process != os.getpid(), True
-        if mends:
+    def _step(self) -> bool:
+        """Compute something, in the turn; return False if nothing is left to do."""
+        def run() -> bool:
+            self._collect()
+            return self._compute_next()
+
+        return self._mark.run(run, self._mend)
+
+    def _collect(self) -> None:
+        """Collect what has arrived, and end what was given up."""
+        if self._process != os.getpid():
             self._mend()
         # Each stays in its deque until all is done for it, so that no interrupt can lose it.
         while self._arrived:
@@ -233,7 +247,7 @@ class WorkQueue(ABC):
             self._arrived.popleft()
         while self._left:
             one = self._left[0]
-            entry = one.entry if isinstance(one, Holder) else one
+            entry = one.entry if isinstance(one, TicketRef) else one
             if entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
@@ -268,8 +282,8 @@ class WorkQueue(ABC):
         """End a work, unless it has ended; and tell those who wait."""
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
-        entry.holder = None       # so that the end of its ticket calls nothing
-        self._leave(entry)
+        entry.ticket_ref = None       # so that the end of its ticket calls nothing
+        self._forget(entry)
         entry.ring()
         self.call_back(entry)
         self._open.pop(entry.number, None)
@@ -329,16 +343,17 @@ class WorkQueue(ABC):
                     raise
                 LOG.warning("a callback of a ticket raised %s: %s", type(error).__name__, error)
 
-    def start(self, owner: object = None) -> None:
+    def start(self, owner: object = None, limit: int | None = None) -> None:
         """Let a thread of the queue's own step, in place of the callers, until `stop` with the same owner, or `close`.
 
         owner: the thread also ends when all owners that started it have died, as after an interrupt between this call
-        and a block that would end with `stop`. None for the queue itself.
+        and a block that would end with `stop`. None for the queue itself. limit: the most tokens of a batch until then.
         """
+        owner = self if owner is None else owner
         self._check_thread()
         with self._starting.take():
-            living = [one for one in self._owners if one() is not None] if self.has_thread else []
-            self._owners = [*living, weakref.ref(self if owner is None else owner)]
+            living = [one for one in self._starts if one[0]() is not None] if self.has_thread else []
+            self._starts = [*living, (weakref.ref(owner), limit)]
             if not self.has_thread:
                 leaves = self._leaves = Stop()
                 thread = self._thread = threading.Thread(target=self._serve, args=(leaves,), name="engine-queue",
@@ -346,26 +361,29 @@ class WorkQueue(ABC):
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    self._thread, self._owners = None, []
+                    self._thread, self._starts = None, []
                     raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
                                              ) from None
 
     def stop(self, owner: object = None) -> None:
-        """Take back a `start` of an owner, if there is one; after the last one the callers step again."""
+        """Take back what an owner has started, if anything; after the last owner the callers step again."""
+        owner = self if owner is None else owner
         with self._starting.take():
-            with suppress(ValueError):      # a forked child has no thread, and an owner may stop twice
-                self._owners.remove(weakref.ref(self if owner is None else owner))
+            self._starts = [one for one in self._starts if one[0]() is not owner]
             if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
-            self._leaves.cancelled = True
+            self._thread, self._leaves.cancelled = None, True
             self._bell.put(None)
-            self._thread = None
             thread.join()
         self._hand_on()
 
     def _is_wanted(self) -> bool:
         """Return whether an owner that has started the thread lives and has not stopped it."""
-        return any(owner() is not None for owner in self._owners)
+        return any(owner() is not None for owner, _ in self._starts)
+
+    def _limits(self) -> list[int]:
+        """Return the limits of the owners that have started the thread."""
+        return [limit for owner, limit in self._starts if limit is not None and owner() is not None]
 
     def _retire(self) -> bool:
         """Let the thread end if nobody wants it; return whether it does. The callers step again."""

@@ -33,7 +33,7 @@ from ..tools.threads import wait_for
 
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
 OPERATIONS = int(os.environ.get("ENGINE_OPERATIONS", "2000"))
-WAIT = 60
+WAIT = 60 + OPERATIONS // 200
 """Seconds after which a test fails that waits."""
 
 
@@ -634,13 +634,13 @@ def test_a_thread_of_the_queue_steps_and_calls_back():
 
 def test_a_thread_that_was_started_twice_steps_until_both_are_stopped():
     stepper, queue = Stepper(), ModelQueue(100)
-    queue.start(max_tokens=60)
-    queue.start(max_tokens=40)
+    queue.start(stepper, 60)
+    queue.start(limit=40)
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [2, 2, 2]
-    queue.stop(max_tokens=40)
+    queue.stop()
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [3, 3]
     assert {thread.name for thread in stepper.threads} == {"engine-queue"}
-    queue.stop(max_tokens=60)
+    queue.stop(stepper)
     assert not queue.has_thread
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [5, 1]
     assert stepper.threads[-1] is threading.current_thread()
@@ -665,12 +665,12 @@ def test_what_waits_goes_on_when_the_thread_is_stopped():
 def test_what_comes_before_a_new_work(held):
     """The batch of 5 tokens that is computed, what has arrived since then, and not what was cancelled."""
     stepper, queue = held
-    assert (queue.in_flight, queue.tokens, queue.before("a", 30), queue.beside("a", 30)) == (5, 0, 5, 5)
+    assert (queue.in_flight, queue.tokens, queue.before_first("a", 30), queue.before_last("a", 30)) == (5, 0, 5, 5)
     tickets = [queue.submit(stepper.work(2, [20, 30, 10]), owner=owner) for owner in "aab"]
-    assert (queue.tokens, queue.before("a", 40), queue.beside("a", 10)) == (180, 5 + 60 + 60, 5 + 20 + 30)
+    assert (queue.tokens, queue.before_first("a", 40), queue.before_last("a", 10)) == (180, 5 + 60 + 60, 5 + 20 + 30)
     assert all(ticket.waits for ticket in tickets)
     tickets[0].cancel()
-    assert (queue.tokens, queue.before("a", 40), queue.before("c", 10)) == (120, 5 + 30 + 60, 5 + 10 + 10)
+    assert (queue.tokens, queue.before_first("a", 40), queue.before_first("c", 10)) == (120, 5 + 30 + 60, 5 + 10 + 10)
     stepper.goes_on = True
     assert [len(ticket.result()) for ticket in tickets[1:]] == [3, 3]
     assert not any(ticket.waits for ticket in tickets)
@@ -680,12 +680,12 @@ def test_what_comes_before_a_new_work(held):
 
 def test_the_rate_is_that_of_full_batches():
     queue = ModelQueue(1024)
-    queue._count([], 1, 1024, 1.024)
+    queue._note_batch([], 1, 1024, 1.024)
     for _ in range(500):
-        queue._count([], 1, 5, 1.0)     # a short text alone takes a pass of its own, which says nothing of a queue
+        queue._note_batch([], 1, 5, 1.0)     # a short text alone takes a pass of its own, which says nothing of a queue
     assert queue.rate == pytest.approx(1000)
     for _ in range(500):
-        queue._count([], 1, 1024, 1024 / 4000)
+        queue._note_batch([], 1, 1024, 1024 / 4000)
     assert queue.rate == pytest.approx(4000, rel=0.01)
     queue.forget_rate()
     assert queue.rate == 0

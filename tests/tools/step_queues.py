@@ -1,7 +1,5 @@
 """Queues of decoders whose parts of prompts have random sizes, and requests of all kinds in them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,11 +7,11 @@ from typing import Any
 from engine.base.stop import NEVER, Stop
 from engine.generation import calls
 from engine.generation.checks import checked
-from engine.generation.handles import Handle
 from engine.generation.results import Generated, Request
 from engine.generation.schedule import Budget, Pace, Schedule
 from engine.generation.scoring import LastLogits, Scoring
 from engine.generation.step_queue import StepQueue
+from engine.generation.tickets import DecoderTicket
 
 
 class RandomParts(Schedule):
@@ -23,7 +21,7 @@ class RandomParts(Schedule):
         super().__init__(budget, vocab_size)
         self._rng, self._most = rng, most
 
-    def size(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int) -> int:
         """Return a random size, often a small one."""
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
 
@@ -37,7 +35,7 @@ def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | No
 
 
 def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None
-           ) -> Handle:
+           ) -> DecoderTicket:
     """Submit a `Request`, which is checked, or a work, as a session does it."""
     work = checked(queue._stepper, request, queue.budget) if isinstance(request, Request) else request
     return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=Pace())
