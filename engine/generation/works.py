@@ -79,8 +79,6 @@ class StepWork(DecoderWork, ABC):
     """The most tokens of all hypotheses of the work together."""
     tokens_in: int = 0
     """Tokens of the source and the prompt, for statistics."""
-    most_scored: int | None = None
-    """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the work, and no error."""
     makes_tokens: bool = False
