@@ -186,17 +186,18 @@ class Forest(Generic[Rows]):
         return self._add(Node(row.request, parent, past=past, count=len(row.tokens), rows=rows))
 
     def cut(self, hypothesis: int, length: int, request: int, cut: Callable[[Node[Rows], int], Rows]) -> int:
-        """Let a request have the first `length` tokens of a hypothesis of any open one; return their number.
+        """Let a request have the first `length` tokens of a hypothesis of any open one, and return its number.
 
-        cut: returns the rows of the first tokens of a node. Raises `InputError` for a hypothesis that has ended, and for
-        a length that it does not have.
+        cut: returns the rows of the first tokens of a node. Raises `InputError` for a hypothesis that has ended, and
+        for a length that it does not have.
         """
         self.check(request)
         node = self._nodes.get(hypothesis)
         if node is None:
-            raise InputError(f"hypothesis {shown(hypothesis)} has ended, or its request has, so nothing can be cut from it")
+            raise InputError(f"hypothesis {shown(hypothesis)} has ended, or its request has, so it cannot be cut")
         if not 0 < length <= node.length:
-            raise InputError(f"hypothesis {hypothesis} has {node.length:,} tokens, and cannot be cut to {shown(length)}")
+            raise InputError(f"hypothesis {hypothesis} has {node.length:,} tokens, and cannot be cut to "
+                             f"{shown(length)}")
         return self._add(Node(request, None, past=0, count=length, rows=cut(node, length)))
 
     def _add(self, node: Node[Rows]) -> int:

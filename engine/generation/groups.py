@@ -78,6 +78,7 @@ class Generation(DecoderWork):
         self.uniforms, self.exp = uniforms, exp
         config = self.config
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
+        self.branches = self.rows > 1
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
         self.ends_at = frozenset(config.eos_token_id)

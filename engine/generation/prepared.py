@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
-from ..base.arguments import positive_int, positive_int_or_none
+from ..base.arguments import count_or_none, positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.stop import Stop
@@ -32,13 +32,17 @@ from .step_queue import StepQueue
 if TYPE_CHECKING:
     from ..weights.model import Model
 
+KEPT = 4096
+"""The most tokens of prefixes that a model keeps between two calls, unless the caller says otherwise."""
+
 
 class PreparedModel:
     """The plans of a decoder and of its encoder, and the tokenizers of both sides."""
 
     def __init__(self, model: Model, holder: str, *, backend: str = "auto", threads: int | None = None,
                  max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
-                 cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST):
+                 cache_tokens: int | None = None, keep_tokens: int | None = None, cache: str | None = None,
+                 bits: str = FASTEST):
         """Check a model and prepare its parts. holder: the class whose arguments these are, as messages name it."""
         from ..files.reading import release_pages
         from ..weights.model import Model  # here, because `import engine` shall stay light
@@ -56,6 +60,7 @@ class PreparedModel:
         for part in model.parts.values():
             check_layout(chosen, part.layout, part.config.decodes, portable)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
+        keep_tokens = _keep_tokens(keep_tokens, cache_tokens)
         runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens=cache_tokens,
                                 cache=cache_name(cache), bits=bits)
                 for name, part in model.parts.items()}
@@ -80,7 +85,7 @@ class PreparedModel:
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
-        self.queue = StepQueue(self._stepper, self.budget, cache_tokens)
+        self.queue = StepQueue(self._stepper, self.budget, cache_tokens, keep_tokens=keep_tokens)
 
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.
@@ -116,3 +121,14 @@ class PreparedModel:
     def with_text(self, result: Generated) -> Generated:
         """Return a result with its text, if the model has a tokenizer."""
         return result if self.text is None else replace(result, text=self.tokenizer(self.text).continuation(result.ids))
+
+
+def _keep_tokens(keep_tokens: Any, cache_tokens: int | None) -> int:
+    """Return the checked `keep_tokens`; None stands for `KEPT`, or for `cache_tokens` if that is less."""
+    if keep_tokens is None:
+        return KEPT if cache_tokens is None else min(KEPT, cache_tokens)
+    kept = count_or_none("keep_tokens", keep_tokens) or 0
+    if cache_tokens is not None and kept > cache_tokens:
+        raise InputError(f"keep_tokens={kept:,} must not be above cache_tokens={cache_tokens:,}, which bounds all "
+                         "tokens of the cache, with those that are kept")
+    return kept

@@ -95,6 +95,7 @@ class _Scorings(Group):
             work.show(logits, targets)
             if not sequence.unread:
                 outcome.done[work] = work.scores
+                outcome.left.append(sequence)
 
 
 @dataclass(eq=False, slots=True)
@@ -105,7 +106,7 @@ class _Prompt(Sequence):
 
 
 class LastLogits(DecoderWork):
-    """Some logits after each of several prompts, whose common prefix the model reads once: float32 [prompts, ids].
+    """Some logits after each of several prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
     number of each prompt that has its logits.
@@ -122,7 +123,6 @@ class LastLogits(DecoderWork):
         self.cached = sum(map(len, prompts))
         self.scores: list[NDArray[np.float32] | None] = []
         self.left = len(prompts)
-        self._shared = common_prefix(prompts)
 
     def reset(self) -> None:
         """Forget the logits."""
@@ -138,19 +138,9 @@ class LastLogits(DecoderWork):
         return _LastLogits()
 
     def begin(self) -> list[Sequence]:
-        """Return the common prefix, or the prompts if they have none."""
-        if not self._shared:
-            return self.rest(prefix=None)
-        return [Sequence(self, self.prompts[0], length=self._shared, first_scored=self._shared)]    # without scores
-
-    def rest(self, prefix: int | None) -> list[Sequence]:
-        """Return what each prompt has after the prefix, of which the model has this hypothesis."""
-        prompts: list[Sequence] = []
-        for i, ids in enumerate(self.prompts):
-            self.use(prefix)
-            prompts.append(_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, read=self._shared,
-                                   hypothesis=prefix, index=i))
-        return prompts
+        """Return the prompts."""
+        return [_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, index=i)
+                for i, ids in enumerate(self.prompts)]
 
     def failure(self, sequence: Sequence) -> EngineError:
         """Return the error of a prompt, with its place."""
@@ -167,28 +157,15 @@ class _LastLogits(Group):
     """Prompts whose last logits are wanted."""
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
-        at = 0      # the next row of scores.logits
-        for sequence in sequences:
+        """Keep the logits of prompts that are read."""
+        for sequence, logits in zip(cast(List[_Prompt], sequences), scores.logits, strict=True):
             work = cast(LastLogits, sequence.work)
-            if isinstance(sequence, _Prompt):
-                work.scores[sequence.index] = scores.logits[at, work.ids].copy()
-                work.left, at = work.left - 1, at + 1
-                outcome.tokens.append((work, 0, sequence.index))
-                if not work.left:
-                    outcome.done[work] = np.array(work.scores)
-            else:
-                outcome.begun += work.rest(sequence.hypothesis)
+            work.scores[sequence.index] = logits[work.ids].copy()
+            work.left -= 1
+            outcome.tokens.append((work, 0, sequence.index))
+            if not work.left:
+                outcome.done[work] = np.array(work.scores)
             outcome.left.append(sequence)
-
-
-def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
-    """Return how many first ids all prompts share, without any prompt's last id, whose logits are wanted; 0 for one."""
-    if len(prompts) < 2:
-        return 0
-    most = min(map(len, prompts)) - 1
-    differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts[1:]], axis=0)
-    return int(differs.argmax()) if differs.any() else most
 
 
 class AllLogits(DecoderWork):
@@ -223,3 +200,4 @@ class _AllLogits(Group):
             work.scores[sequence.read - n : sequence.read], begin = scores.logits[begin : begin + n], begin + n
             if not sequence.unread:
                 outcome.done[work] = work.scores
+                outcome.left.append(sequence)

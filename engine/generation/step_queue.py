@@ -24,6 +24,7 @@ from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue, gets_signals
 from .encoder_decoder import SourceStepper
 from .handles import Handle
+from .prefixes import Prefixes
 from .schedule import Budget, Pace, Schedule
 from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
 
@@ -58,17 +59,22 @@ class StepQueue(WorkQueue):
     """The works of one model that generates. Any thread may call it."""
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, cache_tokens: int | None = None,
-                 schedule: Schedule | None = None):
+                 schedule: Schedule | None = None, keep_tokens: int = 0):
         """Take the steps of the model.
 
         cache_tokens: the most tokens of all works that have entered, each counted with the new tokens that it may have;
-        None for any number. schedule: None for one with this budget.
+        None for any number. schedule: None for one with this budget. keep_tokens: the most tokens of prefixes that are
+        kept for later works.
         """
         super().__init__()
         self.budget = budget or Budget()
         self.schedule = schedule or Schedule(self.budget, stepper.vocab_size)
         self.tokens_in = self.tokens_out = 0
         """Tokens of prompts and sources that entered, and new tokens."""
+        self.tokens_read = 0
+        """Tokens of prompts that the model has read."""
+        self.prefixes = Prefixes(stepper, keep_tokens)
+        """What the model has read, and reads now, for whoever would read it again."""
         self._stepper, self._cache_tokens = stepper, cache_tokens
         self._active: set[DecoderWork] = set()
         """The works that have entered."""
@@ -148,6 +154,7 @@ class StepQueue(WorkQueue):
         if work is None:        # it has left before
             return
         if work in self._active:
+            self.prefixes.leave_all(work, keeps=entry.end is True or isinstance(entry.end, (TimedOut, Cancelled)))
             group = self._groups[self._key(work)]
             group.leave(work)
             if not group.works:
@@ -164,6 +171,7 @@ class StepQueue(WorkQueue):
 
     def _reset(self) -> None:
         self._stepper.reset()
+        self.prefixes.clear()
         self.schedule.forget()
         self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
 
@@ -224,7 +232,10 @@ class StepQueue(WorkQueue):
         if key not in self._groups:
             self._groups[key] = work.group(self._stepper.vocab_size)
         self._groups[key].enter(work)
-        self._reading += work.begin()
+        sequences = work.begin()
+        for sequence in sequences:
+            self.prefixes.enter(sequence)
+        self._reading += sequences
         if not work.entry.entered:
             self.tokens_in += work.tokens_in
         work.entry.entered = True
@@ -246,7 +257,7 @@ class StepQueue(WorkQueue):
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
-        chosen = self.schedule.plan(decoding, self._reading) if self._reading else []
+        chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
         # The encoder reads a source in the step with the first token of its request.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
@@ -262,6 +273,7 @@ class StepQueue(WorkQueue):
                     raise
                 self._blame(works, error)
                 return
+        self.tokens_read += sum(n for _, n in chosen)
         self.schedule.measured(decoding, read, self._step_seconds)
 
     def _stop_of(self, works: set[DecoderWork]) -> Stop:
@@ -298,6 +310,9 @@ class StepQueue(WorkQueue):
         self._step_seconds += time.perf_counter() - begun
         self._note_hypotheses(parts, scores)
         if self._reading:
+            for sequence in self._reading:
+                if sequence.work.branches and not sequence.unread:      # its hypothesis is the prompt for the last time
+                    self.prefixes.leave(sequence)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)
@@ -320,8 +335,7 @@ class StepQueue(WorkQueue):
             key = self._key(sequence.work)
             if key[0] is not company:
                 continue
-            # A group gets a part with scores, and the last part of a sequence without any, such as a common prefix.
-            if sequence.read + n > sequence.first_scored or n == sequence.unread:
+            if sequence.read + n > sequence.first_scored:
                 of_groups.setdefault(key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)
@@ -367,6 +381,8 @@ class StepQueue(WorkQueue):
         """Give the tokens and the results of a step to the tickets, and end the works that are done."""
         for work, sample, token in outcome.tokens:
             self.tokens_out += work.entry.put(sample, token) and work.makes_tokens
+        for sequence in outcome.left:
+            self.prefixes.leave(sequence)
         for work, results in outcome.done.items():
             try:
                 work.entry.results = work.completed(results, self._stepper, stop)
@@ -381,4 +397,3 @@ class StepQueue(WorkQueue):
             if not sequence.work.has_ended and sequence.work.drop(sequence.hypothesis):
                 assert sequence.hypothesis is not None
                 self._freed.append((sequence.work, sequence.hypothesis))
-        self._reading += outcome.begun

@@ -46,6 +46,10 @@ class DecoderWork:
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
+    branches: bool = False
+    """Whether several hypotheses follow its prompt."""
+    cache_key: Hashable = ""
+    """Its prompts share what they read with prompts of requests with an equal key."""
 
     def __init__(self) -> None:
         self.entry: DecoderEntry
@@ -187,7 +191,7 @@ class Sequence:
     """[at least length]: all ids so far; any value after the length."""
     length: int
     first_scored: int
-    """The place of the first id after which scores are wanted; `length` if there is none."""
+    """The place of the first id after which scores are wanted."""
     best: int | None = None
     """How many of the best logits are wanted, as in `Row`; None for all."""
     read: int = 0
@@ -226,10 +230,8 @@ class Outcome:
     """The results of the requests that ended."""
     failed: dict[DecoderWork, EngineError] = field(default_factory=dict)
     """The errors of the requests that cannot go on."""
-    begun: list[Sequence] = field(default_factory=list)
-    """New sequences with unread ids."""
     left: list[Sequence] = field(default_factory=list)
-    """Sequences that do not go on, of requests that do."""
+    """Sequences that do not go on."""
 
 
 class Group(ABC):

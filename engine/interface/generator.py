@@ -57,6 +57,12 @@ class Statistics(CacheStatistics):
     """Tokens of prompts and sources."""
     tokens_out: int
     """New tokens, in all samples and in the results of beam searches."""
+    kept_tokens: int
+    """Tokens in the cache that no open request needs, for later requests that begin with them."""
+    found_tokens: int
+    """Tokens of prompts that were in the cache, or that another request was about to read."""
+    read_tokens: int
+    """Tokens of prompts that the model has read."""
 
 
 class Generator(ChatMethods, Loaded):
@@ -72,11 +78,11 @@ class Generator(ChatMethods, Loaded):
     @renamed_arguments
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
                  precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
-                 cache: str | None = None, bits: str = FASTEST):
+                 keep_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
-                                  cache=cache, bits=bits))
+                                  keep_tokens=keep_tokens, cache=cache, bits=bits))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -85,8 +91,9 @@ class Generator(ChatMethods, Loaded):
     @renamed_arguments
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
-             cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST, memory: str = "map",
-             revision: str | None = None, long_context: bool = False) -> Generator:
+             cache_tokens: int | None = None, keep_tokens: int | None = None, cache: str | None = None,
+             bits: str = FASTEST, memory: str = "map", revision: str | None = None, long_context: bool = False
+             ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, bits, memory: as in `Engine.load`.
@@ -96,6 +103,9 @@ class Generator(ChatMethods, Loaded):
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
         cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
             for each beam or sample. A request that can never fit is refused; others wait. None for any number.
+        keep_tokens: the most tokens of prompts and answers whose keys and values are kept between calls, so that a
+            later prompt with the same beginning does not read it again; it changes no result. 0 keeps nothing. None is
+            4,096, or cache_tokens if that is less.
         cache: the precision of the keys and values that are kept: "float32", "bfloat16", or "int8" with a scale for
             each token and key head. None is "float32" for precision float32, and "bfloat16" for the others.
         long_context: of a model with two tables of rotary positions (LongRoPE, as in Phi-3.5), whether all sequences
@@ -108,7 +118,7 @@ class Generator(ChatMethods, Loaded):
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
-                                   "cache": cache, "bits": bits}
+                                   "keep_tokens": keep_tokens, "cache": cache, "bits": bits}
         return cls._load(open_source(path, memory, revision), "generate", options, memory, long_context=long_context)
 
     @renamed_arguments
@@ -338,7 +348,8 @@ class Generator(ChatMethods, Loaded):
         queue = self._model.queue
         entered, waiting = queue.counts
         return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
-                          tokens_in=queue.tokens_in, tokens_out=queue.tokens_out)
+                          tokens_in=queue.tokens_in, tokens_out=queue.tokens_out, kept_tokens=queue.prefixes.kept,
+                          found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read)
 
     def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
                   places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None

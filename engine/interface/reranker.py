@@ -79,7 +79,7 @@ class Reranker(Loaded):
     def __init__(self, model: Model, *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
                  answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
                  threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-                 max_rows: int = 64, bits: str = FASTEST):
+                 max_rows: int = 64, keep_tokens: int | None = None, bits: str = FASTEST):
         """As `load`, for a cross-encoder or a language model with a tokenizer that is in memory already."""
         from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
 
@@ -90,7 +90,8 @@ class Reranker(Loaded):
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return
         self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, bits=bits))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, keep_tokens=keep_tokens,
+                                  bits=bits))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
             reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
@@ -108,10 +109,11 @@ class Reranker(Loaded):
     def load(cls, path: str | os.PathLike[str], *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
              answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
              threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-             max_rows: int = 64, bits: str = FASTEST, memory: str = "map", revision: str | None = None) -> Reranker:
+             max_rows: int = 64, keep_tokens: int | None = None, bits: str = FASTEST, memory: str = "map",
+             revision: str | None = None) -> Reranker:
         """Load a reranker from what `Engine.load` or `Generator.load` read; they explain the other options.
 
-        The options template, instruction, answers and max_rows are for language models alone.
+        The options template, instruction, answers, max_rows and keep_tokens are for language models alone.
 
         template: the prompt, with the placeholders {query} and {document} and perhaps {instruction}; truncation keeps
             the end after {document}. The default is Qwen3-Reranker's; "bge-reranker-v2-gemma" and "mxbai-rerank-v2" are
@@ -134,7 +136,7 @@ class Reranker(Loaded):
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows, "bits": bits}
+            "precision": precision, "max_rows": max_rows, "keep_tokens": keep_tokens, "bits": bits}
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")
@@ -273,8 +275,7 @@ class Reranker(Loaded):
                       advance: Callable[[int], object] = lambda done: None) -> NDArray[np.float32]:
         """Return the logit of each prompt, float32 [n], the second of three steps of `predict` of a language model.
 
-        queries: that of each prompt; what the prompts of a query begin with is computed once. advance: called with the
-        number of prompts that are done.
+        queries: that of each prompt. advance: called with the number of prompts that are done.
         """
         by_query = [*_places(queries).values()]     # the places of the prompts of each query
         logits = last_logits(self._model.queue, [[prompts[i] for i in members] for members in by_query],

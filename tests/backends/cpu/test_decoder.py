@@ -338,24 +338,25 @@ def test_forks_copy_the_cell_that_they_leave(cache):
 def test_a_cut_hypothesis_has_the_bits_of_its_beginning(name, cache):
     """Cut at each place of a cell, for the same request and for others, which go on when the whole one has ended.
 
-    The second child copies the first tokens of a cell while the first child and one of the whole hypothesis write theirs.
+    The second child copies the first tokens of a cell while the first one writes its own into the same cell.
     """
     config = DECODERS[name]
     weights, rng = make_weights(config), np.random.default_rng(0)
-    decoder, alone = (decoder_module.CpuDecoder(isa.chosen(), config, weights, RunConfig(n, max_tokens=600, cache=cache))
-                      for n in (3, 1))
+    runs = (RunConfig(threads, max_tokens=600, cache=cache) for threads in (3, 1))
+    decoder, alone = (decoder_module.CpuDecoder(isa.chosen(), config, weights, run) for run in runs)
     tokens = rng.integers(0, 50, 55)
     for length in (1, 9, 15, 16, 17, 31, 32, 33, 48, 54, 55):
         first, second, third = (decoder.open() for _ in range(3))
         (begin,) = decoder.step([row(first, None, tokens[:40])]).hypotheses.tolist()
-        (whole,) = decoder.step([row(first, begin, tokens[40:])]).hypotheses.tolist()
+        (longer,) = decoder.step([row(first, begin, tokens[40:])]).hypotheses.tolist()
         decoder.release([begin])
         held = decoder.held
-        own, handed, both = (decoder.cut(whole, length, request) for request in (first, second, third))
+        own, handed, both = (decoder.cut(longer, length, request) for request in (first, second, third))
         assert decoder.held == held, "a cut takes no cell"
-        rows = [(third, both, [3] * 20), (first, own, [4]), (first, whole, [9, 9]), (third, both, [5, 6]), (first, own, [7])]
-        check_rows(decoder, alone, config, [(request, parent, new, [*tokens[: 55 if parent == whole else length], *new])
-                                            for request, parent, new in rows])
+        rows = [(third, both, [3] * 20), (first, own, [4]), (first, longer, [9, 9]), (third, both, [5, 6])]
+        check_rows(decoder, alone, config, [(request, parent, new, [*tokens[: 55 if parent == longer else length],
+                                                                    *new])
+                                            for request, parent, new in [*rows, (first, own, [7])]])
         decoder.close(first)
         decoder.close(third)
         assert decoder.held == -(-length // 16) * 16, "and no other request has its cells now"

@@ -1,0 +1,249 @@
+"""`Prefixes`: what a decoder has read, by its ids, so that no sequence reads what another one has read or is reading.
+
+Runs of blocks of ids lie in a tree, one for each key: those who may share. A block is a cell of the cache.
+
+    root --+-- [system prompt, 64 ids] --+-- [a question, 32 ids]
+           |                             +-- [another question, 16 ids]
+           +-- [a document, 512 ids]
+
+An open sequence has its place at the end of the run with the last block that it may share. Each run up to a place has
+a reader, the sequence that reads it for all, or a hypothesis, which a request of the tree holds after the reader left.
+Whoever needs a run takes a cut of the hypothesis of either, which copies nothing. A run that no place needs is kept
+until it has to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .encoder_decoder import SourceStepper
+from .works import DecoderWork, Sequence
+
+BLOCK = 16
+"""The ids of a block: the tokens of a cell, so that no child of a prefix has to copy a part of one."""
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """Blocks of ids that follow those of the parent."""
+
+    ids: NDArray[np.int64]
+    parent: _Run | None
+    length: int
+    """The number of ids from the root to its end."""
+    reader: Sequence | None = None
+    """The open sequence that has read it, or will read it."""
+    hypothesis: int | None = None
+    """The hypothesis of the ids from the root to its end, which the request of the tree holds."""
+    users: int = 0
+    """The places at its end or below it."""
+    children: dict[bytes, _Run] = field(default_factory=dict)
+    """The next runs, by their first blocks."""
+    key: Hashable = None
+    """Of a root: whose sequences share it."""
+
+
+class Prefixes:
+    """The prefixes that the sequences of one decoder share. It belongs to the thread that has the queue's turn."""
+
+    def __init__(self, stepper: SourceStepper, most: int):
+        """most: the most tokens of all runs without a place, between two calls."""
+        self._stepper, self.most = stepper, most
+        self.found = 0
+        """The tokens that sequences have got without reading them."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, after the stepper has ended all requests."""
+        self.kept = 0
+        """The tokens of the runs without a place."""
+        self._roots: dict[Hashable, _Run] = {}
+        self._places: dict[DecoderWork, dict[Sequence, _Run | None]] = {}
+        self._idle: dict[_Run, None] = {}
+        """The runs without a place, the least recently used first."""
+        self._request: int | None = None
+
+    def enter(self, sequence: Sequence) -> None:
+        """Give a sequence its place. One with a source has none, because its cells depend on the source."""
+        work = sequence.work
+        end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
+        if work.packed is None and (end or work.makes_tokens):
+            self._places.setdefault(work, {})[sequence] = self._used(sequence, end)
+
+    def turn_of(self, sequence: Sequence) -> Sequence:
+        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
+        found: tuple[int, int] | None = None
+        reads = sequence
+        path = _path(self._places.get(sequence.work, {}).get(sequence))
+        for i, run in enumerate(path):
+            if run.length <= sequence.read:
+                continue
+            if run.hypothesis is not None:
+                found = run.hypothesis, run.length
+            elif run.reader is None or run.reader is sequence:
+                for each in path[i:]:       # its next part may end in any of them
+                    each.reader = each.reader or sequence
+                break
+            elif run.reader.read >= run.length:
+                assert run.reader.hypothesis is not None
+                found = run.reader.hypothesis, run.length
+            else:
+                reads = run.reader
+                break
+        if found is not None:
+            self.found += found[1] - sequence.read
+            before, work = sequence.hypothesis, sequence.work
+            sequence.hypothesis, sequence.read = self._stepper.cut(*found, work.number), found[1]
+            if work.move(before, sequence.hypothesis) and before is not None:
+                self._stepper.release([before])
+        return reads
+
+    def leave(self, sequence: Sequence, keeps: bool = True) -> None:
+        """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
+
+        keeps: False to keep nothing.
+        """
+        places = self._places.get(sequence.work, {})
+        if sequence not in places:
+            return
+        place = places.pop(sequence)
+        if not places:
+            del self._places[sequence.work]
+        for each in _path(place):
+            if each.reader is sequence:
+                each.reader = None
+        last = run = self._used(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
+        self._free(place)
+        for each in _path(last):
+            # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
+            if each.length > (place.length if place else 0) and (each.hypothesis is not None or each.reader is not None):
+                run = each.parent
+                break
+        while run is not None and run.parent is not None:
+            self._join(run)
+            if run.hypothesis is None and (self.most or run.users > 1):
+                run.hypothesis = self._held(sequence.hypothesis, run.length)
+            run = run.parent
+        self._free(last)
+        self.let_go(self.kept - self.most)
+
+    def leave_all(self, work: DecoderWork, keeps: bool) -> None:
+        """Do so for all sequences of a request that have a place."""
+        for sequence in [*self._places.get(work, ())]:
+            self.leave(sequence, keeps)
+
+    def let_go(self, tokens: int) -> None:
+        """Let at least so many kept tokens go, if they are there: the least recently used, from the ends of runs."""
+        while tokens > 0 and self._idle:
+            run = next(run for run in self._idle if not run.children)
+            assert run.hypothesis is not None
+            old, size = run.hypothesis, min(len(run.ids), -(-tokens // BLOCK) * BLOCK)
+            tokens, self.kept = tokens - size, self.kept - size
+            if size == len(run.ids):
+                del self._idle[run]
+                self._remove(run)
+            else:
+                run.ids, run.length = run.ids[:-size], run.length - size
+                run.hypothesis = self._held(old, run.length)
+            self._stepper.release([old])
+        if not self._roots and self._request is not None:
+            self._stepper.close(self._request)
+            self._request = None
+
+    def _held(self, hypothesis: int | None, length: int) -> int:
+        """Return a hypothesis of the tree's own request with the first tokens of another one."""
+        assert hypothesis is not None
+        if self._request is None:
+            self._request = self._stepper.open(None)
+        return self._stepper.cut(hypothesis, length, self._request)
+
+    def _used(self, sequence: Sequence, end: int) -> _Run | None:
+        """Return the run with the last of `end` ids of a sequence, which has one user more; None for no ids.
+
+        Runs that are not there are made, and one that has other ids behind is split.
+        """
+        if not end:
+            return None
+        ids, key = sequence.ids[:end], sequence.work.cache_key
+        run = self._roots.get(key)
+        if run is None:
+            run = self._roots[key] = _Run(ids[:0], None, 0, key=key)
+        while run.length < end:
+            rest = ids[run.length :]
+            child = run.children.get(_first(rest))
+            if child is None:
+                child = run.children[_first(rest)] = _Run(rest.copy(), run, end)
+            elif (common := _common(child.ids, rest)) < len(child.ids):
+                child = self._split(child, common)
+            run = child
+        for each in _path(run):
+            if not each.users and each in self._idle:
+                del self._idle[each]
+                self.kept -= len(each.ids)
+            each.users += 1
+        return run
+
+    def _free(self, run: _Run | None) -> None:
+        """Count one user less of a run and those above it; keep those that nobody uses, if they were read."""
+        for each in _path(run)[::-1]:
+            each.users -= 1
+            if not each.users and each.hypothesis is None:
+                self._remove(each)
+            elif not each.users:
+                self._idle[each] = None
+                self.kept += len(each.ids)
+
+    def _split(self, run: _Run, at: int) -> _Run:
+        """Divide a run after some of its ids, and return the first part."""
+        upper = _Run(run.ids[:at], run.parent, run.length - len(run.ids) + at, run.reader, users=run.users)
+        assert run.parent is not None
+        run.parent.children[_first(upper.ids)] = upper
+        run.ids, run.parent = run.ids[at:], upper
+        upper.children[_first(run.ids)] = run
+        if run.hypothesis is not None:
+            upper.hypothesis = self._held(run.hypothesis, upper.length)
+        if run in self._idle:
+            self._idle[upper] = None
+        return upper
+
+    def _join(self, run: _Run) -> None:
+        """Let a run begin where its parent begins, if nobody uses the parent alone."""
+        parent = run.parent
+        if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
+            return
+        parent.parent.children[_first(parent.ids)] = run
+        run.ids, run.parent = np.concatenate([parent.ids, run.ids]), parent.parent
+        if parent.hypothesis is not None:
+            self._stepper.release([parent.hypothesis])
+        self._join(run)
+
+    def _remove(self, run: _Run) -> None:
+        parent = run.parent
+        assert parent is not None
+        del parent.children[_first(run.ids)]
+        if parent.parent is None and not parent.children:
+            del self._roots[parent.key]
+
+
+def _path(run: _Run | None) -> list[_Run]:
+    """Return the runs from below the root to this one."""
+    runs = []
+    while run is not None and run.parent is not None:
+        runs.append(run)
+        run = run.parent
+    return runs[::-1]
+
+
+def _first(ids: NDArray[np.int64]) -> bytes:
+    return ids[:BLOCK].tobytes()
+
+
+def _common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
+    """Return how many first ids two arrays share, in whole blocks."""
+    n = min(len(first), len(second))
+    differs = first[:n] != second[:n]
+    return int(differs.argmax()) // BLOCK * BLOCK if differs.any() else n
