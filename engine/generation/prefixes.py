@@ -118,9 +118,10 @@ class Prefixes:
                 each.reader = None
         last = run = self._used(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
         self._free(place)
+        known = place.length if place else 0
         for each in _path(last):
             # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
-            if each.length > (place.length if place else 0) and (each.hypothesis is not None or each.reader is not None):
+            if each.length > known and (each.hypothesis is not None or each.reader is not None):
                 run = each.parent
                 break
         while run is not None and run.parent is not None:

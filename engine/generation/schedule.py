@@ -185,8 +185,6 @@ class Schedule:
 
     def measured(self, decoding: int, read: int, seconds: float) -> None:
         """Take the time of a step. read: its tokens of prompts and sources, beside those of the rows that decode."""
-        if self.pace is None:
-            return
         self._steps += 1
         seconds = min(max(1e-9, seconds), 1e9)        # of a clock that stands still, goes back or says NaN
         base = self._base(decoding) if decoding else 0.0
@@ -199,7 +197,7 @@ class Schedule:
         cost = max(seconds - base, seconds / 16) / read
         self._cost = cost if self._cost is None else (self._cost + cost) / 2
         if read >= self._size:
-            self._size = min(2 * self._size, self.budget.tokens)
+            self._size = min(max(2 * self._size, read), self.budget.tokens)
 
     def _base(self, decoding: int) -> float | None:
         """Return the seconds of a step of so many rows without a prompt; None if they were not measured lately."""

@@ -13,15 +13,15 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from ..backends.steps import Row, Scores
-from ..base.errors import Cancelled, EngineError, InputError, TimedOut
+from ..base.errors import Cancelled, InputError, TimedOut
 from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
-from ..queues.work_queue import WorkQueue, gets_signals
+from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
 from .handles import Handle
 from .prefixes import Prefixes
@@ -44,6 +44,32 @@ class SessionStatistics:
     """Tokens of the prompts of the requests that have entered, which the model has not read yet."""
     step_seconds: float
     """How long the last step took."""
+
+
+class _OthersCame(Exception):
+    """Another caller has come in the middle of a step."""
+
+
+class _WhileAlone(Stop):
+    """The stop of a step of one caller alone, which ends as soon as another one comes, too."""
+
+    __slots__ = ("_arrived", "_outer")
+
+    def __init__(self, outer: Stop, arrived: Collection[object]):
+        """outer: the stop of the caller. arrived: the works that no step has seen."""
+        super().__init__(outer.deadline)
+        self._outer, self._arrived = outer, arrived
+
+    @property
+    def has_come(self) -> bool:
+        """Whether that of the caller has come, or another caller."""
+        return self._outer.has_come or bool(self._arrived)
+
+    def check(self) -> None:
+        """Raise as the stop of the caller does, and then `_OthersCame` if another one has come."""
+        self._outer.check()
+        if self._arrived:
+            raise _OthersCame
 
 
 @dataclass
@@ -87,6 +113,7 @@ class StepQueue(WorkQueue):
         self._paces: Counter[Pace] = Counter()
         """How many works of sessions are open, by the pace of the session."""
         self._step_seconds = 0.0
+        self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
 
     @property
     def vocab_size(self) -> int:
@@ -155,10 +182,11 @@ class StepQueue(WorkQueue):
             return
         if work in self._active:
             self.prefixes.leave_all(work, keeps=entry.end is True or isinstance(entry.end, (TimedOut, Cancelled)))
-            group = self._groups[self._key(work)]
-            group.leave(work)
-            if not group.works:
-                del self._groups[self._key(work)]
+            group = self._groups.get(self._key(work))
+            if group is not None:       # else an error came before it was there
+                group.leave(work)
+                if not group.works:
+                    del self._groups[self._key(work)]
             if self._reading:
                 self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
@@ -193,10 +221,14 @@ class StepQueue(WorkQueue):
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
-        """Return how long a step may take: any time for one caller alone, because nobody waits for a next token."""
+        """Return how long a step may take: any time for one caller alone, because nobody waits for a token.
+
+        What a step was to read that another caller has ended is read in short steps, so that callers who come again and
+        again end no more than that.
+        """
         if self._paces:
             return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
-        return SHARED if self.schedule.owners > 1 else None
+        return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
         """Let works enter while there is room."""
@@ -233,8 +265,9 @@ class StepQueue(WorkQueue):
             self._groups[key] = work.group(self._stepper.vocab_size)
         self._groups[key].enter(work)
         sequences = work.begin()
-        for sequence in sequences:
-            self.prefixes.enter(sequence)
+        if not work.entry.alone:
+            for sequence in sequences:
+                self.prefixes.enter(sequence)
         self._reading += sequences
         if not work.entry.entered:
             self.tokens_in += work.tokens_in
@@ -245,14 +278,16 @@ class StepQueue(WorkQueue):
 
     def _compute_empty(self, work: DecoderWork) -> None:
         """Let a work that reads no sequence compute its results, in a step of its own."""
+        def compute(entry: DecoderEntry) -> None:
+            entry.results = work.results(self._stepper, entry.stop)
+            self._finish(entry, True)
+
         try:
-            work.entry.results = work.results(self._stepper, work.entry.stop)
+            compute(work.entry)
         except BaseException as error:
             if self._must_leave(error):
                 raise
-            self._finish(work.entry, error)
-            return
-        self._finish(work.entry, True)
+            self._run_apart([work.entry], error, compute)
 
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
@@ -266,14 +301,21 @@ class StepQueue(WorkQueue):
             if not parts:
                 continue
             works = {sequence.work for part in parts for sequence in part.sequences}
+            for work in works:
+                work.steps += 1
+            stop = self._stop_of(works)
             try:
-                self._run(parts, self._stop_of(works))
+                self._run(parts, stop, _WhileAlone(stop, self._arrived) if read and not self.schedule.pace else stop)
+            except _OthersCame:     # the model has computed nothing, and all is as before this step
+                self._given_up = read
+                return
             except BaseException as error:
                 if self._must_leave(error):
                     raise
                 self._blame(works, error)
                 return
         self.tokens_read += sum(n for _, n in chosen)
+        self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
 
     def _stop_of(self, works: set[DecoderWork]) -> Stop:
@@ -283,30 +325,30 @@ class StepQueue(WorkQueue):
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer
 
-    def _blame(self, works: set[DecoderWork], error: BaseException) -> None:
-        """End the work whose step raised an error; if there are several, let each have steps of its own from now on.
+    def _blame(self, works: set[DecoderWork], fault: BaseException) -> None:
+        """Find the works that raise the error of a step, and end them.
 
-        All works begin anew, because nobody knows how far the step came.
+        All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
+        now on, and catch up at once.
         """
-        left = [work for work in works if not work.has_ended]
-        stopped = [work for work in left if work.entry.stop.has_come]
-        if stopped and isinstance(error, (TimedOut, Cancelled)):
-            for work in stopped:
-                self._finish(work.entry, error)
-        elif gets_signals() and not isinstance(error, (EngineError, MemoryError)) and not (
-                len(left) == 1 and left[0].entry in self._stepping):
-            raise error     # it may come from a signal handler of this thread, and is for its caller
-        elif len(left) == 1:
-            self._finish(left[0].entry, error)
-        else:
-            for work in left:
-                work.entry.alone = True
+        steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
+        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]))
 
-    def _run(self, parts: list[_Part], stop: Stop) -> None:
-        """Compute one step of the model, and hand out what comes of it."""
+    def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
+        """Compute a work that has begun anew in steps of its own, until it has made so many."""
+        work, entry.alone = entry.work, True
+        self._open_work(work)
+        while entry.end is None and work.steps < steps:
+            work.steps += 1
+            unread = [sequence for sequence in self._reading if sequence.work is work]
+            chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
+            self._run(self._parts(work, chosen), NEVER, NEVER)
+
+    def _run(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
+        """Compute one step of the model, and hand out what comes of it. step_stop: ends the step alone."""
         begun = time.perf_counter()
-        scores = self._stepper.step([row for part in parts for row in part.rows], stop)
+        scores = self._stepper.step([row for part in parts for row in part.rows], step_stop)
         self._step_seconds += time.perf_counter() - begun
         self._note_hypotheses(parts, scores)
         if self._reading:

@@ -58,6 +58,8 @@ class DecoderWork:
         """The number that `SourceStepper.open` gave; -1 before."""
         self.waits = False
         """Whether it waits until it enters."""
+        self.steps = 0
+        """How many steps it was in since it began."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
 
@@ -71,7 +73,7 @@ class DecoderWork:
 
         It comes to the same results again, because a row has the same bits in any step.
         """
-        self.number, self.waits, self._users = -1, False, {}
+        self.number, self.waits, self.steps, self._users = -1, False, 0, {}
 
     @property
     def rows(self) -> int:

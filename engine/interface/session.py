@@ -106,7 +106,10 @@ class Session:
     def close(self) -> None:
         """End all requests with `Cancelled`, and take no more."""
         self._closed = True
-        self._model.queue.cancel_session(self)
+        try:
+            self._model.queue.cancel_session(self)
+        finally:
+            self._model.queue.stop(self)
 
     def statistics(self) -> SessionStatistics:
         """Count the rows of a step, the requests that wait, and the tokens of prompts that wait."""
@@ -116,15 +119,12 @@ class Session:
         self._check_open()
         if self._has_thread:
             raise InputError("this session has a thread already; make another session for another with statement")
-        self._model.queue.start()
+        self._model.queue.start(self)
         self._has_thread = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        finally:
-            self._model.queue.stop()
+        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -13,7 +13,7 @@ from .entry import Holder, OwnStop
 from .order import NextBatch, Order
 from .rows import Rows, Waiting
 from .work import Work
-from .work_queue import WorkQueue, gets_signals
+from .work_queue import WorkQueue
 
 Result = TypeVar("Result")
 
@@ -232,7 +232,7 @@ class ModelQueue(WorkQueue):
         self.order.drop(entry)
 
     def _reset(self) -> None:
-        self.order = Order()
+        self.order, self.in_flight = Order(), 0
         for entry in [*self._open.values()]:
             entry.rewind()
 
@@ -249,7 +249,7 @@ class ModelQueue(WorkQueue):
                 raise       # of a signal handler; the works go back into the order
             fault = error
         if fault is not None:
-            self._run_apart(works, fault, begun)
+            self._run_apart(works, fault, lambda waiting: self._run_left(waiting, begun))
         self.in_flight = 0
         self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
                     fault is not None)
@@ -285,44 +285,29 @@ class ModelQueue(WorkQueue):
             if waiting.given == len(waiting.work.order):
                 self._finish(waiting, True)
 
-    def _run_apart(self, works: Sequence[Waiting], fault: BaseException, begun: float) -> None:
-        """Compute each work of a batch that raised an error alone, so that one bad work does not fail the others."""
-        if len(works) == 1 and (works[0] in self._stepping or not gets_signals()):
-            self._finish(works[0], fault)
-            return
-        failed = False
-        for waiting in works:
-            if waiting.taken == waiting.given:      # it has its rows
-                continue
-            try:
-                self._run([waiting], begun)
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
-                failed = True
-                self._finish(waiting, error)
-        # What no work raises alone may come from a signal handler of this thread, and is for its caller.
-        if not failed and gets_signals() and not isinstance(fault, MemoryError):
-            raise fault
+    def _run_left(self, waiting: Waiting, begun: float) -> None:
+        """Compute what a batch has taken of a work and has not given."""
+        if waiting.taken > waiting.given:
+            self._run([waiting], begun)
 
-    def start(self, max_tokens: int | None = None) -> None:
-        """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`.
+    def start(self, owner: object = None, max_tokens: int | None = None) -> None:
+        """Let a thread of the queue's own step, as `WorkQueue.start` does.
 
-        max_tokens: the most tokens of a batch until then; None for those of the queue, which are the most.
+        max_tokens: the most tokens of a batch until `stop`; None for those of the queue, which are the most.
         """
         limit = min(self.max_tokens, max_tokens or self.max_tokens)
         self._limits = [*(self._limits if self.has_thread else ()), limit]
         try:
-            super().start()
+            super().start(owner)
         except BaseException:
             self._limits.remove(limit)
             raise
 
-    def stop(self, max_tokens: int | None = None) -> None:
-        """Take back a `start` with this argument; after the last one the thread ends, and the callers step again."""
+    def stop(self, owner: object = None, max_tokens: int | None = None) -> None:
+        """Take back a `start` with these arguments; after the last one the callers step again."""
         with suppress(ValueError):      # in a forked child there may be no such start
             self._limits.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-        super().stop()
+        super().stop(owner)
 
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""

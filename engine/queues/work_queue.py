@@ -4,7 +4,7 @@
     wait     a caller that finds nobody stepping takes the turn, and steps until it has news of its own work; then it
              hands the turn on to another caller that waits
     step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
-    start    a thread of the queue's own steps in place of the callers; until `stop`
+    start    a thread of the queue's own steps in place of the callers, until `stop`, or the end of who started it
 
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
 code; and a step that did not end leaves `_torn` behind, from which the next one begins anew with the works that are
@@ -13,17 +13,20 @@ open. What was given is never given again, because `Entry.parts` alone says how 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
+from traceback import walk_tb
 from typing import Any
 
 from ..backends.lock import any_turn
@@ -54,10 +57,10 @@ class WorkQueue(ABC):
         self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
-        self._starts = 0        # calls of `start` without their `stop`
-        self._leaves = Stop()       # ends the wait of `_thread` for the turn
+        self._owners: list[weakref.ref[Any]] = []       # of each `start` without its `stop`
+        self._leaves = Stop()       # ends `_thread`, also while it waits for the turn
         self._starting = any_turn()     # the right to change these, and to start and end the thread
-        self._sleeps = self._stops = self._closing = False
+        self._sleeps = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
 
     @abstractmethod
@@ -260,6 +263,34 @@ class WorkQueue(ABC):
         self.call_back(entry)
         self._open.pop(entry.number, None)
 
+    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object]) -> None:
+        """Compute each work of a step that raised an error alone, and end those that raise again with their own errors.
+
+        What no work raises alone was set in this thread from outside, and is raised here, in the call of this thread.
+        compute: computes one work alone, and does nothing for a work that needs nothing any more.
+        """
+        if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
+            for entry in late:
+                self._finish(entry, fault)
+            return
+        if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
+            self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
+            return
+        failed = False
+        for entry in entries:
+            try:
+                compute(entry)
+            except BaseException as error:
+                if self._must_leave(error):
+                    raise
+                failed = True
+                self._finish(entry, error)
+        if failed or isinstance(fault, MemoryError):        # memory that is short for all may be enough for each
+            return
+        if threading.current_thread() is not self._thread:
+            raise fault
+        LOG.warning("a step raised %s: %s, which no work of it raises alone", type(fault).__name__, fault)
+
     def _must_leave(self, error: BaseException) -> bool:
         """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
 
@@ -287,33 +318,51 @@ class WorkQueue(ABC):
                     raise
                 LOG.warning("a callback of a ticket raised %s: %s", type(error).__name__, error)
 
-    def start(self) -> None:
-        """Let a thread of the queue's own step, in place of the callers, until as many calls of `stop`, or `close`."""
+    def start(self, owner: object = None) -> None:
+        """Let a thread of the queue's own step, in place of the callers, until `stop` with the same owner, or `close`.
+
+        owner: the thread also ends when all owners that started it have died, as after an interrupt between this call
+        and a block that would end with `stop`. None for the queue itself.
+        """
         self._check_thread()
         with self._starting.take():
-            self._starts = self._starts + 1 if self.has_thread else 1
+            living = [one for one in self._owners if one() is not None] if self.has_thread else []
+            self._owners = [*living, weakref.ref(self if owner is None else owner)]
             if not self.has_thread:
-                self._stops, self._leaves = False, Stop()
-                thread = self._thread = threading.Thread(target=self._serve, name="engine-queue", daemon=True)
+                leaves = self._leaves = Stop()
+                thread = self._thread = threading.Thread(target=self._serve, args=(leaves,), name="engine-queue",
+                                                         daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    self._thread, self._starts = None, 0
+                    self._thread, self._owners = None, []
                     raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
                                              ) from None
 
-    def stop(self) -> None:
-        """Take back a `start`; after the last one the thread ends, and the callers step again."""
+    def stop(self, owner: object = None) -> None:
+        """Take back a `start` of an owner, if there is one; after the last one the callers step again."""
         with self._starting.take():
-            self._starts = max(0, self._starts - 1)     # in a forked child there may be no such start
-            if self._starts and self.has_thread:
+            with suppress(ValueError):      # a forked child has no thread, and an owner may stop twice
+                self._owners.remove(weakref.ref(self if owner is None else owner))
+            if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
-            self._stops = self._leaves.cancelled = True
+            self._leaves.cancelled = True
             self._bell.put(None)
-            thread, self._thread = self._thread, None
-            if thread is not None:
-                thread.join()
+            self._thread = None
+            thread.join()
         self._hand_on()
+
+    def _is_wanted(self) -> bool:
+        """Return whether an owner that has started the thread lives and has not stopped it."""
+        return any(owner() is not None for owner in self._owners)
+
+    def _retire(self) -> bool:
+        """Let the thread end if nobody wants it; return whether it does. The callers step again."""
+        with self._starting.take_if_free() as taken:
+            ends = taken and not self._is_wanted() and not self._closing
+            if ends:
+                self._thread = None
+        return ends
 
     def close(self, *, drain: bool = True) -> None:
         """Take no more works, compute those that wait, and end the thread. drain: False ends them with `Closing`."""
@@ -321,24 +370,24 @@ class WorkQueue(ABC):
         if not drain:
             self._refusal = Closing()
         self._bell.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            thread.join()
         else:
             with self._turn.take():
                 while self._step():
                     pass
 
-    def _serve(self) -> None:
-        """Step until the queue is closed and nothing waits."""
+    def _serve(self, leaves: Stop) -> None:
+        """Step until a stop, or until the queue is closed and nothing waits."""
         try:
             while True:
-                with suppress(Cancelled), self._turn.take(self._leaves):
-                    while not self._stops and self._step():
+                with suppress(Cancelled), self._turn.take(leaves):
+                    while not leaves.cancelled and self._step():
                         pass
-                if self._stops or (self._closing and not self._arrived):
+                if leaves.cancelled or (self._closing and not self._arrived) or self._retire():
                     return
                 self._sleeps = True
-                if not self._arrived and not self._left and not self._closing and not self._stops:
+                if not self._arrived and not self._left and not self._closing and not leaves.cancelled:
                     with suppress(Empty):
                         self._bell.get(timeout=LOOK)
                 self._sleeps = False
@@ -363,5 +412,17 @@ def gets_signals() -> bool:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether an error is one of what was called, and no interrupt of this thread, such as Ctrl-C."""
-    return isinstance(error, Exception) or not gets_signals()
+    """Return whether an error may be one of what was called: Ctrl-C is none, nor is what a signal handler raised."""
+    return not gets_signals() or (isinstance(error, Exception) and not _comes_from_handler(error))
+
+
+def _comes_from_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised an error: it is a function whose caller's frame is an argument of it."""
+    outer: list[Any] = []
+    for frame, _ in walk_tb(error.__traceback__):
+        names, rest, _, values = inspect.getargvalues(frame)
+        given = [*(values.get(name) for name in names), *values.get(rest or "", ())]
+        if any(argument is one for argument in given for one in outer):
+            return True
+        outer.append(frame)
+    return False

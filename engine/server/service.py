@@ -124,7 +124,7 @@ class Service:
         self.memory = Memory(positive_int("max_bytes", max_bytes))
         """What all requests take."""
         self._queue = model.queue
-        self._queue.start(self.max_batch_tokens)
+        self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, self._queue)
         self._lock = threading.Lock()
@@ -391,7 +391,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self.max_batch_tokens)
+        self._queue.stop(self, self.max_batch_tokens)
 
     def __enter__(self) -> Service:
         return self

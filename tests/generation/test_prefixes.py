@@ -10,7 +10,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from engine.base.errors import WeightsError
 from engine.base.stop import NEVER
 from engine.generation.prefixes import BLOCK
 from engine.generation.results import Request
@@ -235,7 +234,7 @@ def test_a_reader_whose_step_fails_harms_nobody():
             scores = super().step(rows, stop)
             if self.broken:
                 self.broken = False
-                raise WeightsError("torn")
+                raise MemoryError("no room")
             return scores
 
     stepper = Broken(bias={2: 1.0})
@@ -247,8 +246,5 @@ def test_a_reader_whose_step_fails_harms_nobody():
             queue.step()
         stepper.broken = True
     finish(queue)
-    whole = [(handle, request) for handle, request in zip(handles, requests, strict=True) if handle.error is None]
-    assert [handle.result() for handle, _ in whole] == [alone(request) for _, request in whole]
-    assert 2 <= len(whole) < 8
-    assert all(isinstance(handle.error, WeightsError | None) for handle in handles)
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
     check_idle(queue, stepper)

@@ -20,18 +20,22 @@ from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores
 from engine.base.errors import Cancelled, InputError, TimedOut, UnsupportedError, WeightsError
 from engine.base.stop import NEVER
+from engine.generation import step_queue
+from engine.generation.checks import checked
 from engine.generation.results import Request
-from engine.generation.schedule import FEWEST, Budget
+from engine.generation.schedule import FEWEST, Budget, Pace
 from engine.generation.scoring import AllLogits, LastLogits, Scoring
 from engine.generation.step_queue import StepQueue
 from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
+from ..tools import outside
 from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
 from .table_stepper import TableStepper
 
 OPERATIONS = int(os.environ.get("ENGINE_STEP_OPERATIONS", "800"))
 BIAS = {2: 2.0}
+IDLE = Pace().idle_seconds
 BASE = {"max_new_tokens": 8, "eos_token_id": 2, "decoder_start_token_id": 1}
 CONFIGS = [GenerationConfig(**{**BASE, **options}) for options in (
     {}, {"eos_token_id": [2, 5]}, {"max_new_tokens": 3}, {"length_penalty": 0.3}, {"forced_eos_token_id": 4},
@@ -305,7 +309,7 @@ def test_requests_that_an_exception_tears_begin_anew(error):
     queue = queue_of(stepper, budget=Budget(4))
     requests = [request_of(i, GenerationConfig(max_new_tokens=30)) for i in range(9)]
     handles = [submit(queue, request) for request in requests]
-    if isinstance(error, KeyboardInterrupt | RuntimeError):      # it may come from a signal handler
+    if not isinstance(error, MemoryError):      # no request raises it alone, so it came to this thread from outside
         with pytest.raises(type(error)):
             finish(queue)
     finish(queue)
@@ -335,7 +339,7 @@ class Poisoned(TableStepper):
         super().close(request)
 
 
-@pytest.mark.parametrize("error", [MemoryError("none left"), WeightsError("torn")])
+@pytest.mark.parametrize("error", [MemoryError("none left"), WeightsError("torn"), RuntimeError("a fault")])
 def test_a_request_whose_steps_raise_fails_alone(error):
     stepper = Poisoned(error)
     queue = queue_of(stepper, budget=Budget(16))
@@ -349,6 +353,35 @@ def test_a_request_whose_steps_raise_fails_alone(error):
         with pytest.raises(type(error), match=str(error)):
             handle.result()
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+
+
+@pytest.mark.parametrize("how", ["from_handler", "from_thread"])
+@pytest.mark.parametrize("error", [TimedOut, ValueError, MemoryError])
+@pytest.mark.parametrize("place", ["step", "split"])
+def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, place, monkeypatch):
+    """The thread steps for itself and for others. Each request comes to its end, whoever waits for it."""
+    stepper = TableStepper(bias=BIAS)
+    queue, calls = queue_of(stepper), []
+    owner = StepQueue if place == "split" else TableStepper
+    own = {"split": StepQueue._take, "step": TableStepper.step}[place]
+
+    def once(*given):
+        calls.append(1)
+        if len(calls) == 5:
+            getattr(outside, how)(error)
+        return own(*given)
+
+    monkeypatch.setattr(owner, {"split": "_take", "step": "step"}[place], once)
+    requests = [request_of(i, GenerationConfig(max_new_tokens=20)) for i in range(4)]
+    handles = [submit(queue, request, owner=str(i)) for i, request in enumerate(requests)]
+    with outside.raising(error):
+        if how == "from_thread" and error is MemoryError:
+            handles[0].result()
+        else:
+            with pytest.raises(error):
+                handles[0].result()
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+    stepper.assert_clean()
 
 
 def test_wrong_requests_are_refused_to_the_submitter_alone():
@@ -515,6 +548,62 @@ def test_threads_submit_cancel_and_wait(own_thread):
     assert not queue._asleep
 
 
+class Visited(TableStepper):
+    """Gets a request of another caller in the middle of a step of more than 1,000 tokens; the clock counts tokens."""
+
+    def __init__(self, clock):
+        super().__init__(bias=BIAS)
+        self.clock, self.queue, self.visitors, self.sizes, self.shared = clock, None, [], [], []
+
+    def step(self, rows, stop=NEVER):
+        self.sizes.append(sum(len(row.tokens) for row in rows))
+        if not all(handle.done for handle in self.visitors):
+            self.shared.append(self.sizes[-1])
+        if self.sizes[-1] > 1000 and self.queue is not None:
+            self.visitors.append(submit(self.queue, request_of(len(self.visitors)), owner=str(len(self.visitors))))
+        scores = super().step(rows, stop)
+        self.clock.now += self.sizes[-1] / 1000
+        return scores
+
+
+class Clock:
+    """The time of a queue."""
+
+    now = 0.0
+    monotonic = time.monotonic
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.mark.parametrize("prompts", [[9000], [130] * 64])
+def test_a_long_step_of_one_caller_ends_when_another_one_comes(prompts, monkeypatch):
+    """Steps are as short then as the pace wants. One caller alone loses nothing, and others end few of its steps."""
+    requests = [Request(None, [3 + (i + j) % 19 for j in range(n)], CONFIGS[0]) for i, n in enumerate(prompts)]
+    expected = [alone(request) for request in requests]
+    for visited in (False, True):
+        monkeypatch.setattr(step_queue, "time", clock := Clock())
+        stepper = Visited(clock)
+        queue = StepQueue(stepper)
+        if visited:
+            stepper.queue = queue
+        works = [checked(stepper, request, queue.budget) for request in requests]
+        handles = [queue.submit(work, owner="one") for work in works]
+        while not all(handle.done for handle in handles):
+            queue.step()
+        if visited:
+            long = [size for size in stepper.sizes if size > 1000]
+            assert 1 <= len(long) == len(stepper.visitors) <= 3
+            assert sum(long) <= sum(prompts)
+            assert max(stepper.shared) <= 1000 * IDLE
+            finish(queue)
+            assert [handle.result() for handle in stepper.visitors] == [alone(request_of(i)) for i in range(len(long))]
+        else:
+            assert stepper.sizes[:2] == [4096, 4096]
+        assert [handle.result() for handle in handles] == expected
+        stepper.assert_clean()
+
+
 def test_statistics():
     stepper = TableStepper(bias=BIAS)
     queue = queue_of(stepper, budget=Budget(2))
@@ -538,7 +627,7 @@ def test_no_room_for_one_request_fails_it_alone():
     """Also in the thread of the queue, which goes on."""
     class Full(TableStepper):
         def open(self, source):
-            if self.opened == 1:
+            if self.opened in (1, 2):     # also when the request is tried alone
                 self.opened += 1
                 raise MemoryError("no room")
             return super().open(source)

@@ -103,6 +103,28 @@ def test_each_call_has_the_bits_of_the_call_alone(model, precision):
     assert statistics.cache_tokens == statistics.kept_tokens
 
 
+@pytest.mark.parametrize("model", [language_model, translator])
+def test_a_step_that_another_caller_ends_changes_no_bit(model, monkeypatch):
+    """It comes when the sources are encoded, which are not encoded again."""
+    generator = Generator(model(), threads=1)
+    expected, [visit] = generator.generate(SOURCES), generator.generate(SOURCES[:1])
+    decoder, session, calls = generator._model.queue._stepper._decoder, generator.session(), []
+    own = decoder.step
+
+    def step(rows, stop):
+        calls.append(len(rows))
+        if len(calls) == 1:
+            calls.append(session.submit(SOURCES[0]))
+        return own(rows, stop)
+
+    monkeypatch.setattr(decoder, "step", step)
+    assert generator.generate(SOURCES) == expected
+    assert calls[0] == len(SOURCES) == calls[2] - 1, "the first step was given up"
+    assert calls[1].result(60) == visit
+    statistics = generator.statistics()
+    assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
+
+
 def test_an_interrupt_of_one_caller_leaves_the_others_right():
     """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
     generator, rng, over, wrong, arrived = Generator(language_model(), threads=1), random.Random(3), [], [], 0

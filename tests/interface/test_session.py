@@ -7,8 +7,10 @@ import gc
 import os
 import random
 import signal
+import sys
 import threading
 import time
+from linecache import getline
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from engine.base.errors import BackendUnavailable, Cancelled, EngineError, Input
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
 from ..tools.paths import ROOT
+from ..tools.threads import wait_for
 from ..tools.tiny_text import tiny_text
 
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "200"))
@@ -51,6 +54,50 @@ def test_results_of_many_threads_are_those_of_generate(model):
     assert not wrong
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.cache_tokens) == (0, statistics.kept_tokens)
+
+
+def test_an_interrupt_at_the_start_or_the_end_of_a_block_leaves_no_thread():
+    """It comes before the body begins, or at the n-th line that the statement runs in the session or its queue."""
+    generator = Generator(language_model())
+    queue, expected = generator._model.queue, generator.generate(SOURCES[:1])
+    session = generator.session()
+    session.__enter__()
+    answer = session.submit(SOURCES[0])
+    del session, answer
+    wait_for(lambda: not queue.has_thread)
+    n, reached = 0, True
+    while reached:
+        n, lines = n + 1, 0
+
+        def trace(frame, event, argument, n=n):
+            nonlocal lines
+            name = frame.f_code.co_filename
+            if threading.current_thread() is not threading.main_thread() or not name.endswith(
+                    ("interface/session.py", "queues/work_queue.py")):
+                return None
+            # No signal is looked at where a body ends and its compiled `__exit__` has not begun, nor at a `try`.
+            if event == "line" and not getline(name, frame.f_lineno).strip().startswith(("with self._", "try:")):
+                lines += 1
+                if lines == n:
+                    raise KeyboardInterrupt
+            return trace
+
+        def use(trace=trace):
+            sys.settrace(trace)
+            try:
+                with generator.session():
+                    pass
+            finally:
+                sys.settrace(None)
+
+        try:
+            use()
+        except KeyboardInterrupt as interrupt:
+            interrupt.__traceback__ = None      # of frames that hold the session
+        reached = lines >= n
+        wait_for(lambda: not any(thread.name == "engine-queue" for thread in threading.enumerate()))
+        assert generator.generate(SOURCES[:1]) == expected, n
+    assert n > 20
 
 
 def test_a_text_and_several_results():

@@ -25,6 +25,7 @@ from engine.queues import model_queue
 from engine.queues.model_queue import ModelQueue
 from engine.queues.work import Work
 
+from ..tools import outside
 from ..tools.interrupts import interruptible
 from ..tools.limited import outcome
 from ..tools.paths import ROOT
@@ -453,6 +454,44 @@ def test_what_a_signal_handler_raises_is_for_its_caller(held):
     assert results(other) == [[[0.0, 2.0]]]
 
 
+@pytest.mark.parametrize("how", ["from_handler", "from_thread"])
+@pytest.mark.parametrize("error", [TimedOut, ValueError])
+@pytest.mark.parametrize("beside", [0, 3])
+def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, beside):
+    """It steps for itself and for others, or for one other work alone."""
+    stepper, queue, calls = Stepper(), ModelQueue(10), []
+
+    def once():
+        calls.append(1)
+        if len(calls) == 1:
+            getattr(outside, how)(error)
+
+    other = queue.submit(stepper.work(once, (5,)), priority=1)
+    works = [stepper.work(i, (5 if beside else 10,)) for i in range(1 + beside)]
+    tickets = [queue.submit(work) for work in works]
+    with outside.raising(error), pytest.raises(error):
+        tickets[0].result()
+    assert [ticket.result()[0].tolist() for ticket in tickets] == [expected(work)[0] for work in works]
+    assert other.result()[0].tolist() == [0.0, 0.0]
+    assert len(calls) == 2, "the work was computed again"
+    assert is_empty(queue)
+
+
+def test_an_error_of_a_handler_fails_no_request_that_two_threads_wait_for():
+    stepper, queue, calls = Stepper(), ModelQueue(100), []
+
+    def once():
+        calls.append(1)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGALRM)
+
+    ticket = queue.submit(stepper.work(once))
+    with outside.raising(ValueError), pytest.raises(ValueError):  # noqa: PT011, because it has no text
+        ticket.result()
+    assert not ticket.done
+    assert ticket.result()[0].tolist() == [0.0, 0.0]
+
+
 def test_interrupts_at_any_moment_leave_nobody_waiting():
     """The main thread gets them, and calls beside others, for which it steps."""
     stepper, queue, rng, wrong, over = Stepper(), ModelQueue(64), random.Random(2), [], []
@@ -595,13 +634,13 @@ def test_a_thread_of_the_queue_steps_and_calls_back():
 
 def test_a_thread_that_was_started_twice_steps_until_both_are_stopped():
     stepper, queue = Stepper(), ModelQueue(100)
-    queue.start(60)
-    queue.start(40)
+    queue.start(max_tokens=60)
+    queue.start(max_tokens=40)
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [2, 2, 2]
-    queue.stop(40)
+    queue.stop(max_tokens=40)
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [3, 3]
     assert {thread.name for thread in stepper.threads} == {"engine-queue"}
-    queue.stop(60)
+    queue.stop(max_tokens=60)
     assert not queue.has_thread
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [5, 1]
     assert stepper.threads[-1] is threading.current_thread()
