@@ -22,6 +22,7 @@ from ..base.stop import Stop
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .encoder_decoder import SourceStepper
 from .logit_changes import Change, Processor, Removal
+from .prefixes import BLOCK, cells_of
 from .processors import followers_of, processors_of
 from .results import Generated, Request, forced_first, score_of
 from .sampling import Filters
@@ -78,7 +79,7 @@ class Generation(DecoderWork):
         self.uniforms, self.exp = uniforms, exp
         config = self.config
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
-        self.branches = self.rows > 1
+        self.reserves = self.rows > 1 or bool(request.heads)
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
         self.ends_at = frozenset(config.eos_token_id)
@@ -100,8 +101,16 @@ class Generation(DecoderWork):
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
-        # The hypotheses share the prompt. Weights of cross-attention need one more pass over a whole result.
-        self.cached = len(prompt) + self.rows * (limit - len(prompt)) + (limit if request.heads else 0)
+        # The model does not read the last token. Weights of cross-attention need one more pass over a whole result.
+        self.cached = self._cached(limit - 1) + (BLOCK * cells_of(limit) if request.heads else 0)
+
+    def _cached(self, most: int) -> int:
+        """Return the tokens of the cells that hypotheses of this many tokens may take."""
+        if not self.reserves:
+            return most
+        shared = len(self.prompt) // BLOCK      # cells of the prompt; all others may be of one hypothesis alone
+        # Beams that part inside a cell copy it, while their parents still have theirs.
+        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + self.rows - 1)
 
     def reset(self) -> None:
         """Forget the results."""

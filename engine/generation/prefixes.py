@@ -61,6 +61,8 @@ class Prefixes:
         """Forget everything, after the stepper has ended all requests."""
         self.kept = 0
         """The tokens of the runs without a place."""
+        self.beyond = 0
+        """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
         self._places: dict[DecoderWork, dict[Sequence, _Run | None]] = {}
         self._idle: dict[_Run, None] = {}
@@ -71,7 +73,7 @@ class Prefixes:
         """Give a sequence its place. One with a source has none, because its cells depend on the source."""
         work = sequence.work
         end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
-        if work.packed is None and (end or work.makes_tokens):
+        if work.packed is None and not work.entry.alone and (end or work.makes_tokens):
             self._places.setdefault(work, {})[sequence] = self._used(sequence, end)
 
     def turn_of(self, sequence: Sequence) -> Sequence:
@@ -102,10 +104,20 @@ class Prefixes:
                 self._stepper.release([before])
         return reads
 
-    def leave(self, sequence: Sequence, keeps: bool = True) -> None:
+    def ahead(self, sequence: Sequence) -> int:
+        """Return how many ids of a sequence are there or are read by others, from the first one on."""
+        length = 0
+        for run in _path(self._places.get(sequence.work, {}).get(sequence)):
+            if run.hypothesis is None and (run.reader is None or run.reader is sequence):
+                break
+            length = run.length
+        return length
+
+    def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False) -> None:
         """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
 
-        keeps: False to keep nothing.
+        keeps: False to keep nothing. soon: for a sequence that gives way: what is kept is the next to go, and is kept
+        whatever the bound between calls is.
         """
         places = self._places.get(sequence.work, {})
         if sequence not in places:
@@ -126,11 +138,13 @@ class Prefixes:
                 break
         while run is not None and run.parent is not None:
             self._join(run)
-            if run.hypothesis is None and (self.most or run.users > 1):
+            if run.hypothesis is None and (soon or self.most or run.users > 1):
                 run.hypothesis = self._held(sequence.hypothesis, run.length)
             run = run.parent
-        self._free(last)
-        self.let_go(self.kept - self.most)
+        kept = self.kept
+        self._free(last, soon)
+        self.beyond += (self.kept - kept) * soon
+        self.let_go(self.kept - self.most - self.beyond)
 
     def leave_all(self, work: DecoderWork, keeps: bool) -> None:
         """Do so for all sequences of a request that have a place."""
@@ -188,15 +202,23 @@ class Prefixes:
             each.users += 1
         return run
 
-    def _free(self, run: _Run | None) -> None:
-        """Count one user less of a run and those above it; keep those that nobody uses, if they were read."""
+    def _free(self, run: _Run | None, soon: bool = False) -> None:
+        """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
+
+        soon: as in `leave`.
+        """
+        idle: dict[_Run, None] = {}
         for each in _path(run)[::-1]:
             each.users -= 1
             if not each.users and each.hypothesis is None:
                 self._remove(each)
             elif not each.users:
-                self._idle[each] = None
+                idle[each] = None
                 self.kept += len(each.ids)
+        if soon:
+            self._idle = idle | self._idle
+        else:
+            self._idle |= idle
 
     def _split(self, run: _Run, at: int) -> _Run:
         """Divide a run after some of its ids, and return the first part."""
@@ -228,6 +250,11 @@ class Prefixes:
         del parent.children[_first(run.ids)]
         if parent.parent is None and not parent.children:
             del self._roots[parent.key]
+
+
+def cells_of(tokens: int) -> int:
+    """Return the number of cells that so many tokens take."""
+    return -(-tokens // BLOCK)
 
 
 def _path(run: _Run | None) -> list[_Run]:

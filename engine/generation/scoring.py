@@ -44,7 +44,7 @@ class Scoring(DecoderWork):
             ids = lengths.check_scored(source, prompt, continuation)
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
-        self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
+        self.source, self.cached = 0 if source is None else len(source), len(self.tokens) - 1
         self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
         self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
@@ -120,7 +120,7 @@ class LastLogits(DecoderWork):
         """
         super().__init__()
         self.prompts, self.ids, self.packed, self.source, self.place = prompts, ids, packed, source, place
-        self.cached = sum(map(len, prompts))
+        self.cached = max(map(len, prompts), default=0)
         self.scores: list[NDArray[np.float32] | None] = []
         self.left = len(prompts)
 

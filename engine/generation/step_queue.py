@@ -24,7 +24,8 @@ from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
 from .handles import Handle
-from .prefixes import Prefixes
+from .prefixes import BLOCK, Prefixes, cells_of
+from .room import Room
 from .schedule import Budget, Pace, Schedule
 from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
 
@@ -88,9 +89,8 @@ class StepQueue(WorkQueue):
                  schedule: Schedule | None = None, keep_tokens: int = 0):
         """Take the steps of the model.
 
-        cache_tokens: the most tokens of all works that have entered, each counted with the new tokens that it may have;
-        None for any number. schedule: None for one with this budget. keep_tokens: the most tokens of prefixes that are
-        kept for later works.
+        cache_tokens: the most tokens that the cells in use may have room for; None for any number. schedule: None for
+        one with this budget. keep_tokens: the most tokens of prefixes that are kept for later works.
         """
         super().__init__()
         self.budget = budget or Budget()
@@ -101,7 +101,9 @@ class StepQueue(WorkQueue):
         """Tokens of prompts that the model has read."""
         self.prefixes = Prefixes(stepper, keep_tokens)
         """What the model has read, and reads now, for whoever would read it again."""
-        self._stepper, self._cache_tokens = stepper, cache_tokens
+        self.room = Room(stepper, self.prefixes, cache_tokens)
+        """Who has room in the cache, and who waits for it."""
+        self._stepper = stepper
         self._active: set[DecoderWork] = set()
         """The works that have entered."""
         self._groups: dict[tuple[DecoderWork | None, Hashable], Group] = {}
@@ -190,16 +192,19 @@ class StepQueue(WorkQueue):
             if self._reading:
                 self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
+            self.room.leave(work)
             self._stepper.close(work.number)
         if self.schedule.leave(work, len(entry.parts)) and entry.pace is not None:
             self._paces[entry.pace] -= 1
             if not self._paces[entry.pace]:
                 del self._paces[entry.pace]
+        work.sequences = []
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
         self._stepper.reset()
         self.prefixes.clear()
+        self.room.clear()
         self.schedule.forget()
         self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
 
@@ -232,6 +237,10 @@ class StepQueue(WorkQueue):
 
     def _admit(self) -> None:
         """Let works enter while there is room."""
+        while (last := self.room.crowded(self._entered, sum(len(group.live) for group in self._groups.values()))):
+            self._give_way(last)
+        if self.room.waiting:
+            self._reading += self.room.let_in(self._entered)
         most = min(self.budget.rows, self.budget.tokens)
         while (work := self.schedule.first()) is not None:
             if self._active and sum(active.rows for active in self._active) + work.rows > most:
@@ -239,24 +248,41 @@ class StepQueue(WorkQueue):
             if work.is_empty:
                 self._compute_empty(work)
                 continue
-            if self._cache_tokens is not None:
-                if work.cached > self._cache_tokens:
-                    self._finish(work.entry, InputError(
-                        f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
-                        f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
-                        "larger cache_tokens"))
-                    continue
-                if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
-                    return
+            if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
+                self._finish(work.entry, InputError(
+                    f"this request needs room for up to {cells_of(work.cached) * BLOCK:,} tokens, in cells of {BLOCK}, "
+                    f"and cache_tokens={self.room.tokens:,}; give it fewer tokens, beams or samples, or load the model "
+                    "with a larger cache_tokens"))
+                continue
+            if self.room.waiting and self.room.waiting[0].work.entry.priority >= work.entry.priority:
+                return
             try:
-                self._open_work(work)
+                if not self._open_work(work):
+                    return
             except BaseException as error:
                 if self._must_leave(error):
                     raise
                 self._blame({work}, error)
 
-    def _open_work(self, work: DecoderWork) -> None:
-        """Let a work enter."""
+    @property
+    def _entered(self) -> list[Sequence]:
+        """The sequences that have a promise of room."""
+        return [*self._reading, *(sequence for group in self._groups.values() for sequence in group.live)]
+
+    def _give_way(self, sequence: Sequence) -> None:
+        """Take the cells of a sequence, which waits until there is room for it again."""
+        self._reading = [other for other in self._reading if other is not sequence]
+        group = self._groups[self._key(sequence.work)]
+        group.live = [other for other in group.live if other is not sequence]
+        self.room.lose(sequence)
+
+    def _open_work(self, work: DecoderWork) -> bool:
+        """Let a work enter; return False if there is no room for its first sequence."""
+        if not work.sequences:
+            work.sequences = work.begin()
+        first, *others = work.sequences
+        if not self.room.enter(first, self._entered):
+            return False
         work.number = self._stepper.open(work.packed)
         self._active.add(work)
         self.schedule.admit(work)
@@ -264,14 +290,13 @@ class StepQueue(WorkQueue):
         if key not in self._groups:
             self._groups[key] = work.group(self._stepper.vocab_size)
         self._groups[key].enter(work)
-        sequences = work.begin()
-        if not work.entry.alone:
-            for sequence in sequences:
-                self.prefixes.enter(sequence)
-        self._reading += sequences
+        self._reading.append(first)
+        self.room.wait(others)
+        self._reading += self.room.let_in(self._entered)
         if not work.entry.entered:
             self.tokens_in += work.tokens_in
-        work.entry.entered = True
+        work.entry.entered, work.sequences = True, []
+        return True
 
     def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key
@@ -312,11 +337,23 @@ class StepQueue(WorkQueue):
             except BaseException as error:
                 if self._must_leave(error):
                     raise
-                self._blame(works, error)
+                if not (isinstance(error, MemoryError) and self._fail()):
+                    self._blame(works, error)
                 return
         self.tokens_read += sum(n for _, n in chosen)
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
+
+    def _fail(self) -> bool:
+        """Make room after an allocation that failed as in a full cache, and return whether there was something to free.
+        """
+        if self.room.fail():
+            return True
+        entered = self._entered
+        last = self.room.last(entered) or self.room.last(entered, safe=True) if len(entered) > 1 else None
+        if last is not None:
+            self._give_way(last)
+        return last is not None
 
     def _stop_of(self, works: set[DecoderWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
@@ -338,12 +375,16 @@ class StepQueue(WorkQueue):
     def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
         """Compute a work that has begun anew in steps of its own, until it has made so many."""
         work, entry.alone = entry.work, True
-        self._open_work(work)
+        if not self._open_work(work):
+            return
         while entry.end is None and work.steps < steps:
             work.steps += 1
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
-            self._run(self._parts(work, chosen), NEVER, NEVER)
+            parts = self._parts(work, chosen)
+            if not parts:       # all that is left of it waits for room
+                return
+            self._run(parts, NEVER, NEVER)
 
     def _run(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
         """Compute one step of the model, and hand out what comes of it. step_stop: ends the step alone."""
@@ -353,7 +394,7 @@ class StepQueue(WorkQueue):
         self._note_hypotheses(parts, scores)
         if self._reading:
             for sequence in self._reading:
-                if sequence.work.branches and not sequence.unread:      # its hypothesis is the prompt for the last time
+                if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
                     self.prefixes.leave(sequence)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():

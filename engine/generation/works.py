@@ -37,7 +37,7 @@ class DecoderWork:
     source: int = 0
     """Tokens of the source, all of which the encoder reads in one step, the first of the request."""
     cached: int = 0
-    """The most tokens of all hypotheses of the request together."""
+    """The most tokens that it may need room for: those of its longest sequence, or of all cells if it `reserves`."""
     tokens_in: int = 0
     """Tokens of the source and the prompt, for statistics."""
     most_scored: int | None = None
@@ -46,8 +46,9 @@ class DecoderWork:
     """Whether scores that are NaN or infinite are a result of the request, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
-    branches: bool = False
-    """Whether several hypotheses follow its prompt."""
+    reserves: bool = False
+    """Whether all room that it may need is promised to it at once: several hypotheses follow its prompt, or one more
+    pass follows its end."""
     cache_key: Hashable = ""
     """Its prompts share what they read with prompts of requests with an equal key."""
 
@@ -60,6 +61,8 @@ class DecoderWork:
         """Whether it waits until it enters."""
         self.steps = 0
         """How many steps it was in since it began."""
+        self.sequences: list[Sequence] = []
+        """Its first sequences, while it waits for room."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
 
@@ -73,7 +76,7 @@ class DecoderWork:
 
         It comes to the same results again, because a row has the same bits in any step.
         """
-        self.number, self.waits, self.steps, self._users = -1, False, 0, {}
+        self.number, self.waits, self.steps, self.sequences, self._users = -1, False, 0, [], {}
 
     @property
     def rows(self) -> int:
@@ -200,6 +203,10 @@ class Sequence:
     """How many ids the model has read."""
     hypothesis: int | None = None
     """The number by which the decoder knows the ids that it has read; None if it has read none."""
+    goal: int = 0
+    """The ids up to which cells are promised to it."""
+    is_back: bool = False
+    """Whether it has given way, so that it comes back before new ones enter."""
 
     @property
     def unread(self) -> int:
