@@ -109,7 +109,9 @@ class EngineReranker(BaseDocumentCompressor):
             return []
         ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n,
                                     truncation=True)
-        return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
+        scored = [(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
+        return [document.model_copy(update={"metadata": {**document.metadata, "relevance_score": score}})
+                for document, score in scored]
 
 
 def _is_text(value: Any) -> bool:
@@ -125,8 +127,3 @@ def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
         raise InputError(f"the model is loaded already, and {listed(options)} would change nothing; give it to "
                          f"{kind.__name__}.load")
     return model
-
-
-def _scored(document: Document, score: float) -> Document:
-    metadata = {**document.metadata, "relevance_score": score}
-    return document.model_copy(update={"metadata": metadata})

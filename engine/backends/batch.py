@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Batch:
     """Packed tokens of B sequences; every array is C-contiguous and already checked against the model's limits.
 

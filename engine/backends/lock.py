@@ -1,12 +1,12 @@
-"""Let one call at a time use the memory of a plan, or step a queue."""
+"""Let one call at a time use the memory of a plan, or step a queue; and repair what an exception has left half done."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..base.errors import BackendUnavailable
 from ..base.install import explain_missing_kernels
@@ -14,6 +14,8 @@ from ..base.stop import NEVER, Stop
 
 if TYPE_CHECKING:
     from .cpu.native.native import TurnLock
+
+_Result = TypeVar("_Result")
 
 _LOOK = 0.05
 """Seconds between two looks at the stop of a thread that waits for a turn in Python."""
@@ -37,6 +39,25 @@ def any_turn() -> TurnLock | PlainTurn:
         return new_turn()
     except BackendUnavailable:
         return PlainTurn()
+
+
+class TornMark:
+    """Says whether what ran last was torn: an exception of a signal handler may come between any two lines.
+
+    Its methods belong to the thread that has the turn.
+    """
+
+    def __init__(self) -> None:
+        self._torn = False
+
+    def run(self, work: Callable[[], _Result], repair: Callable[[], object]) -> _Result:
+        """Return the result of a function. Before it, repair what is torn, which an exception of both leaves behind."""
+        torn, self._torn = self._torn, True
+        if torn:
+            repair()
+        result = work()
+        self._torn = False
+        return result
 
 
 class PlainTurn:

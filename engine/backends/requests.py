@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ..base.stop import NEVER, Stop
 from .forest import Forest, Node, Rows
-from .lock import new_turn
+from .lock import TornMark, new_turn
 
 Result = TypeVar("Result")
 
@@ -15,16 +15,15 @@ Result = TypeVar("Result")
 class Requests(Generic[Rows]):
     """The requests of a decoder, and the turns of the calls that compute them.
 
-    Nothing that an exception interrupts is lost: a turn that did not end leaves `_torn` behind, and the next one begins
-    with a repair, which keeps what the open requests need and frees everything else.
+    A turn after one that an exception has torn begins with a repair, which keeps what the open requests need and frees
+    everything else.
     """
 
     def __init__(self, forest: Forest[Rows]) -> None:
         self._forest = forest
         self._sources: dict[int, Any] = {}
         """The keys and values of the source of each request that has one."""
-        self._turn = new_turn()
-        self._torn = False
+        self._turn, self._mark = new_turn(), TornMark()
 
     def open(self, owner: object = None) -> int:
         """Begin a request and return its number, as `engine.backends.interfaces.Decoder` describes."""
@@ -46,25 +45,25 @@ class Requests(Generic[Rows]):
 
     def _in_turn(self, stop: Stop, compute: Callable[[], Result]) -> Result:
         """Return the result of a function that runs alone; raises what `stop` raises if the turn does not come."""
+        def run() -> Result:
+            self._settle()
+            return compute()
+
         with self._turn.take(stop):
-            self._begin()
-            result = compute()
-            self._torn = False
-        return result
+            return self._mark.run(run, self._repair)
 
     def _settle_if_free(self) -> None:
         """Free what nobody needs any more, unless a call has the turn."""
         with self._turn.take_if_free() as taken:
             if taken:
-                self._begin()
-                self._torn = False
+                self._mark.run(self._settle, self._repair)
 
-    def _begin(self) -> None:
-        """Begin a turn, which ends with `_torn = False`: repair what is torn, and free what nobody needs any more."""
-        if self._torn:
-            self._forest.repair()
-            self._repair_rows()
-        self._torn = True
+    def _repair(self) -> None:
+        self._forest.repair()
+        self._repair_rows()
+
+    def _settle(self) -> None:
+        """Free what nobody needs any more."""
         self._free_rows(self._forest.settle())
         for request in self._sources.keys() - set(self._forest.requests):
             del self._sources[request]

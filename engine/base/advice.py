@@ -92,7 +92,7 @@ LOAD: Mapping[str, OtherName] = each({
 
 LACKED: Mapping[str, Any] = each({
     "assistant_early_exit constraints dola_layers exponential_decay_length_penalty force_words_ids forced_decoder_ids "
-    "max_time penalty_alpha sequence_bias stop_strings top_h watermarking_config": None,
+    "max_time penalty_alpha sequence_bias top_h watermarking_config": None,
     "diversity_penalty epsilon_cutoff eta_cutoff": 0.0,
     "encoder_repetition_penalty guidance_scale typical_p": 1.0,
     "remove_invalid_values token_healing": False,
@@ -100,8 +100,7 @@ LACKED: Mapping[str, Any] = each({
 })
 """Settings of transformers' `generate` that change the results, which the engine does not implement, and the value with
 which they change nothing. None changes nothing for each of them. Files of settings have them, too."""
-_STOP = ("eos_token_id=[...] ends a result at a token; for a text, read stream(...) and leave its loop when the text "
-         "has come")
+_STOP = "stop=[...] ends a result at a text; for other conditions, read stream(...) and leave its loop"
 _PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
 _STREAM = "stream(source) yields each token as soon as it is decided"
 _FORBID = "bad_words_ids and suppress_tokens forbid tokens"
@@ -112,8 +111,10 @@ _GENERATE: Mapping[str, OtherName] = {
         # The length.
         "max_tokens max_completion_tokens max_decoding_length n_predict": same("max_new_tokens"),
         "min_tokens min_decoding_length": same("min_new_tokens"),
-        "stop stop_words": nothing(_STOP, []),
-        "stop_strings stopping_criteria": nothing(_STOP),
+        "stop stop_words stop_sequences": same("stop_strings"),
+        "include_stop_str_in_output": same("include_stop"),
+        "stopping_criteria": instead(_STOP),
+        "stop_token_ids": same("eos_token_id"),
         "end_token": instead("eos_token_id=[...] takes the ids of the tokens that end a result"),
         "max_time": instead("timeout=SECONDS stops the call with TimedOut"),
         "max_input_length": instead("cut the inputs before the call", 0),

@@ -50,6 +50,8 @@ def count_or_none(name: str, value: Any) -> int | None:
 
 def flag(name: str, value: Any) -> bool:
     """Return True or False, also for NumPy's and for 1 and 0; raises `InputError` for every other value."""
+    if value is True or value is False:
+        return value
     if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
         raise InputError(f"{name} must be True or False, not {shown(value)}")
     return bool(value)
@@ -136,14 +138,21 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     names = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
     takes_all = len(names) < len(parameters)        # it has **options
     positional = [parameter.name for parameter in parameters if parameter.kind.name == "POSITIONAL_OR_KEYWORD"]
-    needed, most = [name for name in positional if _has_no_default(function, name)], len(positional)
+    needed = [parameter.name for parameter in parameters
+              if parameter.name in positional and parameter.default is Parameter.empty]
+    most = len(positional)
+    # The names that a call may give, by how many arguments it gives without a name.
+    free = [frozenset(names) - {*positional[:count], "self", "cls"} for count in range(most + 1)]
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
+        count = len(args)
+        if len(needed) <= count <= most and kwargs.keys() <= free[count]:       # as nearly every call
+            return function(*args, **kwargs)
         renamed = use_our_names(function.__name__, kwargs, names)
-        if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
+        if count > most or any(name not in kwargs for name in needed[count:]):
             raise _wrong_call(function.__name__, positional, needed, args, kwargs)
-        if twice := [name for name in positional[: len(args)] if name in kwargs]:
+        if twice := [name for name in positional[:count] if name in kwargs]:
             named = f"as {renamed[twice[0]].typed}" if twice[0] in renamed else "with one"
             raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and {named}")
         if not takes_all:
@@ -167,10 +176,6 @@ def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) 
     if unknown := [name for name in given if name not in known]:
         raise InputError(f"{_spoken(function)} has no argument {listed(unknown)}{nearest(unknown[0], known)}; it has "
                          f"{', '.join(known)}")
-
-
-def _has_no_default(function: Callable[..., Any], name: str) -> bool:
-    return signature(function).parameters[name].default is Parameter.empty
 
 
 def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str], args: Sequence[Any],

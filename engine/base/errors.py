@@ -64,11 +64,20 @@ class PackageMissing(UnsupportedError, ImportError):
     """A package that a module of the engine needs is not installed."""
 
 
-class TimedOut(EngineError, TimeoutError):
-    """A call did not finish within its `timeout`; it was stopped and returned nothing."""
+LATE_CALL = "the call did not finish within its timeout; give it more time, or less to do"
+LATE_REQUEST = "the request did not end before its deadline; give it a later deadline, or less to do"
+LATE_WAIT = ("the result was not there within the timeout of the wait, and the request goes on; wait once more, or "
+             "cancel it")
 
-    def __init__(self) -> None:
-        super().__init__("the call did not finish within its timeout; give it more time, or less to do")
+
+class TimedOut(EngineError, TimeoutError):
+    """A call did not finish within its `timeout`, or a request before its deadline; it was stopped and gave nothing.
+
+    Only a wait for a request that goes on, such as `Submission.result(timeout)`, stops nothing.
+    """
+
+    def __init__(self, message: str = LATE_CALL):
+        super().__init__(message)
 
 
 class Cancelled(EngineError):

@@ -100,7 +100,7 @@ def log(x: ArrayLike) -> NDArray[Any]:
 
 
 def log10(x: ArrayLike) -> NDArray[Any]:
-    """Return the logarithm to the base 10, as `log` does."""
+    """Return the logarithm to the base 10, computed in float64."""
     return _in_float64(lambda x: _log(x) / _LN_10, x)
 
 

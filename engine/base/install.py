@@ -38,7 +38,7 @@ def require(module: str) -> ModuleType:
 
 
 def require_speech(module: str, what: str) -> ModuleType:
-    """Import a module of the [speech] extra as `require` does; what: what needs it, as the message says."""
+    """Import a module of the [speech] extra, or raise `UnsupportedError`; what: what needs it, for the message."""
     return _imported(module, what, install_command("speech"))
 
 

@@ -41,7 +41,7 @@ def instead(advice: str, *neutral: Any) -> OtherName:
 
 
 def nothing(advice: str, *neutral: Any) -> OtherName:
-    """Return the row of an argument that the engine lacks, and has nothing in place of. neutral: as for `instead`."""
+    """Return the row of an argument that has no counterpart. neutral: values besides None that change nothing."""
     return instead(f"there is nothing like it; {advice}", *neutral)
 
 

@@ -16,6 +16,14 @@ NO_ETA = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 """What a bar over texts shows: no time that is left, because the longest texts come first and it would be too long."""
 
 
+def is_shown(show: bool | None) -> bool:
+    """Return whether a bar appears, as `progress` says."""
+    if show is not None:
+        return show
+    asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
+    return asked and sys.stderr.isatty() and find_spec("tqdm") is not None
+
+
 @contextmanager
 def progress(total: int, show: bool | None, name: str = "Sentences",
              unit: str = " sentences") -> Iterator[Callable[[int], object]]:
@@ -36,10 +44,7 @@ def growing_progress(show: bool | None, name: str,
 
     Yields a function to call with the number just completed, and one to call with the number that the total grows by.
     """
-    if show is None:
-        asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
-        show = asked and sys.stderr.isatty() and find_spec("tqdm") is not None
-    if show:
+    if is_shown(show):
         form = NO_ETA if unit == " sentences" else None
         with require("tqdm").tqdm(total=0, desc=name, unit=unit, bar_format=form) as bar:
 

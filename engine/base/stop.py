@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .errors import BackendUnavailable, Cancelled, InputError, TimedOut, shown
+from .errors import LATE_CALL, BackendUnavailable, Cancelled, InputError, TimedOut, shown
 
 _Found = TypeVar("_Found")
 
@@ -19,21 +19,24 @@ class Stop:
     Ctrl-C needs no `Stop`: whoever looks at one lets signal handlers run, too.
     """
 
-    __slots__ = ("cancelled", "deadline")
+    __slots__ = ("cancelled", "deadline", "message")
 
-    def __init__(self, deadline: float = 0.0):
-        """deadline: the time.monotonic() at which to stop; 0 for none."""
-        self.deadline = deadline
+    def __init__(self, deadline: float = 0.0, message: str = LATE_CALL):
+        """deadline: the time.monotonic() at which to stop; 0 for none. message: of `TimedOut` then."""
+        self.deadline, self.message = deadline, message
         self.cancelled = False
 
     @classmethod
-    def after(cls, timeout: Any) -> Stop:
-        """Return the stop of a call that begins now; timeout: its seconds, or None. Raises `InputError`."""
+    def after(cls, timeout: Any, message: str = LATE_CALL) -> Stop:
+        """Return the stop of a call that begins now; timeout: its seconds, or None. message: of `TimedOut`.
+
+        Raises `InputError`.
+        """
         if timeout is None:
             return cls()
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
             raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
-        return cls(time.monotonic() + timeout)
+        return cls(time.monotonic() + timeout, message)
 
     @property
     def has_come(self) -> bool:
@@ -42,8 +45,8 @@ class Stop:
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
-        if self.has_come:       # asked before `cancelled`: else a cancellation between both would raise `TimedOut`
-            raise Cancelled if self.cancelled else TimedOut
+        if self.cancelled or 0 < self.deadline < time.monotonic():
+            raise Cancelled if self.cancelled else TimedOut(self.message)
 
 
 NEVER = Stop()

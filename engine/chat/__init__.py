@@ -1,5 +1,4 @@
 """Messages of a chat to a prompt: the model's own template, which a process of its own renders."""
 
-from .methods import ChatMethods as ChatMethods
-from .methods import Reply as Reply
+from .replies import Reply as Reply
 from .terminal import Talk as Talk

@@ -220,7 +220,7 @@ class _Process:
                 raise _closed() from None
 
     def _answer(self, until: float, stop: Stop) -> tuple[int, str]:
-        """Return the answer to the request of `_number`; raises `_EndedError` as `ask`, and the errors of `render`."""
+        """Return the answer to the last request; raises `_EndedError` if the process ended before it read that."""
         while True:
             length, number, kind = render.ANSWER.unpack(self._receive(render.ANSWER.size, until, stop))
             if length > _MOST_BYTES:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date as Date  # noqa: N812, because an argument is called date
-from datetime import datetime, time
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ..base.arguments import flag, is_one_of
 from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
 from ..generation.lengths import Bound
-from ..model.chat_config import DEFAULT, MAX_TEMPLATE, TOOL_USE, ChatConfig
+from ..model.chat_config import DEFAULT, TOOL_USE, ChatConfig
 from ..text.tokenizer import Tokenizer
 from .messages import (
     REASONING,
@@ -33,66 +29,15 @@ from .messages import (
     with_reasoning,
 )
 from .renderer import Renderer, TemplateFailedError
+from .template_options import TemplateOptions
 
-CONTROL_TOKENS = ("text", "parse")
-"""What control tokens inside of messages are: text like any other, or control tokens."""
 _PRIVATE = range(0xF0000, 0xFFFFE)
 """Characters of private use, of which some mark control tokens of the caller while a template works."""
 _PRIVATE_PATTERN = re.compile(f"[{chr(_PRIVATE[0])}-{chr(_PRIVATE[-1])}]")
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """What is put behind the last message where the answer continues it, so that its end is found in the rendered text."""
-_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-"""The variables of a template that have options of their own."""
 _KEPT = 8
 """How many templates' own texts are kept."""
-
-
-@dataclass(frozen=True)
-class TemplateOptions:
-    """How messages become a prompt, besides the messages; `checked` checks the values."""
-
-    tools: Any = None
-    documents: Any = None
-    template: str | None = None
-    """A template, or the name of one of the model's; None for the model's own."""
-    add_generation_prompt: bool | None = None
-    """None for a prompt that ends with the start of an answer, unless the last message is to be continued."""
-    continue_final_message: bool | str = False
-    """Whether the last message is to be continued, or the name of the part of it that is."""
-    control_tokens: str = "text"
-    """One of `CONTROL_TOKENS`."""
-    date: Date | None = None
-    """What `strftime_now` writes; None for now, in local time."""
-    trust_template: bool = False
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """More variables of the template."""
-
-    def checked(self) -> TemplateOptions:
-        """Return the options with values of the right types; raises `InputError`."""
-        continued: Any = self.continue_final_message
-        continued = continued if isinstance(continued, str) else flag("continue_final_message", continued)
-        stated: Any = self.add_generation_prompt
-        prompted = not continued if stated is None else flag("add_generation_prompt", stated)
-        if continued and prompted:
-            raise InputError("continue_final_message lets the model go on with the last message, and "
-                             "add_generation_prompt lets it begin a new one; leave one of them out")
-        if not is_one_of(self.control_tokens, CONTROL_TOKENS):
-            raise InputError(f'control_tokens must be "text" or "parse", not {shown(self.control_tokens)}')
-        template: Any = self.template
-        if template is not None and (not isinstance(template, str) or len(template) > MAX_TEMPLATE):
-            raise InputError(f"template must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name "
-                             f"of one of the model's, or None, not {shown(template)}")
-        when: Any = self.date
-        if when is not None and not isinstance(when, Date):
-            raise InputError(f"date must be a datetime.datetime, a datetime.date or None, not {shown(when)}")
-        values: Any = self.values
-        if not isinstance(values, Mapping) or any(not isinstance(name, str) or name in _RESERVED for name in values):
-            raise InputError("the options of a template must map names to values, and none of the names may be "
-                             f"{', '.join(_RESERVED)}, not {shown(values)}")
-        if not isinstance(when, datetime):
-            when = datetime.now() if when is None else datetime.combine(when, time())
-        return replace(self, continue_final_message=continued, add_generation_prompt=prompted, date=when,
-                       trust_template=flag("trust_template", self.trust_template))
 
 
 class Prompts:
@@ -106,7 +51,7 @@ class Prompts:
         """The texts that templates have themselves."""
 
     def text(self, messages: Sequence[Any], options: TemplateOptions, stop: Stop = NEVER) -> str:
-        """Return the prompt of a conversation as a text; options: those that `checked` returned."""
+        """Return the prompt of a conversation as a text."""
         return self._render(messages, options, self._template(options), Plain(), stop)
 
     def ids(self, messages: Sequence[Any], options: TemplateOptions, stop: Stop = NEVER) -> list[int]:
@@ -156,7 +101,7 @@ class Prompts:
                 ) -> tuple[dict[str, Any], str | None]:
         """Return the variables of the template, and the text that is to be continued; None if there is none."""
         tools, documents = plain_tools(options.tools, plain), plain_documents(options.documents, plain)
-        given = {name: plain.value(value, name) for name, value in options.values.items()}
+        given = {name: plain.value(value, name) for name, value in (options.template_options or {}).items()}
         chat = with_reasoning(plain_messages(messages, plain))
         last = _with_tag(chat, options.continue_final_message, template) if options.continue_final_message else None
         values = {**self._config.special_tokens, **given, "messages": chat, "tools": tools, "documents": documents,

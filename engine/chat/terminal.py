@@ -12,18 +12,20 @@ from ..base.errors import EngineError, InputError, shown
 from ..files.reading import FormatError, parse_list, read_bytes
 from ..files.writing import replacing
 from ..model.config_checks import is_unicode
+from ..model.generation_config import CHECKS, GenerationConfig
 from .messages import printable
 
 MAX_FILE = 16_000_000
 """The most bytes of a file with a conversation."""
 HELP = """\
-/system TEXT   give the model this instruction, and begin a new conversation; without TEXT, show it
-/retry         drop the last answer, and answer again (with --do-sample, from another seed)
-/clear         begin a new conversation
-/save FILE     write the conversation as JSON
-/load FILE     read one, and go on with it
-/help          show this list; so does /?
-/quit          end; so do /exit, /bye and Ctrl-D. Ctrl-C ends an answer
+/system TEXT     give the model this instruction, and begin a new conversation; without TEXT, show it
+/set NAME VALUE  change a setting, such as temperature 0.7; without VALUE, back to the model's; alone, show them
+/retry           drop the last answer, and answer again (with --do-sample, from another seed)
+/clear           begin a new conversation
+/save FILE       write the conversation as JSON
+/load FILE       read one, and go on with it
+/help            show this list; so does /?
+/quit            end; so do /exit, /bye and Ctrl-D. Ctrl-C ends an answer
 A line that ends with a backslash goes on in the next line, and one that begins with // is a message with one slash."""
 _ENDS = ("/quit", "/exit", "/bye")
 
@@ -46,7 +48,7 @@ class Talk:
         Ctrl-C end the talk; otherwise they end one answer.
         """
         self._model, self._lines, self._out, self._interactive = model, lines, out, interactive
-        self._settings, self._seed = settings, int(settings.get("seed") or 0)
+        self._settings = settings
         self._system = system
         self.messages: list[dict[str, Any]] = []
         """The conversation, with the system message."""
@@ -104,8 +106,8 @@ class Talk:
             return
         name, argument = [*line[1:].split(None, 1), "", ""][:2]     # "" for one that is not there
         commands: Mapping[str, Callable[[str], None]] = {
-            "system": self._set_system, "retry": self._retry, "clear": self._clear, "save": self._save,
-            "load": self._load, "help": self._help, "?": self._help}
+            "system": self._set_system, "set": self._set, "retry": self._retry, "clear": self._clear,
+            "save": self._save, "load": self._load, "help": self._help, "?": self._help}
         if name not in commands:
             raise InputError(f"there is no command /{name}; /help lists the commands, and // begins a message with a "
                              "slash")
@@ -116,12 +118,13 @@ class Talk:
         before = list(self.messages)
         self.messages.append(message)
         parts: list[str] = []
-        end = "\n"
+        end, reason = "\n", None
         try:
             with self._model.stream_chat(self.messages, **self._settings) as stream:
                 for piece in stream:
                     parts.append(piece.text)
                     self._write(piece.text)
+                reason = stream.finish_reason
         except KeyboardInterrupt:
             if not self._interactive:
                 raise
@@ -131,8 +134,8 @@ class Talk:
             raise
         self.messages.append({"role": "assistant", "content": "".join(parts)})
         self._write(end)
-        if len(parts) == self._settings.get("max_new_tokens"):
-            self._say("[the answer has its greatest length; --max-new-tokens sets it]")
+        if reason == "length":
+            self._say("[the answer has its greatest length; /set max_new_tokens changes it]")
 
     def _set_system(self, text: str) -> None:
         if not text:
@@ -140,6 +143,23 @@ class Talk:
             return
         self._system = text
         self._clear("")
+
+    def _set(self, text: str) -> None:
+        """Change a setting of the next answers; raises `InputError` for one that no generation has."""
+        name, value = [*text.split(None, 1), "", ""][:2]
+        if not name:
+            self._say(", ".join(f"{name}={shown(self._settings[name])}" for name in self._settings
+                                if name in CHECKS) or "no settings; the model's own hold")
+            return
+        name = name.replace("-", "_")
+        try:
+            read = json.loads(value) if value else None     # a text without quotation marks, such as never, is no JSON
+        except ValueError:
+            read = value
+        GenerationConfig().changed(**{name: read})
+        self._settings.pop(name, None)
+        if value:
+            self._settings[name] = read
 
     def _clear(self, _: str) -> None:
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
@@ -150,9 +170,9 @@ class Talk:
         if at < 0 or self.messages[at]["role"] in ("system", "assistant"):
             raise InputError("there is no answer to try again")
         dropped, self.messages = self.messages[at:], self.messages[:at]
-        self._seed += 1
-        if self._settings.get("do_sample"):
-            self._settings["seed"] = self._seed
+        seed = self._settings.get("seed") or 0
+        if self._settings.get("do_sample") and seed != "random":
+            self._settings["seed"] = seed + 1
         try:
             self._answer(dropped[0])
         except BaseException:

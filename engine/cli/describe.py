@@ -22,7 +22,11 @@ def outline(program: Program) -> list[tuple[str, str]]:
             kinds.setdefault(text, []).append(layer)
             weights.setdefault(text, set()).add(next(op.parts[0].weight for op in of_layer if isinstance(op, Linear)))
     before, after = around[:1], around[1:]
-    layers = [(_numbers(numbers), text + _shared(len(numbers), len(weights[text]))) for text, numbers in kinds.items()]
+    layers = []
+    for text, numbers in kinds.items():
+        count, sets = len(numbers), len(weights[text])      # fewer sets where layers share them, such as ALBERT's
+        shared = "" if sets == count else f"; {count} layers share {sets} set{'s' * (sets > 1)} of weights"
+        layers.append((_numbers(numbers), text + shared))
     return [*(("", text) for text in before), *layers, *(("", text) for text in after)]
 
 
@@ -36,11 +40,6 @@ def _numbers(layers: list[int]) -> str:
             runs.append([layer])
     text = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
     return f"layer {text}" if len(layers) == 1 else f"layers {text}"
-
-
-def _shared(layers: int, sets: int) -> str:
-    """Return what to say of layers that share their weights, as ALBERT's do; "" where each has its own."""
-    return "" if sets == layers else f"; {layers} layers share {sets} set{'s' * (sets > 1)} of weights"
 
 
 def formula(operation: Operation) -> str:

@@ -25,6 +25,11 @@ from .console import (
     writing_lines,
 )
 
+
+def _seed(text: str) -> int | str:
+    return text if text == "random" else int(text)
+
+
 SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_new_tokens": (int, "most new tokens of a result; by default the model's own limit, else 256"),
     "num_beams": (int, "beams of a beam search; 1 is greedy search, or sampling with --do-sample"),
@@ -35,9 +40,11 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "top_k": (int, "number of best tokens to sample from; 0 for all"),
     "top_p": (float, "probability of the best tokens to sample from"),
     "min_p": (float, "least probability of a token to sample, as a part of the best one's"),
-    "seed": (int, "seed of sampling"),
+    "seed": (_seed, "seed of sampling, or random; by default 0"),
 }
 """The settings of a generation that the command line takes, with the type and the help of each."""
+_MORE_SETTINGS = ("do_sample", "stop_strings", "include_stop", "ignore_eos")
+"""The settings whose options take no value, or may come several times."""
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 ESCAPED = re.compile(r"\\([nrt\\])")
 """What --escape reads: a backslash and one of these characters. A backslash before any other one stays as it is."""
@@ -53,20 +60,24 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
     command.add_argument("-e", "--escape", action="store_true", help=r"read \n, \r, \t and \\ in inputs as a "
                          "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
     add_generation(command)
-    command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
-                         "input, one per line")
+    command.add_argument("--json", action="store_true", help="write a JSON object for each input, one per line: text, "
+                         "ids, score, finish_reason, and stop_text and seed where there is one")
 
 
 def add_generation(command: argparse.ArgumentParser) -> None:
-    """Add the options of `SETTINGS`, and --do-sample."""
+    """Add the options of `SETTINGS` and `_MORE_SETTINGS`."""
     for name, (kind, meaning) in SETTINGS.items():
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     command.add_argument("--do-sample", action="store_true", default=None, help="sample instead of greedy search")
+    command.add_argument("--stop", dest="stop_strings", action="append", metavar="TEXT", help="end a result where this "
+                         "text comes, and leave it out; the option may come several times")
+    command.add_argument("--include-stop", action="store_true", default=None, help="keep the text of --stop")
+    command.add_argument("--ignore-eos", action="store_true", default=None, help="let end tokens end nothing")
 
 
 def generation_of(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the options of `add_generation` give."""
-    return {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in (*SETTINGS, *_MORE_SETTINGS) if getattr(args, name) is not None}
 
 
 def generate(args: argparse.Namespace) -> None:
@@ -93,7 +104,7 @@ def generate(args: argparse.Namespace) -> None:
     try:
         with writing_lines(args.output) as write, progress(len(inputs), bar, "Inputs", " inputs") as advance:
             for result in generator.results(inputs, places=places, **settings):
-                write(_written(result, args.json))
+                write(_as_json(result) if args.json else str(result.text))
                 done += 1
                 advance(1)
     except KeyboardInterrupt:
@@ -124,7 +135,7 @@ def _stream(generator: Generator, lines: list[str], places: list[str], settings:
         print()
 
 
-def _written(result: Any, as_json: bool) -> str:
-    if not as_json:
-        return str(result.text)
-    return json.dumps({"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False)
+def _as_json(result: Any) -> str:
+    written = {"text": result.text, "ids": result.ids, "score": result.score, "finish_reason": result.finish_reason}
+    written |= {name: value for name in ("stop_text", "seed") if (value := getattr(result, name)) is not None}
+    return json.dumps(written, ensure_ascii=False)

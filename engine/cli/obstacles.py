@@ -39,7 +39,7 @@ def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
     """Return what is in the way of a folder with a config.json, as pairs of a label and a text; [] without one."""
     try:
         values = folder.read_object(CONFIG) if folder.has(CONFIG) else {}
-        names = _tensor_names(folder)
+        names = folder.tensor_names() if folder.has_weights() else []
     except EngineError:
         return []
     if not values:
@@ -60,18 +60,6 @@ def obstacles(folder: ModelFolder) -> list[tuple[str, str]]:
     if best.missing:
         rows.append(("missing tensors", f"{len(best.missing)}, by their names here: {listed(best.missing)}"))
     return rows
-
-
-def _tensor_names(folder: ModelFolder) -> list[str]:
-    """Return the names of the tensors, none of which is read; no names for a folder without weights."""
-    names: list[str] = []
-
-    def note(name: str) -> None:
-        names.append(name)
-
-    if folder.has_weights():
-        folder.tensors(note)
-    return names
 
 
 def _fits(family: str, values: Mapping[str, Any], names: list[str]) -> Iterator[_Fit]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeVar
 
 from ..base.arguments import flag, positive_int_or_none
-from ..base.progress import progress
+from ..base.progress import is_shown, progress
 from ..base.stop import NEVER, Stop
-from ..text.cuts import truncating
 
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """How many texts a call computes at a time, when it stops, and who hears how many are done."""
 
     batch_size: int | None = None
@@ -31,28 +28,26 @@ class Call:
             yield result
             self.advance(1)
 
-    @contextmanager
-    def showing(self, total: int, show: bool | None, name: str = "Sentences") -> Iterator[Call]:
-        """Yield this call with a progress bar over `total` texts.
+    @classmethod
+    def of(cls, batch_size: Any = None, timeout: Any = None) -> Call:
+        """Return a call that begins now, by arguments of `Engine.encode`, which are checked; raises `InputError`."""
+        return cls(positive_int_or_none("batch_size", batch_size), Stop.after(timeout))
 
-        show: None shows one when the log level is INFO or DEBUG and standard error is a terminal. name: its title.
+    def showing(self, total: int, show: Any, name: str = "Sentences") -> AbstractContextManager[Call]:
+        """Return a context manager that gives this call with a progress bar over `total` texts.
+
+        show: None shows one when the log level is INFO or DEBUG and standard error is a terminal; raises `InputError`
+        for what is neither None nor a flag. name: the title of the bar.
         """
-        with progress(total, show, name) as advance:
-            yield replace(self, advance=advance)
+        if not is_shown(None if show is None else flag("show_progress_bar", show)):
+            return nullcontext(self)
+        return self._showing(total, name)
+
+    @contextmanager
+    def _showing(self, total: int, name: str) -> Iterator[Call]:
+        with progress(total, True, name) as advance:
+            yield self._replace(advance=advance)
 
 
 PLAIN = Call()
 """A call without a limit on the texts of a batch, which runs to its end and shows nothing."""
-
-
-@contextmanager
-def calling(texts: Sized, batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None,
-            timeout: Any = None) -> Iterator[Call]:
-    """Yield the call of a method over texts, which begins now, and let the tokenizer say at its end what it cut.
-
-    The arguments are those of `Engine.encode`, which are checked here; raises `InputError`.
-    """
-    call = Call(positive_int_or_none("batch_size", batch_size), Stop.after(timeout))
-    show = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
-    with truncating(truncation), call.showing(len(texts), show) as showing:
-        yield showing

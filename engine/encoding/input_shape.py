@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.batch import lengths_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class InputShape:
     """The shape of the caller's input, padding included, and which of its tokens are real."""
 
@@ -71,7 +71,7 @@ class InputShape:
 
     def for_tokens(self, values: np.ndarray) -> np.ndarray:
         """Repeat the value of each sequence [B] for all its tokens."""
-        return np.repeat(values, lengths_of(self.starts))
+        return values.repeat(lengths_of(self.starts))
 
     def real_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the index of each sequence's first real token and the index after its last one: int64 [B] each.

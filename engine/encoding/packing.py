@@ -6,7 +6,9 @@ array.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -31,20 +33,41 @@ def pack(config: ModelConfig, input_ids: Any = None, attention_mask: Any = None,
     ids, embeds, form = read_tokens(config, input_ids, inputs_embeds, check)
     if attention_mask is not None:
         form = with_mask(form, attention_mask)
-    types = np.zeros(form.starts[-1], np.int64)
-    if token_type_ids is not None:
-        types = read_companion("token_type_ids", token_type_ids, form)
+    types = None if token_type_ids is None else read_companion("token_type_ids", token_type_ids, form)
+    return _packed(config, form, ids, embeds, types, position_ids), form
+
+
+def pack_rows(config: ModelConfig, input_ids: Sequence[np.ndarray],
+              token_type_ids: Sequence[np.ndarray] | None = None) -> tuple[Batch, InputShape]:
+    """Pack the sequences of a tokenizer, int32 [T_i] each, as `pack` packs lists of the same numbers."""
+    form = InputShape(np.array([0, *accumulate(map(len, input_ids))], np.int64), shape=None)
+    if config.max_positions > 0:
+        refuse_long(config, None, True, form, input_ids)
+    types = None if token_type_ids is None else np.concatenate([_NO_IDS, *token_type_ids])
+    return _packed(config, form, np.concatenate([_NO_IDS, *input_ids]), None, types, None), form
+
+
+_NO_IDS = np.zeros(0, np.int32)
+
+
+def _packed(config: ModelConfig, form: InputShape, ids: np.ndarray | None, embeds: np.ndarray | None,
+            types: np.ndarray | None, position_ids: Any) -> Batch:
+    """Check the numbers of all tokens, padding included, and return the real ones as a batch."""
+    if types is None:
+        types = np.zeros(form.starts[-1], np.int32)
+    else:
         _check_below(config.token_types, "token type", types, form)
     if ids is not None:
         _check_below(config.vocab_size, "token id", ids, form)
-    if config.attention_bias is not None or any(kind.window is not None for kind in config.attention_kinds):
+    if form.real is not None and (config.attention_bias is not None
+                                  or any(kind.window is not None for kind in config.attention_kinds)):
         _refuse_holes(form)
     positions = _positions(config, form, ids, position_ids)
     if config.dense_tokens:
         _refuse_sparse(config.dense_tokens, form)
     return Batch(cu_seqlens=form.cu_seqlens, input_ids=None if ids is None else form.pack(ids),
                  inputs_embeds=None if embeds is None else form.pack(embeds, np.float32),
-                 position_ids=form.pack(positions), token_type_ids=form.pack(types)), form
+                 position_ids=form.pack(positions), token_type_ids=form.pack(types))
 
 
 def _positions(config: ModelConfig, form: InputShape, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
@@ -100,8 +123,12 @@ def _check_below(limit: int, what: str, numbers: np.ndarray, form: InputShape) -
 
 
 def _first_wrong(limit: int, numbers: np.ndarray, form: InputShape) -> int | None:
-    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number."""
-    if numbers.size == 0 or (numbers.min() >= 0 and numbers.max() < limit):
+    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number.
+
+    numbers: int32 or int64 [tokens].
+    """
+    unsigned = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)      # a negative number is a huge one
+    if numbers.size == 0 or unsigned.max() < limit:
         return None
     wrong = (numbers < 0) | (numbers >= limit)
     if form.real is not None:

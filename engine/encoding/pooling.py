@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import groupby, repeat
 
 import numpy as np
 
@@ -24,17 +24,17 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
 
     Neighbours of one length and one skip are reduced in one call, which matters for thousands of short texts.
     """
-    lengths, width = lengths_of(cu_seqlens), tokens.shape[1]
-    skips = np.full(len(lengths), skip)
+    lengths, width, first = lengths_of(cu_seqlens).tolist(), tokens.shape[1], 0
+    skips = repeat(skip) if isinstance(skip, int) else skip.tolist()
     out = np.zeros((len(lengths), len(modes), width), np.float32)
-    differ = (lengths[1:] != lengths[:-1]) | (skips[1:] != skips[:-1])      # from the neighbour before
-    borders = [0, *(np.flatnonzero(differ) + 1).tolist(), len(lengths)]
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
-        for first, last in pairwise(borders):
-            if first < last and lengths[first]:
-                rows = tokens[cu_seqlens[first] : cu_seqlens[last]].reshape(last - first, -1, width)
+        for (length, skipped), equals in groupby(zip(lengths, skips)):  # noqa: B905, because one skip repeats
+            last = first + len([*equals])
+            if length:
+                rows = tokens[cu_seqlens[first] : cu_seqlens[last]].reshape(last - first, length, width)
                 for m, mode in enumerate(modes):
-                    out[first:last, m] = _POOL[mode](rows, int(skips[first]))
+                    out[first:last, m] = _POOL[mode](rows, skipped)
+            first = last
     return out.reshape(len(out), len(modes) * width)
 
 

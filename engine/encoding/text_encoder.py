@@ -32,7 +32,7 @@ from ..weights.modules import (
 )
 from .call import PLAIN, Call
 from .input_shape import InputShape
-from .packing import pack
+from .packing import pack_rows
 from .pooling import pool
 
 
@@ -76,12 +76,7 @@ class TextEncoder:
     @lazy
     def whole_width(self) -> int:
         """The dimensions of a sentence's vector before it is truncated; modules of both kinds may change them."""
-        return widths_after(self._modules, self.pooled_width, SENTENCE)[SENTENCE]
-
-    @lazy
-    def pooled_width(self) -> int:
-        """The dimensions of a sentence's vector behind pooling."""
-        return len(self._text.pooling) * self.token_width
+        return widths_after(self._modules, len(self._text.pooling) * self.token_width, SENTENCE)[SENTENCE]
 
     @lazy
     def token_width(self) -> int:
@@ -98,30 +93,36 @@ class TextEncoder:
             return read
         return replace(read, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
 
-    def pooled(self, tokens: Tokens, call: Call = PLAIN) -> Work:
-        """Return the work whose rows are the pooled vectors of sequences, float32 [width]: the second step.
+    def sentence_vectors(self, tokens: Tokens, call: Call = PLAIN) -> Work:
+        """Return the work whose rows are the vectors of sequences, float32 [whole_width]: the second step.
 
         The queue computes the sequences of all calls at the time together, which changes no bit.
         """
-        return self.work(self._compute_pooled, tokens, call)
+        return self.work(self._compute_sentence_vectors, tokens, call)
 
-    def _compute_pooled(self, pieces: Pieces, stop: Stop) -> np.ndarray:
+    def _compute_sentence_vectors(self, pieces: Pieces, stop: Stop) -> np.ndarray:
         tokens, batch, _ = self.batch_of(pieces)
-        return self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop)
+        return self.after_pooling(self._pool(batch, 0 if tokens.skips is None else np.array(tokens.skips), stop))
 
-    def finished(self, pooled: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
+    def after_pooling(self, pooled: np.ndarray) -> np.ndarray:
+        """Return the vectors of sentences, float32 [n, whole_width], of what pooling gave."""
+        vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
+        return normalize(vectors) if self._text.normalize else vectors
+
+    def finished(self, vectors: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
                  ) -> np.ndarray:
-        """Return the vectors of sentences, float32 [n, D'], of what pooling gave: the third step.
+        """Return vectors of sentences, float32 [n, whole_width], as a caller wants them, float32 [n, D']: the third
+        step.
 
         truncate_dim: how many of the first dimensions to keep; None for all. normalize_embeddings: whether to scale
         vectors to length 1. Vectors that the model scales to length 1 are scaled again only if they are truncated after
         it, because a second division changes last bits.
         """
-        vectors = run_modules(self._modules, pooled, SENTENCE, self._ops)
-        vectors = normalize(vectors) if self._text.normalize else vectors
-        has_length_1 = self._text.normalize or ends_with_normalize(self._modules, SENTENCE)
         kept = vectors[:, : truncate_dim or self.width]
-        return normalize(kept) if normalize_embeddings and not (has_length_1 and kept.shape == vectors.shape) else kept
+        if not normalize_embeddings:
+            return kept
+        has_length_1 = self._text.normalize or ends_with_normalize(self._modules, SENTENCE)
+        return kept if has_length_1 and kept.shape == vectors.shape else normalize(kept)
 
     @property
     def scales_tokens(self) -> bool:
@@ -158,24 +159,26 @@ class TextEncoder:
 
         job: reads the sequences by `batch_of`. most: the most sequences of a batch, beside the limit of the call.
         """
-        self._check_longest(tokens)
-        limits = [limit for limit in (call.batch_size, most) if limit is not None]
-        return Work(job, [len(ids) for ids in tokens.input_ids], tokens, min(limits, default=None))
+        lengths = [*map(len, tokens.input_ids)]
+        self._check_longest(tokens, lengths)
+        if call.batch_size is not None:
+            most = call.batch_size if most is None else min(most, call.batch_size)
+        return Work(job, lengths, tokens, most)
 
     def batch_of(self, pieces: Pieces) -> tuple[Tokens, Batch, InputShape]:
         """Return the tokens of a batch of the queue, which may be of several calls, and what a plan reads of them."""
         tokens = gathered([(work.data, numbers) for work, numbers in pieces])
         types = tokens.token_type_ids if self.uses_token_types else None
-        batch, form = pack(self._config, tokens.input_ids, token_type_ids=types)
+        batch, form = pack_rows(self._config, tokens.input_ids, types)
         reads = tokens.reads
         if reads is not None and any(n < len(ids) for n, ids in zip(reads, tokens.input_ids, strict=True)):
             batch = replace(batch, keys=np.array(reads, np.int32))
         return tokens, batch, form
 
-    def _check_longest(self, tokens: Tokens) -> None:
+    def _check_longest(self, tokens: Tokens, lengths: Sequence[int]) -> None:
         """Raise `InputError` for a text with more tokens than the plan computes at a time, by how the text begins."""
         most = self._plan.longest
-        if most is None:
+        if most is None or max(lengths, default=0) <= most:
             return
         for ids in tokens.input_ids:
             if len(ids) > most:
@@ -235,6 +238,8 @@ def check_options(backend: str, *, convert_to_tensor: Any, device: Any, pool: An
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
     """
+    if convert_to_tensor is False and device is pool is chunk_size is None:
+        return
     if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     here = "cuda" if backend == "cuda" else "cpu"

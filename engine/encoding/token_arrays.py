@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ Check: TypeAlias = Callable[[InputShape, Any], None]
 """Raises an error for a form, or for the sequences of it, before anything is copied."""
 _MOST_TOKENS = 2**31 - 1
 """Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
+_NO_IDS = np.zeros(0, np.int64)
 _SLAB = 2**16
 """How many tokens are looked at together before their number is known to be allowed."""
 
@@ -52,15 +54,14 @@ def _read(name: str, value: Any, width: int | None = None, check: Check | None =
     """
     if isinstance(value, (list, tuple)):
         rows = [_array(f"{name}[{b}]", row, rank=1, width=width) for b, row in enumerate(value)]
-        starts = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=starts[1:])
-        form = InputShape(starts, shape=None)
+        form = InputShape(np.array([0, *accumulate(map(len, rows))], np.int64), shape=None)
         _refuse_many(name, form)
         if check:
             check(form, rows)
-        empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
+        if width is None:
+            return np.concatenate([_NO_IDS, *rows], dtype=np.int64, casting="unsafe"), form
         with _refusing_overflow(name):
-            return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), form
+            return np.concatenate([np.zeros((0, width), np.float32), *rows], dtype=np.float32, casting="unsafe"), form
     array = _array(name, value, rank=2, width=width)
     B, T = array.shape[:2]
     form = InputShape(np.arange(B + 1, dtype=np.int64) * T, (B, T))
@@ -102,7 +103,7 @@ def refuse_long(config: ModelConfig, attention_mask: Any, is_ids: bool, form: In
     mask = None if attention_mask is None else _unmasked("attention_mask", attention_mask, _MASK)
     if mask is not None and (mask.shape != form.shape or mask.dtype.kind not in "biu"):
         return  # `with_mask` refuses it
-    if form.shape is not None and form.shape[1] <= most:
+    if (max(map(len, rows), default=0) if form.shape is None else form.shape[1]) <= most:
         return
     # A position table that is read by column has no row for column `most`, so no real token may stand there or later.
     # Otherwise the real tokens are counted, and there may be `most` of them anywhere.
@@ -205,7 +206,7 @@ def _check_same(name: str, array: InputShape, form: InputShape) -> None:
         raise InputError(f"{name} must be {expected}, as the tokens are")
     if array.shape != form.shape:
         raise InputError(f"{name} must have the shape of the tokens, {form.shape}, not {array.shape}")
-    if not np.array_equal(array.starts, form.starts):
+    if len(array.starts) != len(form.starts) or (array.starts != form.starts).any():
         raise InputError(f"{name} must have the lengths of the tokens, {_lengths(form)}, not {_lengths(array)}")
 
 

@@ -86,10 +86,6 @@ class _Variant:
     """Makes the table of positions [rows, D], with which that of a file is compared; None for a learned table."""
 
 
-def _m2m_sinusoids(rows: int, width: int) -> np.ndarray:
-    return halved_sinusoids(rows, width, last=True)
-
-
 def _old(before: bool, embedding: bool, final: bool, **more: Any) -> Values:
     """Return the keys of old configs that say where norms are, with the values that a model needs."""
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
@@ -103,7 +99,8 @@ _VARIANTS = {
     "blenderbot": _Variant(_old(before=True, embedding=False, final=True, **_BLENDERBOT), norm_place="pre",
                            embedding_norm=False, offset=0),
     "m2m_100": _Variant({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"},
-                        norm_place="pre", embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
+                        norm_place="pre", embedding_norm=False, logits_bias=False,
+                        sinusoids=partial(halved_sinusoids, last=True)),
     "marian": _Variant(_old(before=False, embedding=False, final=False, vocab_size=58101,
                             static_position_embeddings=True),
                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
@@ -199,7 +196,7 @@ def _without_buffers(names: Names, kind: _Variant) -> Names:
 
 
 def _finish(kind: _Variant, part: str, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Add the table of sinusoids, which a file's own must equal, and the bias of the logits, as `Part.finish`."""
+    """Add the table of sinusoids, which a file's own must equal, and the bias of the logits."""
     if kind.sinusoids is not None:
         table = kind.sinusoids(config.max_positions, config.hidden_size)
         if (stored := weights.get("embeddings.position")) is not None:

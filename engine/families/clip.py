@@ -80,7 +80,7 @@ def read_encoder(values: Values) -> Part:
 def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig, Values], TextConfig]) -> Part:
     """Return the text encoder of CLIP or SigLIP.
 
-    quick_gelu: whether silu shall compute it, with changed weights. text: as in `Part`.
+    quick_gelu: whether silu shall compute it, with changed weights. text: changes the text settings, such as pooling.
     """
     if not quick_gelu:
         return Part(config, NAMES, text=text)

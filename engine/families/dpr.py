@@ -7,7 +7,6 @@ from functools import partial
 
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.config import ModelConfig
-from ..model.text_config import TextConfig
 from . import bert
 from .fields import integer
 from .parts import Family, Part, Values, Weights
@@ -28,7 +27,7 @@ NAMES = replace(
 def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     finish = partial(_check_projection, integer(values, "projection_dim", 0))
-    return Part(read_config(values), NAMES, finish=finish, text=_pool_first)
+    return Part(read_config(values), NAMES, finish=finish, text=lambda text, settings: replace(text, pooling=("cls",)))
 
 
 def read_config(values: Values) -> ModelConfig:
@@ -48,10 +47,6 @@ def _check_projection(width: int, config: ModelConfig, weights: Weights) -> tupl
         raise WeightsError(f"by projection_dim {width}, encode_proj must have the shape {list(expected)}, not "
                            f"{list(map_shape)}; the shape of a map that is not there is []")
     return config, weights
-
-
-def _pool_first(text: TextConfig, settings: Values) -> TextConfig:
-    return replace(text, pooling=("cls",))
 
 
 FAMILIES = {"dpr": Family(read_encoder, own_keys=("projection_dim",))}

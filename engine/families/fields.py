@@ -142,9 +142,10 @@ def rotary_theta(values: dict[str, Any], key: str, default: float, kind: str | N
 def rotary(values: dict[str, Any], key: str, default: float, width: int, kind: str | None = None) -> dict[str, Any]:
     """Return the options of an `AttentionKind` for the rotary embedding of one kind of layer.
 
-    key, default, kind: as for `rotary_theta`. width: of a head. Scalings are `rope_scaling` in old configs, and further
-    keys of `rope_parameters` in new ones: linear, dynamic, yarn and llama3. "dynamic" changes no text of up to
-    `max_position_embeddings` tokens, the longest text here. Raises `UnsupportedError` for another scaling.
+    key: of the base in old configs. default: the base without one. kind: one of `LAYER_TYPES`, or None for all layers.
+    width: of a head. Scalings are `rope_scaling` in old configs, and further keys of `rope_parameters` in new ones:
+    linear, dynamic, yarn and llama3. "dynamic" changes no text of up to `max_position_embeddings` tokens, the longest
+    text here. Raises `UnsupportedError` for another scaling, and `WeightsError` for impossible numbers.
     """
     new, old = _rope_of(values, kind), values.get("rope_scaling")
     if not isinstance(new, dict | None) or not isinstance(old, dict | None):
@@ -191,8 +192,9 @@ def partial_rotary(values: dict[str, Any], key: str, default: float, width: int,
                    share_key: str = "partial_rotary_factor") -> dict[str, Any]:  # fmt: skip
     """Return the options of an `AttentionKind` for a rotary embedding that turns a share of the columns of a head.
 
-    key, default, width: as for `rotary`. share: the default of the share, which is under `share_key` in old configs and
-    in `rope_parameters` in new ones. Raises as `rotary`, and `WeightsError` for an odd number of columns.
+    key, default: of the base in old configs, and the base without one. width: of a head. share: the default of the
+    share, which is under `share_key` in old configs and in `rope_parameters` in new ones. Raises `UnsupportedError` for
+    an unknown scaling, and `WeightsError` for impossible numbers and an odd number of columns.
     """
     values, columns = rotated_columns(values, width, share, share_key)
     options = rotary(values, key, default, columns)
@@ -236,7 +238,7 @@ def longest_of(values: dict[str, Any], default: int) -> int:
     """Return the most positions of a model whose layers are alike: those of YaRN, if that makes them more.
 
     YaRN that somebody adds to a config.json lengthens the sequences to `factor` times those of the training, and leaves
-    `max_position_embeddings` as it is. default: transformers' own of that key. Raises as `rotary`, which comes before.
+    `max_position_embeddings` as it is. default: transformers' own of that key. `rotary` has checked the scaling before.
     """
     longest = integer(values, "max_position_embeddings", default)
     for rope in (values.get("rope_parameters"), values.get("rope_scaling")):

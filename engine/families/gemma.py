@@ -16,7 +16,6 @@ from ..model.config import ATTENTION_MAPS, ModelConfig
 from . import fields, llama
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
 from .gguf import Architecture, Shapes, Stated, read_windows
-from .names import Names
 from .parts import Family, Part, Parts, Values
 
 _FIRST = llama.Variant({
@@ -45,7 +44,8 @@ def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     kind, names = values.get("model_type"), _SANDWICH
     if kind == "gemma3":
-        values, names = _text_of(values), _with_images(names)
+        values = _text_of(values)       # of a folder that holds images, too, whose tensors are left out
+        names = replace(names, prefix=_OF_TEXT, left_out=(*names.left_out, *_IMAGES))
     if not boolean(values, "tie_word_embeddings", True):
         raise UnsupportedError("tie_word_embeddings = False is not supported; only True is")
     if kind == "gemma":
@@ -62,11 +62,6 @@ def read_encoder(values: Values) -> Part:
     causal = not boolean(values, "use_bidirectional_attention", False)
     config = _read_third(values | {"use_bidirectional_attention": None}, causal=causal)     # None is never refused
     return Part(config, _ENCODER)
-
-
-def _usual(values: Values) -> str:
-    """Return as `Family.usual`: a model whose tokens see later ones encodes."""
-    return "encode" if values.get("use_bidirectional_attention") else "generate"
 
 
 def _read_first(values: Values) -> ModelConfig:
@@ -158,17 +153,12 @@ def _text_of(values: Values) -> Values:
     return {"vocab_size": 262208} | text | of_both
 
 
-def _with_images(names: Names) -> Names:
-    """Return the names of the text in a folder that holds images, too, whose tensors are left out."""
-    return replace(names, prefix=_OF_TEXT, left_out=(*names.left_out, *_IMAGES))
-
-
 _OF_THE_HIDDEN_SIZE = (46, 62)
 """The layers of Gemma 2 27B and Gemma 3 27B."""
 
 
 def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the windows, and the scale of the scores, which files do not state, as `Architecture.change`.
+    """Add the windows, and the scale of the scores, which files do not state.
 
     The largest models have the scale from the hidden size.
     """
@@ -181,7 +171,9 @@ def _with_scale(values: Values, stated: Stated, shapes: Shapes) -> None:
 
 FAMILIES = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3"), Family(read_generator=read_generator)),
-    "gemma3_text": Family(read_encoder, read_generator, usual=_usual),
+    # A model whose tokens see later ones encodes.
+    "gemma3_text": Family(read_encoder, read_generator, usual=lambda values: (
+        "encode" if values.get("use_bidirectional_attention") else "generate")),
 }
 _CAP = {"final_logit_softcapping": "final_logit_softcapping"}
 _WINDOW = {"attention.sliding_window": "sliding_window"}

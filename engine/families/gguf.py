@@ -88,12 +88,12 @@ class Architecture:
 
 
 def read_token_types(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    """Add the number of token types, which only their table states, as `Architecture.change`."""
+    """Add the number of token types, which only their table states."""
     values["type_vocab_size"] = shapes.get("token_types.weight", (0,))[0]
 
 
 def read_windows(values: dict[str, Any], stated: Stated, shapes: Shapes) -> None:
-    """Add which layers see a window, where the file says it, as `Architecture.change`."""
+    """Add which layers see a window, where the file says it."""
     pattern = stated.get("attention.sliding_window_pattern")
     if pattern is None:
         return

@@ -77,7 +77,7 @@ def _read_fourth(values: Values) -> ModelConfig:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Refuse a model that does not rotate, as `Architecture.change`."""
+    """Raise `UnsupportedError` for a model that does not rotate."""
     if stated.get("rope.scaling.finetuned", True) is not True:
         raise UnsupportedError("granite.rope.scaling.finetuned says that the model has no rotary embedding, which is "
                                "not supported in a GGUF file")

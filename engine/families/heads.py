@@ -110,7 +110,7 @@ def two_layers(act: str) -> HeadNames:
 
 def words(dense: str, norm: str, decoder: str, *biases: str, act: str | Callable[[Values], str] | None = None
           ) -> HeadNames:
-    """Return the names of a head of masked words; act: as in `Layer`."""
+    """Return the names of a head of masked words; act: an activation, or what reads it from config.json."""
     return named("fill_mask", Layer("dense", dense, activation=act), Layer("norm", norm, norm=True),
                  Layer("decoder", decoder, tied=True, biases=biases))
 

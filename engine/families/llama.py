@@ -269,7 +269,7 @@ def _by_layer(values: Values, variant: Variant, width: int, layers: int,
 
 
 def _olmo2_of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Refuse OLMo 3, as `Architecture.change`."""
+    """Raise `UnsupportedError` for OLMo 3."""
     if stated.get("attention.sliding_window"):
         raise UnsupportedError("olmo2.attention.sliding_window is that of OLMo 3, which is not supported in a GGUF "
                                "file; load the folder of the model")

@@ -59,7 +59,7 @@ def read_generator(values: Values) -> Parts:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add what a config.json states in other words, as `Architecture.change`."""
+    """Add what a config.json states in other words."""
     values["attn_config"] = {"alibi_bias_max": stated.get("attention.max_alibi_bias", 8), "alibi": True,
                              "clip_qkv": stated.get("attention.clamp_kqv") or None}
     width, inner = values["hidden_size"], values.pop("intermediate_size")

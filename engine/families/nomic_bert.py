@@ -97,7 +97,7 @@ def _max_positions(values: Values) -> int:
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Name the theta as the model's own code does, as `Architecture.change`."""
+    """Name the theta as the model's own code does, and add the number of token types."""
     read_token_types(values, stated, shapes)
     values["rotary_emb_base"] = values.pop("rope_theta", 10000.0)
 

@@ -94,7 +94,7 @@ class Family:
 
 
 def with_one_norm(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Give attention and feed-forward of a parallel layer the one norm that both read, as `Part.finish`."""
+    """Give attention and feed-forward of a parallel layer the one norm that both read."""
     copied = {name.replace(".attention.norm.", ".ffn.norm."): array for name, array in weights.items()
               if ".attention.norm." in name}
     if both := copied.keys() & weights.keys():

@@ -73,7 +73,7 @@ def _scaled(config: ModelConfig, scaling: Values, key: str, trained: int) -> Mod
 
 
 def _of_gguf(values: Values, stated: Stated, shapes: Shapes) -> None:
-    """Add the window, which 0 means none, as `Architecture.change`."""
+    """Add the window, of which 0 means none."""
     values["sliding_window"] = stated.get("attention.sliding_window") or None
 
 

@@ -29,7 +29,7 @@ class Reader(Protocol):
                  memory: str = "map") -> dict[str, np.ndarray]:
         """Return the tensors of one file under their new names, without those for which `rename` returns None.
 
-        keep_float16, memory: as in `ModelFolder.tensors`.
+        keep_float16: whether float16 stays as it is. memory: "map" for views of the file, or "copy".
         """
 
 
@@ -122,6 +122,12 @@ class ModelFolder:
         read = FORMATS[name.removesuffix(_INDEX)]
         reads = partial(read_shards, read=read) if name.endswith(_INDEX) else read
         return reads(self.path / name, rename=rename, keep_float16=keep_float16, memory=memory)
+
+    def tensor_names(self) -> list[str]:
+        """Return the names of the tensors in the files of weights, none of which is read."""
+        names: list[str] = []
+        self.tensors(names.append)      # None for each name, so that all are left out
+        return names
 
     def folder(self, relative: str, stated_in: str) -> ModelFolder:
         """Return a folder inside this one, whose relative path a file states."""

@@ -52,7 +52,7 @@ def read_pickle(data: memoryview, names: Mapping[str, Any],
 
 
 class _Machine:
-    """The stack machine; names, persistent: as in `read_pickle`. The functions below it are its instructions."""
+    """The stack machine. names: what a pickle may ask for. persistent: finds a storage by its id."""
 
     def __init__(self, data: memoryview, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None):
         self.data, self.names, self.persistent = data, names, persistent

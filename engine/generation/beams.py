@@ -4,8 +4,9 @@ A request has up to num_beams = W live beams, and begins with one. In each step
 
 1. the candidates are the max(2, 1 + end tokens) * W best continuations of all its beams, by the sum of the log
    probabilities; equal sums go by beam, then by token id;
-2. a candidate ends if its token is an end token, or if it has its greatest length. One that ends and is among the first
-   W candidates is finished, with the score sum / new_tokens^length_penalty; the W best finished ones are kept;
+2. a candidate ends if its token is an end token or completes a stop text, or if it has its greatest length. One that
+   ends and is among the first W candidates is finished, with the score sum / new_tokens^length_penalty; the W best
+   finished ones are kept;
 3. the first W candidates that do not end are the new live beams;
 4. the request ends if no beam is live, or if W results are finished and the stopping rule holds (`GenerationConfig`).
 
@@ -16,16 +17,21 @@ There is one difference: where the settings leave fewer than W candidates, trans
 from __future__ import annotations
 
 from bisect import insort
-from typing import cast
+from itertools import repeat
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Scores
+from ..text.stops import StopText
 from .groups import Generation, Path, PathGroup
 from .results import Generated, score_of
 from .top_k import best, log_sum_exp
 from .works import Outcome
+
+Candidate: TypeAlias = tuple[int, int, float, StopText | None]
+"""The row of a beam, a token that continues it, the sum of both, and the text of both where there are stop texts."""
 
 
 class BeamGroup(PathGroup):
@@ -48,20 +54,23 @@ class BeamGroup(PathGroup):
             full = parents[0].length + 1 >= work.limit
             _, next_tokens, totals = columns
             best_go_on = len(totals) >= W and totals[W - 1] > -np.inf and work.ends_at.isdisjoint(next_tokens[:W])
-            if best_go_on and not full and len(work.finished) < W:      # nothing ends in this step, as in most
-                live += _continued(paths, begin, parents, [*zip(*columns, strict=True)][:W], outcome)
+            if best_go_on and not full and len(work.finished) < W and parents[0].text is None:
+                # Nothing ends in this step, as in most.
+                live += _continued(paths, begin, parents, [*zip(*columns, repeat(None))][:W], outcome)
                 continue
-            candidates = [each for each in zip(*columns, strict=True) if each[2] > -np.inf]     # (row, token, sum)
-            ends = [full or token in work.ends_at for _, token, _ in candidates]
-            for (row, token, total), end in zip(candidates[:W], ends, strict=False):
+            candidates = [(row, token, total, _text_after(paths[row], token)) for row, token, total
+                          in zip(*columns, strict=True) if total > -np.inf]
+            ends = [full or token in work.ends_at or (text is not None and text.found is not None)
+                    for _, token, _, text in candidates]
+            for (row, token, total, text), end in zip(candidates[:W], ends, strict=False):
                 if end:
-                    _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty))
+                    _finish(work, paths[row], token, score_of(total, new, work.config.length_penalty), text)
             beams = [each for each, end in zip(candidates, ends, strict=True) if not end][:W]
             if beams and not _is_over(work, beams[0][2], new):
                 live += _continued(paths, begin, parents, beams, outcome)
                 continue
             if not work.finished:  # every continuation is forbidden
-                work.finished = [*sorted((work.result(path) for path in parents), key=_worst_last)]
+                work.finished = [*sorted((work.forbidden(path) for path in parents), key=_worst_last)]
             results = outcome.done[work] = cast(list[Generated], work.finished)[: work.config.num_return_sequences]
             outcome.tokens += [(work, i, token) for i, result in enumerate(results) for token in result.ids]
         return live
@@ -116,33 +125,42 @@ class BeamGroup(PathGroup):
         return values, ids
 
 
-def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[tuple[int, int, float]], outcome: Outcome
+def _text_after(path: Path, token: int) -> StopText | None:
+    """Return the text of a beam with one more token, of a request with stop texts."""
+    if path.text is None:
+        return None
+    text = path.text.fork()
+    text.add(token)
+    return text
+
+
+def _continued(paths: list[Path], begin: int, parents: list[Path], beams: list[Candidate], outcome: Outcome
                ) -> list[Path]:
     """Return the live beams of a request. parents: its old ones, from the row `begin` on.
 
-    beams: (row, token, sum) of each new one, best first.
+    beams: the new ones, best first.
 
     The last child of a beam goes on in its place, and each other one has a copy of its ids.
     """
-    last, children = {row: i for i, (row, _, _) in enumerate(beams)}, []
-    for i, (row, token, total) in enumerate(beams):
+    last, children = {row: i for i, (row, *_) in enumerate(beams)}, []
+    for i, (row, token, total, text) in enumerate(beams):
         child = paths[row] if last[row] == i else paths[row].fork()
         child.append(token)
-        child.total = total
+        child.total, child.text = total, text
         children.append(child)
     if len(last) < len(parents):
         outcome.left += [path for row, path in enumerate(parents, begin) if row not in last]
     return children
 
 
-def _finish(work: Generation, path: Path, token: int, score: float) -> None:
+def _finish(work: Generation, path: Path, token: int, score: float, text: StopText | None) -> None:
     """Put a finished result among the best ones, if it is one of them."""
     finished = cast(list[Generated], work.finished)
     if len(finished) == work.beams:
         if score <= finished[-1].score:
             return
         del finished[-1]
-    insort(finished, work.result(path, token, score), key=_worst_last)
+    insort(finished, work.result(path, token, score, text), key=_worst_last)
 
 
 def _worst_last(result: Generated) -> float:

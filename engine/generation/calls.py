@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..backends.batch import Batch
 from ..base.errors import EngineError, located
 from ..base.stop import NEVER, Stop
-from .handles import Handle
-from .scoring import AllLogits, LastLogits
+from .scoring import AllLogits
 from .step_queue import StepQueue
+from .tickets import DecoderTicket
 from .works import DecoderWork
 
 Task: TypeAlias = Generator[DecoderWork, Any, None]
@@ -30,58 +30,35 @@ class Results(Iterator[Any]):
     """
 
     def __init__(self, queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
-                 place: Callable[[int], str] | None = None, advance: Callable[[int], object] | None = None):
-        """place: returns what a message calls a work, by its number; None where the error has its place.
-
-        advance: gets the number 1 for each token, or whatever else a work gives, before the results of the work.
-        """
+                 place: Callable[[int], str] | None = None):
+        """place: returns what a message calls a work, by its number; None where the error has its place."""
         owner = object()        # each call has its share of the tokens
-        self._handles = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
-        self._given, self._place, self._advance = 0, place, advance
+        self._tickets = deque(queue.submit(work, owner=owner, stop=stop) for work in works)
+        self._given, self._place = 0, place
 
     def __next__(self) -> Any:
-        if not self._handles:
+        if not self._tickets:
             raise StopIteration
         with nullcontext() if self._place is None else located(self._place(self._given)):
-            if self._advance is not None:
-                for _ in self._handles[0]:
-                    self._advance(1)
-            results = self._handles[0].result()
-        self._handles.popleft()
+            results = self._tickets[0].result()
+        self._tickets.popleft()
         self._given += 1
         return results
 
     def close(self) -> None:
         """End the works that are open."""
-        while self._handles:
-            self._handles.popleft().cancel()
+        while self._tickets:
+            self._tickets.popleft().cancel()
 
 
-def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER,
-        place: Callable[[int], str] | None = None, advance: Callable[[int], object] | None = None) -> list[Any]:
+def run(queue: StepQueue, works: Iterable[DecoderWork], stop: Stop = NEVER, place: Callable[[int], str] | None = None
+        ) -> list[Any]:
     """Return the results of works, in order. The arguments are those of `Results`."""
-    results = Results(queue, works, stop, place, advance)
+    results = Results(queue, works, stop, place)
     try:
         return [*results]
     finally:
         results.close()
-
-
-def last_logits(
-    queue: StepQueue, groups: Sequence[Sequence[NDArray[np.int64]]], ids: Sequence[int], *, stop: Stop = NEVER,
-    advance: Callable[[int], object] | None = None,
-    place: Callable[[int, int], str] = lambda group, prompt: f"prompt {prompt} of group {group}",
-) -> list[NDArray[np.float32]]:  # fmt: skip
-    """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
-
-    A prompt has the same logits, to the last bit, alone and in any group. advance: gets 1 for each prompt that is
-    completed. place: returns what messages call a prompt.
-    """
-    def place_in(group: int) -> Callable[[int], str]:
-        return lambda prompt: place(group, prompt)
-
-    works = [LastLogits(prompts, [*ids], place=place_in(group)) for group, prompts in enumerate(groups)]
-    return run(queue, works, stop, advance=advance)
 
 
 def all_logits(queue: StepQueue, sources: Sequence[Batch], texts: Sequence[NDArray[np.int64]], stop: Stop = NEVER
@@ -101,32 +78,32 @@ def run_tasks(queue: StepQueue, tasks: Iterable[Task], stop: Stop = NEVER) -> No
     A work that fails raises its error inside its task.
     """
     owner, running = object(), [*tasks]
-    waiting: deque[tuple[Task, Handle | None]] = deque((task, None) for task in running)
-    handles: dict[Handle, Task] = {}
+    waiting: deque[tuple[Task, DecoderTicket | None]] = deque((task, None) for task in running)
+    tickets: dict[DecoderTicket, Task] = {}
     try:
-        while waiting or handles:
+        while waiting or tickets:
             while waiting:
                 task, ended = waiting.popleft()
                 # No variable holds a work, which may hold much memory, while the next one is computed.
                 with suppress(StopIteration):
-                    handles[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
-            if handles:
-                queue.wait([handle.entry for handle in handles], None)
-            for handle in [handle for handle in handles if handle.done]:
-                waiting.append((handles.pop(handle), handle))
+                    tickets[queue.submit(_next_work(task, ended), owner=owner, stop=stop)] = task
+            if tickets:
+                queue.wait([ticket.entry for ticket in tickets], None)
+            for ticket in [ticket for ticket in tickets if ticket.done]:
+                waiting.append((tickets.pop(ticket), ticket))
     finally:
-        for handle in handles:
-            handle.cancel()
+        for ticket in tickets:
+            ticket.cancel()
         for task in running:
             task.close()
 
 
-def _next_work(task: Task, handle: Handle | None) -> DecoderWork:
-    """Return the next work of a task. handle: of the last one, if there was one."""
-    if handle is None:
+def _next_work(task: Task, ticket: DecoderTicket | None) -> DecoderWork:
+    """Return the next work of a task. ticket: of the last one, if there was one."""
+    if ticket is None:
         return next(task)
     try:
-        results = handle.result()
+        results = ticket.result()
     except EngineError as error:
         return task.throw(error)
     return task.send(results)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, UnsupportedError, shown
+from ..text.incremental import IncrementalText
 from .beams import BeamGroup
 from .encoder_decoder import KeptSource, SourceStepper
 from .greedy import SingleGroup
@@ -23,16 +25,19 @@ MOST_ROWS = 1024
 
 
 def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: Lengths | None = None,
-            kept: KeptSource | None = None) -> Generation:
+            kept: KeptSource | None = None, new_text: Callable[[], IncrementalText] | None = None) -> Generation:
     """Return a request that the model can compute; raises an `EngineError` for any other one.
 
     lengths: the bounds of a model that is ready to run; None for those of the stepper alone. kept: what the request
-    reads in place of its source, whose ids then only say which one it is.
+    reads in place of its source, whose ids then only say which one it is. new_text: returns the text of no tokens yet;
+    None for a model without a tokenizer, whose requests can have no stop texts.
     """
     if not isinstance(request, Request):
         raise InputError(f"requests must be Request objects, not {shown(request)}")
     config, vocab_size = request.config, stepper.vocab_size
     config.check_together(vocab_size)
+    if config.stop_strings and new_text is None:
+        raise UnsupportedError("stop_strings are texts, but this model came without a tokenizer; give eos_token_id")
     source, prompt = decoder_ids(request)
     if lengths is not None:
         lengths.check(source, prompt, config)
@@ -43,7 +48,8 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
                          "larger max_rows for more")
     packed, uniforms = kept or stepper.packed(source), _uniforms(request.uniforms, rows)
     make = BeamGroup if config.num_beams > 1 else SingleGroup
-    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms=uniforms, exp=stepper.exp)
+    return Generation(request, source, packed, prompt, limit, vocab_size, make, uniforms=uniforms, exp=stepper.exp,
+                      new_text=new_text)
 
 
 def _uniforms(uniforms: object, samples: int) -> NDArray[np.float64] | None:

@@ -13,7 +13,7 @@ from .groups import ALL, Generation, Path, PathGroup, Slots
 from .results import Generated, score_of
 from .sampling import draw, kept, stream_of_numbers
 from .top_k import best, log_sum_exp, without
-from .works import DecoderWork, Outcome
+from .works import Outcome, StepWork
 
 
 class SingleGroup(PathGroup):
@@ -26,11 +26,11 @@ class SingleGroup(PathGroup):
         super().__init__(like, vocab_size)
         self.draws, self.slots = like.draws, Slots()
 
-    def enter(self, work: DecoderWork) -> None:
+    def enter(self, work: StepWork) -> None:
         super().enter(work)
         self.slots.enter(work, cast(Generation, work).config)
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         if work in self.works:
             self.slots.leave(work)
         super().leave(work)
@@ -48,16 +48,18 @@ class SingleGroup(PathGroup):
             ended, total = is_dead or token in work.ends_at, path.total + token_log_p
             if not ended:
                 outcome.tokens.append((work, path.sample, token))
-                if path.length + 1 < work.limit:
+                if path.text is not None:
+                    path.text.add(token)
+                if path.length + 1 < work.limit and (path.text is None or path.text.found is None):
                     path.append(token)
                     path.total = total
                     live.append(path)
                     continue
             if is_dead:
-                result = work.result(path)
+                result = work.forbidden(path)
             else:
                 new = path.length + 1 - len(work.prompt)
-                result = work.result(path, token, score_of(total, new, work.config.length_penalty))
+                result = work.result(path, token, score_of(total, new, work.config.length_penalty), path.text)
             _end(path, result, outcome)
         return live
 
@@ -83,7 +85,7 @@ class SingleGroup(PathGroup):
             rows += [i] * len(samples)
         return children, np.array(rows, np.intp)
 
-    def _next(self, works: list[DecoderWork], children: list[Path], rows: NDArray[np.intp], scores: Scores,
+    def _next(self, works: list[StepWork], children: list[Path], rows: NDArray[np.intp], scores: Scores,
               outcome: Outcome) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
@@ -120,7 +122,7 @@ class SingleGroup(PathGroup):
             tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
         return tokens, log_p, dead
 
-    def _drawn(self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, works: list[DecoderWork],
+    def _drawn(self, values: NDArray[np.float32], ids: NDArray[np.int64] | None, works: list[StepWork],
                children: list[Path], rows: NDArray[np.intp], outcome: Outcome) -> NDArray[np.int64]:  # fmt: skip
         """Return a token for each child, drawn with the next number of its sample; the others are as in `_next`."""
         x, ids = kept(values, self.slots.of(works), ids, self.exp)

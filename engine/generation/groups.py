@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -20,15 +20,17 @@ from numpy.typing import NDArray
 from ..backends.steps import Row, Scores
 from ..base.stop import Stop
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
+from ..text.incremental import IncrementalText
+from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .logit_changes import Change, Processor, Removal
 from .prefixes import BLOCK, cells_of
 from .processors import followers_of, processors_of
-from .results import Generated, Request, forced_first, score_of
+from .results import FinishReason, Generated, Request, forced_first, score_of
 from .sampling import Filters
 from .texts import Texts
 from .top_k import Exp
-from .works import ROOM, DecoderWork, Group, Outcome, Sequence
+from .works import ROOM, Group, Outcome, Sequence, StepWork
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
@@ -51,38 +53,46 @@ class Path(Sequence):
     """The sum of the log probabilities of its new tokens."""
     numbers: Callable[[], float] | None = None
     """Returns the next uniform number of a sample that is drawn."""
+    text: StopText | None = None
+    """The text of its new tokens, of a request with stop texts."""
 
     def fork(self) -> Path:
         """Return a hypothesis with the same ids, of which the model has read the same."""
         self.work.use(self.hypothesis)
         return Path(self.work, self.ids.copy(), length=self.length, first_scored=self.first_scored, best=self.best,
-                    read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total)
+                    read=self.read, hypothesis=self.hypothesis, sample=self.sample, total=self.total,
+                    text=None if self.text is None else self.text.fork())
 
 
-class Generation(DecoderWork):
+class Generation(StepWork):
     """A request to generate that the model can compute."""
 
     makes_tokens = True
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
                  limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
-                 uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp) -> None:  # fmt: skip
+                 uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
+                 new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
         """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
 
         limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
-        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores.
+        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text: returns the text of no
+        tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
-        self.request, self.config = request, request.config
+        self.request, self.config, self.cache_key = request, request.config, request.cache_key
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
         self.uniforms, self.exp = uniforms, exp
         config = self.config
+        least = max(config.min_new_tokens, config.min_length - len(prompt))     # new tokens that a result has at least
+        self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
+                                                              config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
         self.reserves = self.rows > 1 or bool(request.heads)
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
-        self.ends_at = frozenset(config.eos_token_id)
+        self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
         self.forced_ends = sorted(set(config.forced_eos_token_id))
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
@@ -140,7 +150,8 @@ class Generation(DecoderWork):
         ids[: len(self.prompt)] = self.prompt
         ids[len(self.prompt) : self.first] = forced_first(self.config, len(self.prompt))
         return [Path(self, ids, length=self.first, first_scored=self.first - 1,
-                     best=None if self.needs_logits else self.width)]
+                     best=None if self.needs_logits else self.width,
+                     text=self.new_text() if self.new_text is not None and self.config.stop_strings else None)]
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with the weights of cross-attention, if the request wants them."""
@@ -160,17 +171,31 @@ class Generation(DecoderWork):
         """Return how many of the results ended with an end token."""
         return sum(result.ended for result in results)
 
-    def result(self, path: Path, last: int | None = None, score: float | None = None) -> Generated:
-        """Return a hypothesis as a result. last: one more token at its end; then `score` is that of all its tokens."""
-        if score is None:
-            score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
+    def result(self, path: Path, last: int, score: float, text: StopText | None) -> Generated:
+        """Return a hypothesis with one more token at its end as a result. score, text: of all its tokens."""
         ids = path.ids[self.first : path.length].tolist()
-        ended = last in self.ends_at
-        return Generated(ids if last is None or ended else [*ids, last], score, ended)
+        if last in self.ends_at:
+            return self._generated(ids, score, "stop", path.text)
+        found = text is not None and text.found is not None
+        return self._generated([*ids, last], score, "stop" if found else "length", text)
+
+    def forbidden(self, path: Path) -> Generated:
+        """Return a hypothesis, after which no token is allowed, as a result."""
+        score = score_of(path.total, path.length - len(self.prompt), self.config.length_penalty)
+        return self._generated(path.ids[self.first : path.length].tolist(), score, "forbidden", path.text)
+
+    def _generated(self, ids: list[int], score: float, reason: FinishReason, text: StopText | None) -> Generated:
+        return Generated(ids, score, reason, text=None if text is None else text.whole(),
+                         stop_text=None if text is None else text.found,
+                         seed=self.config.seed if self.draws and self.uniforms is None else None)
 
     def must_end(self, path: Path) -> bool:
         """Return whether the next token is a forced end token."""
         return bool(self.forced_ends) and path.length == self.limit - 1
+
+
+def _text_of_none(text: Callable[[], IncrementalText], stops: tuple[str, ...], include: bool, least: int) -> StopText:
+    return StopText(text(), stops, include, least)
 
 
 class Slots:
@@ -179,9 +204,9 @@ class Slots:
     def __init__(self) -> None:
         self._filters = Filters.of([GenerationConfig()])
         self._free = [0]
-        self._places: dict[DecoderWork, int] = {}
+        self._places: dict[StepWork, int] = {}
 
-    def enter(self, work: DecoderWork, config: GenerationConfig) -> None:
+    def enter(self, work: StepWork, config: GenerationConfig) -> None:
         """Write the settings of a request into a free slot."""
         if not self._free:
             size = len(self._filters.top_p)
@@ -191,11 +216,11 @@ class Slots:
         for name, value in vars(Filters.of([config])).items():
             getattr(self._filters, name)[slot] = value[0]
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         """Free the slot of a request."""
         self._free.append(self._places.pop(work))
 
-    def of(self, works: Iterable[DecoderWork]) -> Filters:
+    def of(self, works: Iterable[StepWork]) -> Filters:
         """Return the filters of rows of these requests."""
         places = self._places
         return self._filters[np.array([places[work] for work in works], np.intp)]
@@ -213,16 +238,16 @@ class PathGroup(Group):
         """The changes of the scores of this step, and the rows that have them."""
         self._prepared: list[Path] = []     # the hypotheses that `_changes` belong to
 
-    def enter(self, work: DecoderWork) -> None:
+    def enter(self, work: StepWork) -> None:
         self._count(work, 1)
         super().enter(work)
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         if work in self.works:
             self._count(work, -1)
         super().leave(work)
 
-    def _count(self, work: DecoderWork, sign: int) -> None:
+    def _count(self, work: StepWork, sign: int) -> None:
         """Count a request (sign 1), or count it no longer (-1), among those with rules and with a forced end token."""
         generation = cast(Generation, work)
         self._ruled += sign * bool(generation.rules)
@@ -300,7 +325,8 @@ class PathGroup(Group):
 def _rules(config: GenerationConfig, vocab_size: int, exp: Exp) -> tuple[Processor, ...]:
     """Return the processors of the settings. Requests with equal rules (of any penalty) share them."""
     rules = {name: getattr(config, name) for name in _RULES}
-    if not (rules["min_new_tokens"] or rules["min_length"] or rules["bad_words_ids"] or rules["return_timestamps"]):
+    if config.ignore_eos or not (rules["min_new_tokens"] or rules["min_length"] or rules["bad_words_ids"]
+                                 or rules["return_timestamps"]):
         rules["eos_token_id"] = ()        # only these rules look at it
     forced = config.begin_suppress_tokens and config.forced_bos_token_id is not None    # only that rule looks at it
     return _shared_rules(config.repetition_penalty != 1, bool(forced), vocab_size, tuple(rules.items()), exp)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .encoder_decoder import SourceStepper
-from .works import DecoderWork, Sequence
+from .works import Sequence, StepWork
 
 BLOCK = 16
 """The ids of a block: the tokens of a cell, so that no child of a prefix has to copy a part of one."""
@@ -64,7 +64,7 @@ class Prefixes:
         self.beyond = 0
         """How many more than `most` may be kept, while sequences wait that had to give way."""
         self._roots: dict[Hashable, _Run] = {}
-        self._places: dict[DecoderWork, dict[Sequence, _Run | None]] = {}
+        self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
         self._idle: dict[_Run, None] = {}
         """The runs without a place, the least recently used first."""
         self._request: int | None = None
@@ -146,7 +146,7 @@ class Prefixes:
         self.beyond += (self.kept - kept) * soon
         self.let_go(self.kept - self.most - self.beyond)
 
-    def leave_all(self, work: DecoderWork, keeps: bool) -> None:
+    def leave_all(self, work: StepWork, keeps: bool) -> None:
         """Do so for all sequences of a request that have a place."""
         for sequence in [*self._places.get(work, ())]:
             self.leave(sequence, keeps)

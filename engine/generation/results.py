@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from ..base.errors import WeightsError
 from ..base.functions import power
 from ..model.generation_config import GenerationConfig, ids_array
 from ..programs.observe import AttentionHead
+
+FinishReason: TypeAlias = Literal["stop", "length", "forbidden"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Request:
     each token that is drawn."""
     heads: tuple[AttentionHead, ...] = ()
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
+    cache_key: str = ""
+    """The prompt shares what is read with prompts of requests with an equal key."""
 
 
 def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -55,13 +60,25 @@ class Generated:
     p is the model's own probability in greedy search and sampling. A beam search ranks by the changed log
     probabilities (processors.py), so its score adds those. Forced tokens add 0 in both.
     """
-    ended: bool
-    """True if an end token came; False if the result has its greatest length, or if every token was forbidden."""
+    finish_reason: FinishReason
+    """Why it ended: "stop" for an end token or a stop text, "length" for its greatest length, and "forbidden" where no
+    token was allowed."""
     text: str | None = None
-    """The text of `ids`, where a tokenizer made it."""
+    """The text of `ids`, where a tokenizer made it; without the stop text, unless `include_stop` keeps it."""
+    stop_text: str | None = None
+    """The stop text that ended it. Then `ids` has all tokens that were made, also what came after the stop text in the
+    last one."""
+    seed: int | None = None
+    """The seed of its random numbers, if its tokens were drawn."""
     attentions: dict[AttentionHead, NDArray[np.float32]] = field(default_factory=dict, repr=False, compare=False)
     """By (layer, head), weights of cross-attention [n,S]: row i has the weights of the S source tokens in the step that
     chose ids[i]. Each row sums to 1. They are left out of comparisons with ==."""
+
+
+    @property
+    def ended(self) -> bool:
+        """Whether an end token came, which `ids` leaves out."""
+        return self.finish_reason == "stop" and self.stop_text is None
 
 
 @dataclass(frozen=True)
@@ -89,10 +106,13 @@ class Token:
     id: int
 
 
-def logits_error() -> WeightsError:
-    """Return the error of a request for which the model computed logits that are NaN or infinite."""
-    return WeightsError("the model computed logits that are NaN or infinite: its weights are damaged, or its precision "
-                        "is too low")
+def logits_error(name: str = "") -> WeightsError:
+    """Return the error of a request for which the model computed logits that are NaN or infinite.
+
+    name: what the message calls the request; "" where its caller names it.
+    """
+    return WeightsError(f"{name}{': ' * bool(name)}the model computed logits that are NaN or infinite: its weights are "
+                        "damaged, or its precision is too low")
 
 
 def score_of(total: float, new_tokens: int, length_penalty: float) -> float:

@@ -16,7 +16,7 @@ from itertools import chain
 
 from .encoder_decoder import SourceStepper
 from .prefixes import BLOCK, Prefixes, cells_of
-from .works import DecoderWork, Sequence
+from .works import Sequence, StepWork
 
 SAFE = 64
 """The new tokens that a sequence makes at least before it gives way again."""
@@ -49,7 +49,7 @@ class Room:
         """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
         assert self.cells is not None
         left = self.cells - cells_of(self._stepper.held)
-        several: dict[DecoderWork, int] = {}
+        several: dict[StepWork, int] = {}
         for one in entered:
             if one.work.reserves:
                 several[one.work] = max(one.read, several.get(one.work, 0))
@@ -94,7 +94,7 @@ class Room:
         self.waiting = sorted([*self.waiting, *sequences],
                               key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
 
-    def leave(self, work: DecoderWork) -> None:
+    def leave(self, work: StepWork) -> None:
         """Forget the sequences of a request that ends; there may be more memory now."""
         self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
         self._found = None

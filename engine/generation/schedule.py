@@ -1,8 +1,9 @@
 """Choose what a step reads: first one token of every sequence that decodes, then parts of prompts.
 
-Prompts come by priority, in turns of their owners, then by arrival. Where several callers wait, the size of the parts
-follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here looks
-at a clock: the caller measures.
+Prompts come by priority, in turns of their owners, then by arrival. They are not in a `queues.order.Order`, because the
+model goes on with each of them for many steps. Where several callers wait, the size
+of the parts follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here
+looks at a clock: the caller measures.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class Pace:
 
 @dataclass
 class _Owner:
-    requests: int = 0
+    works: int = 0
     """Requests that wait or have entered."""
     read: int = 0
     """The tokens that were read and made for the owner: who has the fewest is next."""
 
 
 class Schedule:
-    """The order of the requests of a queue, and the sizes of the parts of their prompts."""
+    """The order of the works of a queue, and the sizes of the parts of their prompts."""
 
     def __init__(self, budget: Budget, vocab_size: int, pace: Pace | None = None):
         """pace: None reads as many tokens in a step as the budget allows; it may change between two steps."""
@@ -76,7 +77,7 @@ class Schedule:
         """The most tokens of prompts and continuations after which one step gives logits."""
         self._owners: dict[Hashable, _Owner] = {}
         self._queues: dict[tuple[int, Hashable], deque[DecoderWork]] = {}
-        """The requests that wait, by priority and owner, each in the order in which they came."""
+        """The works that wait, by priority and owner, each in the order in which they came."""
         self._entered: set[DecoderWork] = set()
         self._read_for: set[Hashable] = set()
         """The owners of prompts that the last plan did not read to their ends."""
@@ -89,15 +90,15 @@ class Schedule:
 
     @property
     def owners(self) -> int:
-        """The number of owners of requests that wait or have entered."""
+        """The number of owners of works that wait or have entered."""
         return len(self._owners)
 
     def forget(self) -> None:
-        """Forget all requests, and what was read for their owners."""
+        """Forget all works, and what was read for their owners."""
         self._owners, self._queues, self._entered, self._read_for = {}, {}, set(), set()
 
     def wait(self, work: DecoderWork) -> None:
-        """Let a request wait.
+        """Let a work wait.
 
         An owner who asks for something again starts at the lowest count of tokens of those who ask now (or at the
         highest count of all, if nobody does): nobody may be served first because he asked for nothing for a while.
@@ -108,17 +109,17 @@ class Schedule:
         if name not in asking:
             reads = [self._owners[other].read for other in asking]
             owner.read = max(owner.read, min(reads) if reads else max(each.read for each in self._owners.values()))
-        owner.requests += 1
+        owner.works += 1
         self._queues.setdefault((work.entry.priority, name), deque()).append(work)
         work.waits = True
 
     def first(self) -> DecoderWork | None:
-        """Return the request that enters next; None if none waits."""
+        """Return the work that enters next; None if none waits."""
         heads = (queue[0] for queue in self._queues.values())
         return min(heads, key=self._place, default=None)
 
     def admit(self, work: DecoderWork) -> None:
-        """Let a request wait no longer, because it enters."""
+        """Let a work wait no longer, because it enters."""
         key = work.entry.priority, work.entry.owner
         queue = self._queues[key]
         queue.remove(work)
@@ -127,18 +128,17 @@ class Schedule:
         work.waits = False
         self._entered.add(work)
 
-    def leave(self, work: DecoderWork, tokens: int) -> bool:
-        """Count the end of a request, and its new tokens; return False for one that never came or has left."""
+    def leave(self, work: DecoderWork, tokens: int) -> None:
+        """Count the end of a work, unless it never came or has left, and its new tokens."""
         if work.waits:
             self.admit(work)
-        if left := work in self._entered:
+        if work in self._entered:
             self._entered.discard(work)
             owner = self._owners[work.entry.owner]
-            owner.requests -= 1
+            owner.works -= 1
             owner.read += tokens
-            if not owner.requests:
+            if not owner.works:
                 del self._owners[work.entry.owner]
-        return left
 
     def plan(self, decoding: int, sequences: Iterable[Sequence],
              turn_of: Callable[[Sequence], Sequence] = lambda sequence: sequence) -> list[tuple[Sequence, int]]:
@@ -147,7 +147,7 @@ class Schedule:
         decoding: the number of rows that read one token each. turn_of: returns which one reads in the turn of another
         one, that waits for what it reads.
         """
-        size = min(self.size(decoding), max(1, self.budget.tokens - decoding))
+        size = min(self.prompt_tokens(decoding), max(1, self.budget.tokens - decoding))
         if not size:
             return []
         # What is left of the step: `size` tokens, `rows` sequences, and `scored` tokens with logits.
@@ -172,7 +172,7 @@ class Schedule:
         self._read_for = {each.work.entry.owner for each in ordered if planned.get(each, 0) < each.unread}
         return chosen
 
-    def size(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int) -> int:
         """Return how many tokens of prompts the next step may read; 0 to measure the time of a step without them."""
         if self.pace is None:
             return self.budget.tokens

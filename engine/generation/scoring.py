@@ -14,19 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores
-from ..base.errors import EngineError, located
-from ..base.stop import Stop
+from ..base.errors import EngineError
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths, check_continuation
 from .results import Request, decoder_ids, logits_error
 from .top_k import log_sum_exp
-from .works import DecoderWork, Group, Outcome, Sequence
+from .works import Group, Outcome, Sequence, StepWork
 
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
 """Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""
 
 
-class Scoring(DecoderWork):
+class Scoring(StepWork):
     """A continuation to score: log p(id | source, prompt, ids before it) of each of its ids."""
 
     def __init__(self, stepper: SourceStepper, request: Request, continuation: List[int], temperature: float = 1.0,
@@ -34,7 +33,7 @@ class Scoring(DecoderWork):
         """Check a request and its continuation; raises `InputError` for wrong ids.
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
-        seen: gets the logits before that. lengths: as in `checked`. `DecoderWork` explains the attributes.
+        seen: gets the logits before that. lengths: as in `checked`. `StepWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)
@@ -42,10 +41,11 @@ class Scoring(DecoderWork):
             ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
         else:
             ids = lengths.check_scored(source, prompt, continuation)
+        self.cache_key = request.cache_key
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
         self.source, self.cached = 0 if source is None else len(source), len(self.tokens) - 1
-        self.tokens_in = len(self.tokens) + self.source if len(ids) else 0
+        self.tokens_in, self.known = len(self.tokens) + self.source, None if len(ids) else []
         self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
         self._shown = 0     # how many of them `seen` has got
@@ -67,15 +67,6 @@ class Scoring(DecoderWork):
     def begin(self) -> list[Sequence]:
         """Return the prompt and the continuation, whose last token the model does not read."""
         return [Sequence(self, self.tokens, length=len(self.tokens) - 1, first_scored=self.prompt - 1)]
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the continuation has no token."""
-        return len(self.tokens) == self.prompt
-
-    def results(self, stepper: SourceStepper, stop: Stop) -> list[float]:
-        """Return the log probabilities of no tokens."""
-        return []
 
 
 class _Scorings(Group):
@@ -105,7 +96,7 @@ class _Prompt(Sequence):
     index: int = 0
 
 
-class LastLogits(DecoderWork):
+class LastLogits(StepWork):
     """Some logits after each of several prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
@@ -113,21 +104,22 @@ class LastLogits(DecoderWork):
     """
 
     def __init__(self, prompts: List[NDArray[np.int64]], ids: List[int] | slice, packed: Any = None, source: int = 0,
-                 place: Callable[[int], str] | None = None):
+                 names: List[str] = ()):
         """ids: of the logits; slice(None) for all. packed, source: the source of the prompts, and its tokens.
 
-        place: returns what a message calls a prompt.
+        names: what a message calls each prompt; empty where the caller names the work as a whole.
         """
         super().__init__()
-        self.prompts, self.ids, self.packed, self.source, self.place = prompts, ids, packed, source, place
+        self.prompts, self.ids, self.packed, self.source, self.names = prompts, ids, packed, source, names
         self.cached = max(map(len, prompts), default=0)
-        self.scores: list[NDArray[np.float32] | None] = []
+        self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
+        """The logits of each prompt. `reset` keeps them: they come again with the same bits, and may be read by now."""
         self.left = len(prompts)
 
     def reset(self) -> None:
-        """Forget the logits."""
+        """Begin with all prompts again."""
         super().reset()
-        self.scores, self.left = [None] * len(self.prompts), len(self.prompts)
+        self.left = len(self.prompts)
 
     @property
     def rows(self) -> int:
@@ -143,14 +135,8 @@ class LastLogits(DecoderWork):
                 for i, ids in enumerate(self.prompts)]
 
     def failure(self, sequence: Sequence) -> EngineError:
-        """Return the error of a prompt, with its place."""
-        if self.place is None:
-            return logits_error()
-        try:
-            with located(self.place(cast(_Prompt, sequence).index)):
-                raise logits_error()
-        except EngineError as error:
-            return error
+        """Return the error of a prompt whose logits are no numbers, with the name of the prompt in its message."""
+        return logits_error(self.names[cast(_Prompt, sequence).index] if self.names else "")
 
 
 class _LastLogits(Group):
@@ -168,13 +154,13 @@ class _LastLogits(Group):
             outcome.left.append(sequence)
 
 
-class AllLogits(DecoderWork):
+class AllLogits(StepWork):
     """All logits after each token of a text, whatever numbers they are: float32 [n, V]."""
 
     takes_nan = True
 
     def __init__(self, ids: NDArray[np.int64], vocab_size: int, packed: Any = None, source: int = 0):
-        """ids: of the text. packed, source: its source and the tokens of that; `DecoderWork` explains the attributes.
+        """ids: of the text. packed, source: its source and the tokens of that; `StepWork` explains the attributes.
         """
         super().__init__()
         self.tokens, self.packed, self.source, self.cached = ids, packed, source, len(ids)

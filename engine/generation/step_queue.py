@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +22,11 @@ from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
-from .handles import Handle
 from .prefixes import BLOCK, Prefixes, cells_of
 from .room import Room
 from .schedule import Budget, Pace, Schedule
-from .works import DecoderEntry, DecoderWork, Group, Outcome, Sequence
+from .tickets import DecoderTicket
+from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
 
 SHARED = Pace()
 """How long steps may take that several callers share without a session."""
@@ -104,16 +103,14 @@ class StepQueue(WorkQueue):
         self.room = Room(stepper, self.prefixes, cache_tokens)
         """Who has room in the cache, and who waits for it."""
         self._stepper = stepper
-        self._active: set[DecoderWork] = set()
+        self._active: set[StepWork] = set()
         """The works that have entered."""
-        self._groups: dict[tuple[DecoderWork | None, Hashable], Group] = {}
+        self._groups: dict[tuple[StepWork | None, Hashable], Group] = {}
         """The groups of works that compute alike; a work whose rows have steps of their own is in a group alone."""
         self._reading: list[Sequence] = []
         """The sequences that have more unread ids than the next token."""
-        self._freed: list[tuple[DecoderWork, int]] = []
+        self._freed: list[tuple[StepWork, int]] = []
         """Hypotheses that no sequence has any more."""
-        self._paces: Counter[Pace] = Counter()
-        """How many works of sessions are open, by the pace of the session."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
 
@@ -123,7 +120,7 @@ class StepQueue(WorkQueue):
         return self._stepper.vocab_size
 
     def submit(self, work: DecoderWork, priority: int = 0, owner: Hashable = "", deadline: float = 0.0,
-               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> Handle:
+               stop: Stop = NEVER, session: object = None, pace: Pace | None = None) -> DecoderTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one enters and is read first. owner: whose work it is; owners have equal shares of
@@ -133,7 +130,7 @@ class StepQueue(WorkQueue):
         """
         self._check_open()
         entry = DecoderEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), session, pace)
-        return self._accept(Handle(self, entry))
+        return self._accept(DecoderTicket(self, entry))
 
     def step(self) -> bool:
         """Compute one step of all works, and return whether any is open; raises what interrupts it."""
@@ -175,30 +172,23 @@ class StepQueue(WorkQueue):
     def _enter(self, entry: DecoderEntry) -> None:
         entry.restart()
         self.schedule.wait(entry.work)
-        if entry.pace is not None:
-            self._paces[entry.pace] += 1
 
-    def _leave(self, entry: DecoderEntry) -> None:
+    def _forget(self, entry: DecoderEntry) -> None:
         work = entry.work
         if work is None:        # it has left before
             return
         if work in self._active:
             self.prefixes.leave_all(work, keeps=entry.end is True or isinstance(entry.end, (TimedOut, Cancelled)))
-            group = self._groups.get(self._key(work))
-            if group is not None:       # else an error came before it was there
-                group.leave(work)
-                if not group.works:
-                    del self._groups[self._key(work)]
-            if self._reading:
-                self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             self._active.discard(work)
             self.room.leave(work)
             self._stepper.close(work.number)
-        if self.schedule.leave(work, len(entry.parts)) and entry.pace is not None:
-            self._paces[entry.pace] -= 1
-            if not self._paces[entry.pace]:
-                del self._paces[entry.pace]
-        work.sequences = []
+            self._reading = [sequence for sequence in self._reading if sequence.work is not work]
+            if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
+                group.leave(work)
+                if not group.works:
+                    del self._groups[self._key(work)]
+            work.sequences = []
+        self.schedule.leave(work, len(entry.parts))
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
@@ -206,7 +196,7 @@ class StepQueue(WorkQueue):
         self.prefixes.clear()
         self.room.clear()
         self.schedule.forget()
-        self._active, self._groups, self._reading, self._freed, self._paces = set(), {}, [], [], Counter()
+        self._active, self._groups, self._reading, self._freed = set(), {}, [], []
 
     def _adopt(self, entry: Entry) -> None:
         """Let a work of the parent go on in a forked child, from its beginning."""
@@ -216,13 +206,12 @@ class StepQueue(WorkQueue):
                 self._arrived.append(entry)     # a step drops it, unless the next line was reached
                 entry.process = os.getpid()
 
-    def _step(self) -> bool:
-        self._begin()
+    def _compute_next(self) -> bool:
+        """Compute one step of all works; return False if none is open."""
         self._admit()
         if self._active:
             self.schedule.pace = self._pace()
             self._compute()
-        self._torn = False
         return bool(self._open)
 
     def _pace(self) -> Pace | None:
@@ -231,38 +220,44 @@ class StepQueue(WorkQueue):
         What a step was to read that another caller has ended is read in short steps, so that callers who come again and
         again end no more than that.
         """
-        if self._paces:
-            return Pace(min(pace.step_seconds for pace in self._paces), min(pace.idle_seconds for pace in self._paces))
+        if paces := {entry.pace for entry in self._open.values()} - {None}:
+            return Pace(min(pace.step_seconds for pace in paces), min(pace.idle_seconds for pace in paces))
         return SHARED if self.schedule.owners > 1 or self._given_up else None
 
     def _admit(self) -> None:
-        """Let works enter while there is room."""
-        while (last := self.room.crowded(self._entered, sum(len(group.live) for group in self._groups.values()))):
-            self._give_way(last)
+        """Let works enter while there is room, and compute the works of one pass that come before them."""
+        if self.room.cells is not None:
+            decoding = sum(len(group.live) for group in self._groups.values())
+            while (last := self.room.crowded(self._entered, decoding)) is not None:
+                self._give_way(last)
         if self.room.waiting:
             self._reading += self.room.let_in(self._entered)
-        most = min(self.budget.rows, self.budget.tokens)
         while (work := self.schedule.first()) is not None:
-            if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            if isinstance(work, PassWork):
+                self._compute_pass(work)
+            elif isinstance(work, StepWork) and not self._admit_one(work):
                 return
-            if work.is_empty:
-                self._compute_empty(work)
-                continue
-            if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
-                self._finish(work.entry, InputError(
-                    f"this request needs room for up to {cells_of(work.cached) * BLOCK:,} tokens, in cells of {BLOCK}, "
-                    f"and cache_tokens={self.room.tokens:,}; give it fewer tokens, beams or samples, or load the model "
-                    "with a larger cache_tokens"))
-                continue
-            if self.room.waiting and self.room.waiting[0].work.entry.priority >= work.entry.priority:
-                return
-            try:
-                if not self._open_work(work):
-                    return
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
-                self._blame({work}, error)
+
+    def _admit_one(self, work: StepWork) -> bool:
+        """Let a work enter, or end it if it cannot; return False, and do nothing, if there is no room for it yet."""
+        most = min(self.budget.rows, self.budget.tokens)
+        if self._active and sum(active.rows for active in self._active) + work.rows > most:
+            return False
+        if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
+            self._finish(work.entry, InputError(
+                f"this request needs room for up to {cells_of(work.cached) * BLOCK:,} tokens, in cells of {BLOCK}, and "
+                f"cache_tokens={self.room.tokens:,}; give it fewer tokens, beams or samples, or load the model with a "
+                "larger cache_tokens"))
+            return True
+        if self.room.waiting and self.room.waiting[0].work.entry.priority >= work.entry.priority:
+            return False
+        try:
+            return self._open_work(work)
+        except BaseException as error:
+            if self._must_leave(error):
+                raise
+            self._blame({work}, error)
+        return True
 
     @property
     def _entered(self) -> list[Sequence]:
@@ -276,7 +271,7 @@ class StepQueue(WorkQueue):
         group.live = [other for other in group.live if other is not sequence]
         self.room.lose(sequence)
 
-    def _open_work(self, work: DecoderWork) -> bool:
+    def _open_work(self, work: StepWork) -> bool:
         """Let a work enter; return False if there is no room for its first sequence."""
         if not work.sequences:
             work.sequences = work.begin()
@@ -298,13 +293,13 @@ class StepQueue(WorkQueue):
         work.entry.entered, work.sequences = True, []
         return True
 
-    def _key(self, work: DecoderWork) -> tuple[DecoderWork | None, Hashable]:
+    def _key(self, work: StepWork) -> tuple[StepWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key
 
-    def _compute_empty(self, work: DecoderWork) -> None:
-        """Let a work that reads no sequence compute its results, in a step of its own."""
+    def _compute_pass(self, work: PassWork) -> None:
+        """Compute the pass of a work, between two steps."""
         def compute(entry: DecoderEntry) -> None:
-            entry.results = work.results(self._stepper, entry.stop)
+            entry.results = work.compute(self._stepper, entry.stop)
             self._finish(entry, True)
 
         try:
@@ -318,7 +313,7 @@ class StepQueue(WorkQueue):
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
         chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
-        # The encoder reads a source in the step with the first token of its request.
+        # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
         for company in dict.fromkeys(key[0] for key in self._groups):
@@ -355,14 +350,14 @@ class StepQueue(WorkQueue):
             self._give_way(last)
         return last is not None
 
-    def _stop_of(self, works: set[DecoderWork]) -> Stop:
+    def _stop_of(self, works: set[StepWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
-        if self.schedule.owners > 1 or self._paces:
+        if self.schedule.pace is not None:
             return NEVER
         stop = next(iter(works)).entry.stop
         return stop if len(works) == 1 else stop.outer
 
-    def _blame(self, works: set[DecoderWork], fault: BaseException) -> None:
+    def _blame(self, works: set[StepWork], fault: BaseException) -> None:
         """Find the works that raise the error of a step, and end them.
 
         All works begin anew, because nobody knows how far the step came. Those of the step have steps of their own from
@@ -407,7 +402,7 @@ class StepQueue(WorkQueue):
         self._stepper.release([hypothesis for work, hypothesis in self._freed if not work.has_ended])
         self._freed = []
 
-    def _parts(self, company: DecoderWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
+    def _parts(self, company: StepWork | None, chosen: list[tuple[Sequence, int]]) -> list[_Part]:
         """Return what a step reads: one token of each live sequence, and these parts of others.
 
         company: a work whose rows have a step of their own; None for all others.

@@ -8,7 +8,7 @@ prompt, the next token, and a continuation to score are the same thing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from ..backends.steps import Row, Scores
 from ..base.errors import EngineError
 from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
+from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .results import Token, logits_error
 
@@ -30,41 +31,18 @@ _SAMPLE = 2**32
 
 
 class DecoderWork:
-    """A request that is checked, and what has become of it."""
+    """What a caller wants of a decoder: a `StepWork`, or a `PassWork`."""
 
-    packed: Any = None
-    """The source as `SourceStepper.open` takes it."""
-    source: int = 0
-    """Tokens of the source, all of which the encoder reads in one step, the first of the request."""
-    cached: int = 0
-    """The most tokens that it may need room for: those of its longest sequence, or of all cells if it `reserves`."""
-    tokens_in: int = 0
-    """Tokens of the source and the prompt, for statistics."""
-    most_scored: int | None = None
-    """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
-    takes_nan: bool = False
-    """Whether scores that are NaN or infinite are a result of the request, and no error."""
-    makes_tokens: bool = False
-    """Whether what it gives before its end are new tokens, which statistics count."""
-    reserves: bool = False
-    """Whether all room that it may need is promised to it at once: several hypotheses follow its prompt, or one more
-    pass follows its end."""
-    cache_key: Hashable = ""
-    """Its prompts share what they read with prompts of requests with an equal key."""
+    known: Any = None
+    """The results, if nothing has to be computed for them."""
+    new_text: Callable[[], StopText] | None = None
+    """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 
     def __init__(self) -> None:
         self.entry: DecoderEntry
         """Its place in the queue."""
-        self.number = -1
-        """The number that `SourceStepper.open` gave; -1 before."""
         self.waits = False
         """Whether it waits until it enters."""
-        self.steps = 0
-        """How many steps it was in since it began."""
-        self.sequences: list[Sequence] = []
-        """Its first sequences, while it waits for room."""
-        self._users: dict[int, int] = {}
-        """How many sequences have each hypothesis."""
 
     @property
     def has_ended(self) -> bool:
@@ -76,34 +54,72 @@ class DecoderWork:
 
         It comes to the same results again, because a row has the same bits in any step.
         """
-        self.number, self.waits, self.steps, self.sequences, self._users = -1, False, 0, [], {}
+        self.waits = False
+
+
+class PassWork(DecoderWork, ABC):
+    """A work that needs one pass of the model, which shares no step."""
+
+    @abstractmethod
+    def compute(self, stepper: SourceStepper, stop: Stop) -> Any:
+        """Return the results."""
+
+
+class StepWork(DecoderWork, ABC):
+    """A work whose sequences are read in steps, and what has become of it."""
+
+    packed: Any = None
+    """The source as `SourceStepper.open` takes it."""
+    source: int = 0
+    """Tokens of the source, all of which the encoder reads in one step, the first of the work."""
+    cached: int = 0
+    """The most tokens that it may need room for: those of its longest sequence, or of all cells if it `reserves`."""
+    tokens_in: int = 0
+    """Tokens of the source and the prompt, for statistics."""
+    most_scored: int | None = None
+    """The most tokens after which a step gives scores; None for `schedule.SCORED_CHUNK`."""
+    takes_nan: bool = False
+    """Whether scores that are NaN or infinite are a result of the work, and no error."""
+    makes_tokens: bool = False
+    """Whether what it gives before its end are new tokens, which statistics count."""
+    reserves: bool = False
+    """Whether all room that it may need is promised to it at once: several hypotheses follow its prompt, or one more
+    pass follows its end."""
+    cache_key: Hashable = ""
+    """Its prompts share what they read with prompts of works with an equal key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = -1
+        """The number that `SourceStepper.open` gave; -1 before."""
+        self.steps = 0
+        """How many steps it was in since it began."""
+        self.sequences: list[Sequence] = []
+        """Its first sequences, while it waits for room."""
+        self._users: dict[int, int] = {}
+        """How many sequences have each hypothesis."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.number, self.steps, self.sequences, self._users = -1, 0, [], {}
 
     @property
     def rows(self) -> int:
-        """Return the most hypotheses from now on: one, for a request that reads one text and chooses nothing."""
+        """Return the most hypotheses from now on: one, for a work that reads one text and chooses nothing."""
         return 1
 
     @property
     def key(self) -> Hashable:
-        """Return what the requests of one group have in common: rows that compute alike."""
+        """Return what the works of one group have in common: rows that compute alike."""
         return type(self).__name__
 
+    @abstractmethod
     def group(self, vocab_size: int) -> Group:
-        """Return a new group for requests with this key."""
-        raise NotImplementedError
+        """Return a new group for works with this key."""
 
+    @abstractmethod
     def begin(self) -> list[Sequence]:
         """Return the first sequences."""
-        raise NotImplementedError
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether it reads no sequence: then it has no group, and `results` computes what it wants."""
-        return False
-
-    def results(self, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the result of a request that reads no sequence."""
-        return None
 
     def completed(self, results: Any, stepper: SourceStepper, stop: Stop) -> Any:
         """Return the results with what one more pass of the model adds."""
@@ -114,7 +130,7 @@ class DecoderWork:
         return 0
 
     def failure(self, sequence: Sequence) -> EngineError:
-        """Return the error of this request if the model computes NaN for one of its sequences."""
+        """Return the error of this work if the model computes NaN for one of its sequences."""
         return logits_error()
 
     def use(self, hypothesis: int | None) -> None:
@@ -155,16 +171,19 @@ class DecoderEntry(Entry):
                  pace: Any):
         """session: the session that the work belongs to, if there is one; pace: that of the session, for the queue."""
         super().__init__(number, priority, owner, stop)
-        self.work: Any = work
+        self.work: Any = work if work.known is None else None
         """The work; None after its end."""
         self.session, self.pace = session, pace
-        self.results: Any = None
+        self.results: Any = work.known
         self.alone = False
         """Whether its rows have steps of their own, because a step with them and others raised an error."""
         self.entered = False        # whether it has entered before
         self.skipped = 0
         """How many tokens will come once more, and are not given again, after a work began anew."""
-        work.entry = self
+        if work.known is None:
+            work.entry = self
+        else:
+            self.end = True
 
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
         """Return the new tokens so far but the first `begin` ones, and no more than `most` of them."""
@@ -189,9 +208,9 @@ class DecoderEntry(Entry):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One text of a request that is in the queue."""
+    """One text of a work that is in the queue."""
 
-    work: DecoderWork
+    work: StepWork
     ids: NDArray[np.int64]
     """[at least length]: all ids so far; any value after the length."""
     length: int
@@ -233,30 +252,30 @@ class Sequence:
 class Outcome:
     """What a group made of the scores of a step."""
 
-    tokens: list[tuple[DecoderWork, int, int]] = field(default_factory=list)
-    """(request, sample, id) of each new token that is certain, or of whatever else a request gives before its end."""
-    done: dict[DecoderWork, Any] = field(default_factory=dict)
-    """The results of the requests that ended."""
-    failed: dict[DecoderWork, EngineError] = field(default_factory=dict)
-    """The errors of the requests that cannot go on."""
+    tokens: list[tuple[StepWork, int, int]] = field(default_factory=list)
+    """(work, sample, id) of each new token that is certain, or of whatever else a work gives before its end."""
+    done: dict[StepWork, Any] = field(default_factory=dict)
+    """The results of the works that ended."""
+    failed: dict[StepWork, EngineError] = field(default_factory=dict)
+    """The errors of the works that cannot go on."""
     left: list[Sequence] = field(default_factory=list)
     """Sequences that do not go on."""
 
 
 class Group(ABC):
-    """The requests of a queue whose rows compute alike."""
+    """The works of a queue whose rows compute alike."""
 
     def __init__(self) -> None:
-        self.works: set[DecoderWork] = set()
+        self.works: set[StepWork] = set()
         self.live: list[Sequence] = []
         """The sequences of which each step reads one token."""
 
-    def enter(self, work: DecoderWork) -> None:
-        """Let a request enter."""
+    def enter(self, work: StepWork) -> None:
+        """Let a work enter."""
         self.works.add(work)
 
-    def leave(self, work: DecoderWork) -> None:
-        """Forget a request."""
+    def leave(self, work: StepWork) -> None:
+        """Forget a work."""
         self.works.discard(work)
         self.live = [sequence for sequence in self.live if sequence.work is not work]
 

@@ -119,23 +119,14 @@ def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], window
     first = 0
     for text, windows_of_text in zip(texts, windows, strict=True):
         entities: list[dict[str, Any]] = []
-        starts = _starts(text) if split else None
+        # The place of each word in the words joined by spaces.
+        starts = [0, *np.cumsum([len(word) + 1 for word in text]).tolist()] if split else None
+        joined = text if isinstance(text, str) else " ".join(text)
         for n, places in enumerate(windows_of_text, first):
             stop.check()
-            entities += _entities(runner, _joined(text), places, logits.get(n), tagging, starts)
+            entities += _entities(runner, joined, places, logits.get(n), tagging, starts)
         first += len(windows_of_text)
         yield _longest(entities) if len(windows_of_text) > 1 else entities
-
-
-def _joined(text: str | Sequence[str]) -> str:
-    """Return a text, or a list of words as a text."""
-    return text if isinstance(text, str) else " ".join(text)
-
-
-def _starts(words: Iterable[str]) -> list[int]:
-    """Return the place of each word in the words joined by spaces."""
-    ends = np.cumsum([len(word) + 1 for word in words])
-    return [0, *ends.tolist()]
 
 
 def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray | None, tagging: Tagging,

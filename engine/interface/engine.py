@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ..backends import check_layout, check_portable, get_backend
 from ..backends.interfaces import DecodingBackend
 from ..base.arguments import positive_int, renamed_arguments
-from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
 from ..base.lazy import lazy
 from ..model.bits import FASTEST
-from ..model.run_config import RunConfig
+from ..model.run_config import RunConfig, RunOptions
 from ..model.text_config import TextConfig
 from ..weights.packed import PACKED_PREFIX
 from .reading_decoder import ReadingPlan
@@ -54,22 +53,21 @@ class Engine(VectorMethods, SimilarityMethods):
         model = model.checked()
         if model.kind != "encode":
             raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
-        chosen, threads = get_backend(backend), choose_threads(threads)
+        options = RunOptions(backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, bits=bits)
+        chosen = get_backend(backend)
         check_portable(chosen, bits)
-        max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         parts = [part for part in model.parts.values() if part is not model.decoder]
         held: list[tuple[Transformer, Engine]] = []
         for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
-            run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens, bits=bits)
+            run = options.config(_precision_of(part, precision, alone=len(parts) == 1))
             engine = Engine.__new__(Engine) if held else self
             plan = next((other._plan for encoder, other in held if share_weights(encoder, part)), None)
             engine._hold(part, chosen, run, plan, queue=held[0][1]._queue if held else None)
             held.append((part, engine))
         if model.decoder is not None:
             start = model.generation.decoder_start_token_id
-            run = RunConfig(threads, self.precision, max_batch_tokens, bits=bits)
             assert start is not None
-            self._reading = _reading_plan(self._plan, chosen, model.decoder, run, start)
+            self._reading = _reading_plan(self._plan, chosen, model.decoder, options.config(self.precision), start)
             self._configs = [self.config, model.decoder.config]
         self._routes = {task: next(engine for encoder, engine in held if encoder is part)
                         for task, part in model.routes.items()}

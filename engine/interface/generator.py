@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..backends.steps import CacheStatistics
-from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
-from ..base.errors import InputError, UnsupportedError, located, shown
+from ..base.arguments import renamed_arguments
 from ..base.lazy import lazy
-from ..base.stop import NEVER, Stop
-from ..chat import ChatMethods
-from ..encoding.outputs import read_attention_heads
-from ..generation.calls import Results
-from ..generation.lengths import Bound
+from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
-from ..generation.results import Request, Scored
 from ..generation.schedule import Pace
-from ..generation.settings import settings_of_call
-from ..generation.works import DecoderWork
+from ..methods.decoding import DecoderMethod
+from ..methods.generate import GENERATE, GenerateOptions, prepare_one
+from ..methods.score import SCORE, ScoreOptions
+from ..methods.table import generating_methods_of
+from ..methods.translate import TRANSLATE, TranslateOptions, language_ids, sources_of
 from ..model.bits import FASTEST
-from ..model.generation_config import GenerationConfig, ids_array
-from ..model.text_config import TextConfig
-from ..programs.observe import AttentionHead
-from ..text.sentences import check_order, check_sentences, read_texts
-from .loaded import Loaded
+from ..model.run_config import RunOptions
+from .chat_methods import ChatMethods
 from .session import Session
 from .stream import Stream
-from .translation import choose_languages, language_ids
 
 if TYPE_CHECKING:
     from ..weights.model import Model
-
-
-def place_of(i: int, places: Sequence[str] | None) -> str:
-    """Return what an error message calls input i; places: as in `Generator.results`."""
-    return f"input {i}" if places is None else places[i]
 
 
 @dataclass(frozen=True)
@@ -65,7 +48,7 @@ class Statistics(CacheStatistics):
     """Tokens of prompts that the model has read."""
 
 
-class Generator(ChatMethods, Loaded):
+class Generator(ChatMethods):
     """A decoder, perhaps with an encoder, on one backend: `generate` for ids or texts, `translate` for texts.
 
         generator = Generator.load("opus-mt-en-de")
@@ -80,9 +63,9 @@ class Generator(ChatMethods, Loaded):
                  precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
                  keep_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
-        self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
-                                  keep_tokens=keep_tokens, cache=cache, bits=bits))
+        self._adopt(PreparedModel(model, "Generator", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            cache_tokens=cache_tokens, keep_tokens=keep_tokens, cache=cache, bits=bits)))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -123,7 +106,8 @@ class Generator(ChatMethods, Loaded):
 
     @renamed_arguments
     def generate(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
-                 timeout: float | None = None, output_attentions: Any = None, **settings: Any) -> Any:
+                 timeout: float | None = None, output_attentions: Any = None, cache_key: str = "", **settings: Any
+                 ) -> Any:
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
         inputs: texts or id sequences, in a list or any other iterable, which an encoder reads; without an encoder, the
@@ -141,48 +125,26 @@ class Generator(ChatMethods, Loaded):
         output_attentions: heads of cross-attention, as pairs (layer, head) that count from 0, or True for all; negative
             numbers count from the end. `Generated.attentions` of each result then has their weights, which say from
             which source tokens each new token came.
+        cache_key: whose prompts share what is read; those of calls with another key are never compared with these.
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
-        results = list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
-                                     add_special_tokens=add_special_tokens, **settings))
-        return results[0] if isinstance(inputs, str) else results
+        options = GenerateOptions(prompts=prompts, add_special_tokens=add_special_tokens,
+                                  output_attentions=output_attentions, cache_key=cache_key, settings=settings)
+        return GENERATE.run(self, inputs, options, Stop.after(timeout))
 
     @renamed_arguments
     def results(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
-                timeout: float | None = None, output_attentions: Any = None, places: Sequence[str] | None = None,
-                **settings: Any) -> Iterator[Any]:
+                timeout: float | None = None, output_attentions: Any = None, cache_key: str = "",
+                places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
         """Return an iterator over the results that `generate` returns, in order: each as soon as it is there.
 
         places: what an error message calls each input, such as "line 3"; None counts them from 0. The other arguments
         are those of `generate`. All inputs are checked before the first one is computed. Closing the iterator ends it.
         """
-        return self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
-                             places=places, add_special_tokens=add_special_tokens, **settings)
-
-    def _results(self, inputs: Any, stop: Stop, *, prompts: Any = None, output_attentions: Any = None,
-                 places: Sequence[str] | None = None, add_special_tokens: bool = True, **settings: Any
-                 ) -> Iterator[Any]:
-        config = settings_of_call(self.generation, settings)
-        asked = self._heads(output_attentions)
-        heads, works = tuple(dict.fromkeys(asked.values())), []
-        special = flag("add_special_tokens", add_special_tokens)
-        for i, request in enumerate(self._requests(inputs, prompts, config, stop, places, special)):
-            with located(place_of(i, places)):
-                works.append(self._model.checked(replace(request, heads=heads)))
-        return self._run(works, stop, asked, config.num_return_sequences > 1, places)
-
-    def _run(self, works: Sequence[DecoderWork], stop: Stop, asked: dict[AttentionHead, AttentionHead], several: bool,
-             places: Sequence[str] | None) -> Iterator[Any]:
-        """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
-        # An error that somebody keeps would otherwise keep the open requests.
-        with closing(Results(self._model.queue, works, stop, lambda i: place_of(i, places))) as of_requests:
-            for results in of_requests:
-                results = [self._model.with_text(result) for result in results]
-                if asked:
-                    results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
-                               for one in results]
-                yield results if several else results[0]
+        options = GenerateOptions(prompts=prompts, add_special_tokens=add_special_tokens,
+                                  output_attentions=output_attentions, cache_key=cache_key, settings=settings)
+        return GENERATE.results(self, inputs, options, Stop.after(timeout), places)
 
     @renamed_arguments
     def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,
@@ -190,16 +152,14 @@ class Generator(ChatMethods, Loaded):
         """Return the translation of each text; with num_return_sequences above 1, a list of translations for each.
 
         texts: a list or another collection of strings; a single string gives its translation alone.
-        source_language, target_language: language codes of the model, which `languages` lists; None for the languages
-            of its settings. A model of many languages, such as M2M100, needs a target_language unless its settings name
-            one.
-        The other arguments are those of `generate`.
+        source_language: the language of the texts, by one of the codes of `languages`; None for that of the model's
+            settings.
+        target_language: the language of the translations in the same way. A model of many languages, such as M2M100,
+            needs it unless its settings name one.
+        timeout, settings: as in `generate`.
         """
-        stop = Stop.after(timeout)
-        inputs, language_settings = self.translation(texts, source_language, target_language, **settings)
-        results = self._results(inputs, stop, **language_settings)
-        translations = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
-        return translations[0] if isinstance(texts, str) else translations
+        options = TranslateOptions(source_language=source_language, target_language=target_language, settings=settings)
+        return TRANSLATE.run(self, texts, options, Stop.after(timeout))
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -207,24 +167,19 @@ class Generator(ChatMethods, Loaded):
 
         places: as in `results`. The other arguments are those of `translate`.
         """
-        self.check_translates()
-        sources = []
-        for i, text in enumerate(read_texts(texts)[0]):
-            with located(place_of(i, places)):
-                sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
-        family, languages = self.config.family, self._languages
-        inputs, language_settings = choose_languages(family, languages, sources, source_language, target_language)
-        config = self.generation.changed(**language_settings | settings)
-        # All families but Marian name the language of a result by its first token, which these two settings choose.
-        first_tokens = {config.decoder_start_token_id, config.forced_bos_token_id}
-        if languages and family != "marian" and not first_tokens & {*languages.values()}:
-            raise InputError(f"this model needs a target_language for its results; it knows {', '.join(languages)}")
-        return inputs, language_settings | settings
+        TRANSLATE.needs(self)
+        options = TranslateOptions(source_language=source_language, target_language=target_language, settings=settings)
+        return sources_of(self, texts, options, places)
 
     @property
     def languages(self) -> list[str]:
         """The codes of the languages that `translate` takes; empty for a model without language tokens."""
-        return list(self._languages)
+        return list(self.language_ids)
+
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """The id of the token of each language, by the code of the language."""
+        return self._languages
 
     @lazy
     def _languages(self) -> dict[str, int]:
@@ -232,41 +187,21 @@ class Generator(ChatMethods, Loaded):
 
     def check_translates(self) -> None:
         """Raise `UnsupportedError` for a model without an encoder, or without the tokenizer of source or target."""
-        if self.encoder_config is None:
-            raise UnsupportedError("this model has no encoder, so it does not translate; call generate")
-        for text in (self.source_text, self.text):
-            self._model.tokenizer(text)
+        TRANSLATE.needs(self)
 
     @renamed_arguments
     def stream(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, timeout: float | None = None,
-               **settings: Any) -> Stream:
+               cache_key: str = "", **settings: Any) -> Stream:
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
         source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
-        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
-        computed together, with those of all other calls.
+        seconds from this call to the last token, as for `generate`. cache_key: as there. Several streams may run at
+        once: their steps are computed together, with those of all other calls.
         """
-        return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens,
-                            **settings)
-
-    def _stream(self, source: Any, stop: Stop, *, prompt: Any = None, add_special_tokens: bool = True, **settings: Any
-                ) -> Stream:
-        request = self._one_request("stream", source, prompt, flag("add_special_tokens", add_special_tokens), settings,
-                                    stop)
-        if request.config.num_return_sequences > 1:
-            raise InputError("stream gives one result; leave out num_return_sequences")
-        with located(place_of(0, places=None)):
-            return Stream(self._model, self._model.checked(request), stop)
-
-    def _one_request(self, method: str, source: Any, prompt: Any, special: bool, settings: dict[str, Any],
-                     stop: Stop = NEVER) -> Request:
-        """Return the request of one input of `method`. special: whether a text gets the model's special tokens."""
-        if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
-            raise InputError(f"{method} takes one text, not {len(source)} in a list; call {method}(text) for each, as "
-                             "many at once as you like, or results(texts), which yields the whole result of each text")
-        config = settings_of_call(self.generation, settings)
-        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, special=special)
-        return request
+        stop = Stop.after(timeout)
+        options = GenerateOptions(add_special_tokens=add_special_tokens, cache_key=cache_key, settings=settings)
+        [work] = prepare_one(self, "stream", source, prompt, options, stop).works
+        return Stream(self.prepared, work, stop)
 
     @renamed_arguments
     def session(self, *, step_seconds: float = Pace.step_seconds, idle_seconds: float = Pace.idle_seconds) -> Session:
@@ -276,72 +211,32 @@ class Generator(ChatMethods, Loaded):
             next token. idle_seconds: how long a step may take while nobody does. At least 16 tokens of a prompt are
             read in a step, so that every prompt goes on.
         """
-        return Session(self._model, partial(self._one_request, "submit"), Pace(step_seconds, idle_seconds))
+        return Session(self, Pace(step_seconds, idle_seconds))
 
     @renamed_arguments
     def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None, add_special_tokens: bool = True,
-              timeout: float | None = None) -> Any:
+              timeout: float | None = None, cache_key: str = "") -> Any:
         """Return the log probabilities of given tokens under the model itself, which no setting changes.
 
         A model that `engine.calibrate` calibrated gives calibrated ones: its logits are divided by its temperature.
 
-        inputs, prompts: as for `generate`. targets: for each input, the ids or the text to score; they follow the start
-        token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
-        the second token on. add_special_tokens: as for `generate`, for targets too.
+        inputs, prompts, add_special_tokens, timeout, cache_key: as in `generate`.
+        targets: for each input, the ids or the text to score; they follow the start token or the prompt. A model
+            without an encoder needs no targets: it then scores the tokens of each input, from the second token on.
 
         Returns a list of `Scored`; for a single string as inputs, to which one target belongs, its `Scored` alone.
         """
-        stop, special = Stop.after(timeout), flag("add_special_tokens", add_special_tokens)
-        single = isinstance(inputs, str)
-        if targets is None:
-            if self.encoder_config is not None:
-                raise InputError("a model with an encoder scores targets: score(inputs, targets)")
-            if prompts is not None:
-                raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
-            requests, wanted = self.own_tokens(inputs, stop, special)
-        else:
-            requests = self._requests(inputs, prompts, self.generation, stop, special=special)
-            items = [targets] if single else _listed("targets", targets)
-            if len(items) != len(requests):
-                raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
-            wanted = []
-            for i, item in enumerate(items):
-                with located(place_of(i, places=None)):
-                    ids = self._ids(self.text, item, "a target", self._model.lengths.target, special, stop)
-                    wanted.append(ids.tolist())
-        calibration = self._calibrations.get("score")
-        temperature = 1.0 if calibration is None else calibration.temperature
-        scores = self._model.score(requests, wanted, stop, lambda i: place_of(i, places=None), temperature=temperature)
-        scored = [Scored(np.array(each, np.float32)) for each in scores]
-        return scored[0] if single else scored
+        options = ScoreOptions(prompts=prompts, add_special_tokens=add_special_tokens, cache_key=cache_key)
+        return SCORE.run(self, (inputs, targets), options, Stop.after(timeout))
 
-    def own_tokens(self, inputs: Any, stop: Stop, special: bool = True) -> tuple[list[Request], list[list[int]]]:
-        """Return a request for each input with its first token as the prompt, and the other tokens of the input.
-
-        special: whether texts get the special tokens that the tokenizer adds.
-        """
-        bound = self._model.lengths.scored
-        prompted = self._requests(inputs, prompts=None, config=self.generation, stop=stop, special=special, bound=bound)
-        tokens = [ids_array("an input", request.prompt).tolist() for request in prompted]
-        requests = [replace(request, prompt=ids[:1]) for request, ids in zip(prompted, tokens, strict=True)]
-        return requests, [ids[1:] for ids in tokens]
-
-    def score_tokens(self, request: Request, tokens: list[int], stop: Stop, seen: Any, place: int) -> None:
-        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n].
-
-        place: of the request among the inputs of the caller, for messages.
-        """
-        self._model.score([request], [tokens], stop, lambda i: place_of(place, places=None), seen=seen)
+    @property
+    def methods(self) -> dict[str, DecoderMethod[Any, Any]]:
+        """The methods that this model has what they need for, by their names, such as "generate"."""
+        return generating_methods_of(self)
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
         return {"score": self.config.vocab_size} if self.encoder_config is None else {}
-
-    def _heads(self, value: Any) -> dict[AttentionHead, AttentionHead]:
-        """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
-        if self.encoder_config is None and value is not None and value is not False:
-            raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
-        return read_attention_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
 
     def statistics(self) -> Statistics:
         """Count the requests, the tokens and the memory of the cache, for a server that has to decide what it takes."""
@@ -350,75 +245,3 @@ class Generator(ChatMethods, Loaded):
         return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
                           tokens_in=queue.tokens_in, tokens_out=queue.tokens_out, kept_tokens=queue.prefixes.kept,
                           found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read)
-
-    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
-                  places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None
-                  ) -> list[Request]:
-        """Return the checked requests of inputs; texts become ids. places: as in `results`.
-
-        special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a
-        model without an encoder.
-        """
-        refuse_chat(inputs, self._instead_of_messages)
-        if isinstance(inputs, str):
-            inputs, prompts = [inputs], None if prompts is None else [prompts]
-        expected = "the inputs must be a text, or a list of texts or of token ids"
-        single = isinstance(inputs, (bytes, Mapping)) or getattr(inputs, "shape", None) == ()
-        if single or not isinstance(inputs, Iterable):
-            raise InputError(f"{expected}, not {shown(inputs)}")
-        check_order(inputs, expected)
-        items = list(inputs)
-        if self.encoder_config is None and prompts is not None:
-            raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
-        starts: list[Any] = [None] * len(items)
-        if prompts is not None:
-            starts = _listed("prompts", prompts)
-        if len(starts) != len(items):
-            raise InputError(f"there are {len(items)} inputs and {len(starts)} prompts; each input needs one")
-        requests = []
-        for i, item in enumerate(items):
-            stop.check()
-            with located(place_of(i, places)):
-                requests.append(self._request(item, starts[i], config, special, bound, stop))
-        return requests
-
-    def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None, stop: Stop
-                 ) -> Request:
-        """Return the request of one input, checked as far as its own ids go. The others are as in `_requests`."""
-        refuse_chat(item, self._instead_of_messages)
-        lengths = self._model.lengths
-        if self.encoder_config is None:
-            ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special, stop)
-            return Request(source=None, prompt=ids.tolist(), config=config)
-        ids = self._ids(self.source_text, item, "an input", bound or lengths.source, special, stop)
-        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt, special, stop)
-        return Request(ids.tolist(), None if start is None else start.tolist(), config)
-
-    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True, stop: Stop = NEVER
-             ) -> NDArray[np.int64]:
-        """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows.
-
-        special: whether a text gets the special tokens that the tokenizer adds. stop: when to stop.
-        """
-        if not isinstance(item, str):
-            if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
-                raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
-            return ids_array(what, item, bound.check)
-        tokenizer, checked = self._model.tokenizer(text), check_sentences([item])
-        bound.check(tokenizer.least_tokens(item, bound.most, stop), at_least=True)      # before all of it is tokenized
-        if special:
-            [ids] = tokenizer(checked, stop).input_ids
-        else:
-            ids = np.array(tokenizer.encode(item, add_special_tokens=False, stop=stop), np.int64)
-        bound.check(len(ids))
-        if special and (start := tokenizer.repeated_start(item, ids)):
-            warn_caller(f"{what} begins with {start}, and the tokenizer adds another one, so that there are two; leave "
-                        "it out of the text, or say add_special_tokens=False", UserWarning)
-        return ids.astype(np.int64)
-
-
-def _listed(name: str, items: Any) -> Any:
-    """Return a list of texts or of ids; raises `InputError` for anything else."""
-    if isinstance(items, (str, bytes)) or not isinstance(items, (Sequence, np.ndarray)):
-        raise InputError(f"the {name} must be a list of texts or of token ids, not {shown(items)}")
-    return items

@@ -153,12 +153,13 @@ class HeadMethods(EngineBase):
         max_answer_len: the most tokens of an answer.
         handle_impossible_answer: whether "", no answer, is among the answers.
         align_to_words: whether an answer consists of whole words, by the tokenizer's own words.
-        max_seq_len, doc_stride: the tokens of a window of a long text, the question included, and the tokens by which
-            windows overlap; None for 128, or half of a smaller window.
+        max_seq_len: the most tokens of the question and a part of the text together; a longer text is read in windows.
+        doc_stride: the tokens by which the windows of a text overlap; None for 128, or for half of the window if that
+            is less.
         coverage: for a model that is calibrated on questions, such as 0.9: give an answer only where it is the one
             answer of a set that holds the right one so often, and abstain where the set is empty or has several. So
-            wrong answers are given to a share of at most 1 - coverage of all questions. The arguments above then have
-            their defaults.
+            wrong answers are given to a share of at most 1 - coverage of all questions. Leave out top_k,
+            max_answer_len, handle_impossible_answer, align_to_words, max_seq_len and doc_stride then.
         batch_size, show_progress_bar, timeout: as in `encode`.
 
         Returns for each text a dictionary with "score", "start" and "end", which count characters of the text, and

@@ -178,6 +178,11 @@ class Loaded(metaclass=_Named):
         save(self.to_model(), path)
 
     @property
+    def prepared(self) -> PreparedModel:
+        """The plans, the tokenizers and the queue of a model that generates; an encoder has none."""
+        return self._model
+
+    @property
     def calibrations(self) -> dict[str, Calibration]:
         """What is known from labelled texts about the scores of each method, as `engine.calibrate` finds it."""
         return dict(self._calibrations)

@@ -6,38 +6,34 @@ It is a cross-encoder, which has one logit for a pair of texts, or a language mo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import (
-    flag,
-    positive_int,
-    positive_int_or_none,
-    refuse_unknown,
-    renamed_arguments,
-    use_our_names,
-    warn_caller,
-)
+from ..base.arguments import positive_int, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.stop import NEVER, Stop
-from ..encoding.call import calling
-from ..generation.calls import last_logits
 from ..generation.prepared import PreparedModel
-from ..heads.coverage import limit_of_rank, ranked
-from ..heads.pairs import check_pairs, check_query, is_pair, pair_scores
+from ..generation.step_queue import StepQueue
+from ..heads.coverage import ranked
+from ..heads.pairs import is_pair, pair_scores
 from ..methods.method import Method
-from ..methods.pairs import RERANKED
+from ..methods.rerank import RERANKER_PREDICT, RERANKER_RANK, RerankerPredictOptions, RerankerRankOptions
+from ..methods.run import run
+from ..methods.table import RERANKING
 from ..model.bits import FASTEST
 from ..model.head import has_heads
+from ..model.run_config import RunOptions
 from ..queues.model_queue import ModelQueue
-from ..text.cuts import Cuts, reported, reporting, truncating
+from ..text.cuts import Cuts, reported, reporting
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty.probabilities import probabilities
@@ -55,8 +51,6 @@ if TYPE_CHECKING:
 TEMPLATE = QWEN3
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 MAX_LENGTH = 8192
-_OPTIONS = ("instruction", "logits", "show_progress_bar", "truncation", "timeout")
-"""The options of `predict`, which `rank` passes on."""
 
 
 class Reranker(Loaded):
@@ -89,9 +83,9 @@ class Reranker(Loaded):
             self._adopt_engine(model, is_default, max_length, backend=backend, threads=threads, precision=precision,
                                max_batch_tokens=max_batch_tokens, bits=bits)
             return
-        self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, keep_tokens=keep_tokens,
-                                  bits=bits))
+        self._adopt(PreparedModel(model, "Reranker", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            keep_tokens=keep_tokens, bits=bits)))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
             reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
@@ -128,17 +122,24 @@ class Reranker(Loaded):
 
         Raises the errors of `Engine.load` and `Generator.load`, and `UnsupportedError` for a model of another kind.
         """
-        from ..loading.load import load_model, open_source  # here, because `import engine` shall stay light
+        from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         source = open_source(path, memory, revision)
         if answers is None:
             answers = source.answers()
         options: dict[str, Any] = {
-            "template": template, "instruction": instruction, "answers": answers,
-            "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-            "precision": precision, "max_rows": max_rows, "keep_tokens": keep_tokens, "bits": bits}
-        if not _is_encoder(source):
-            return cls._load(source, "rank", options, memory)
+            "template": template, "instruction": instruction, "answers": answers, "max_length": max_length,
+            "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens, "precision": precision,
+            "max_rows": max_rows, "keep_tokens": keep_tokens, "bits": bits}
+        if _is_encoder(source):
+            return cls._load_cross_encoder(source, options, memory)
+        return cls._load(source, "rank", options, memory)
+
+    @classmethod
+    def _load_cross_encoder(cls, source: Source, options: dict[str, Any], memory: str) -> Reranker:
+        """Return a reranker for files of an encoder; raises `UnsupportedError` if it scores no pairs of texts."""
+        from ..loading.load import load_model  # here, because `import engine` shall stay light
+
         model = load_model(source, kind="encode")
         if model.encoder is None or model.routes:
             raise source.refuse_kind("rank", "encode")
@@ -148,7 +149,7 @@ class Reranker(Loaded):
             raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
                                    f"cannot rank; load it with Engine. It {has}{BY_SIMILARITY if late else ''}")
         reranker = cls(model, **options)
-        address, commit = source.address
+        reranker.address = address, commit = source.address
         reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)
         reranker._read_model = partial(load_model, address, kind="encode", memory=memory, revision=commit)
         return reranker
@@ -199,8 +200,8 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
-                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
-                ) -> Any:
+                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None,
+                cache_key: str = "") -> Any:
         """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
         instruction: what counts as an answer, in place of the model's, for a language model.
@@ -209,18 +210,19 @@ class Reranker(Loaded):
             terminal.
         timeout: seconds after which the call raises `TimedOut`.
         truncation: what becomes of a pair with more than `max_length` tokens, as in `Engine.encode`.
+        cache_key: as in `Generator.generate`, for a language model.
         The scores of a calibrated model are the probabilities that documents are relevant.
         """
-        single = is_pair(pairs)
-        checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
-        with truncating(truncation):
-            values = self._logits(checked, instruction, show_progress_bar, timeout)
-        scores = values if logits else self.scores_of(values)
-        return float(scores[0]) if single else scores
+        options = RerankerPredictOptions(instruction=instruction, logits=logits, cache_key=cache_key)
+        scores = run(RERANKER_PREDICT, self, pairs, options, show_progress_bar=show_progress_bar,
+                     truncation=truncation, timeout=timeout)
+        return float(scores) if is_pair(pairs) else scores
 
     @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
-             coverage: float | None = None, **options: Any) -> list[dict[str, Any]]:
+             coverage: float | None = None, instruction: str | None = None, logits: bool = False,
+             show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None,
+             cache_key: str = "") -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
@@ -231,64 +233,31 @@ class Reranker(Loaded):
         coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
             relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
             "entropy" of the probabilities that a document is relevant, and that it is not.
-        options: the other arguments of `predict`; with logits=True a result's score is its logit.
+        instruction, show_progress_bar, truncation, timeout, cache_key: as in `predict`.
+        logits: whether the score of a result is its logit.
         """
-        query, texts = check_query(query, documents)
-        top_k = positive_int_or_none("top_k", top_k)
-        use_our_names("predict", options, _OPTIONS)
-        refuse_unknown("rank", options, ["query", "documents", "top_k", "return_documents", "coverage", *_OPTIONS])
-        as_logits = flag("logits", options.pop("logits", False))
-        limit = limit_of_rank(self._calibrations, coverage, top_k)
-        logits = self.predict([(query, text) for text in texts], logits=True, **options)
-        return self.ranks_of(logits, texts if flag("return_documents", return_documents) else None, top_k, limit,
-                             as_logits=as_logits)
-
-    def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
-                ) -> NDArray[np.float32]:
-        """Return the logit of each pair: float32 [n]."""
-        if self._closed:
-            raise self._is_closed()
-        if self._engine is not None:
-            if instruction is not None:
-                raise InputError("a cross-encoder reads no instruction; leave it out")
-            return self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar, timeout=timeout)
-        with calling(pairs, show_progress_bar=show_progress_bar, timeout=timeout) as call:
-            prompts = self.prompts(pairs, instruction, call.stop)
-            return self.prompt_logits(prompts, [query for query, _ in pairs], call.stop, call.advance)
+        options = RerankerRankOptions(top_k=top_k, return_documents=return_documents, coverage=coverage,
+                                      instruction=instruction, logits=logits, cache_key=cache_key)
+        ranks: list[dict[str, Any]] = run(RERANKER_RANK, self, (query, documents), options, truncation=truncation,
+                                          show_progress_bar=show_progress_bar, timeout=timeout)
+        return ranks
 
     def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER
                 ) -> list[NDArray[np.int64]]:
-        """Return the ids of the prompt of each pair, the first of three steps of `predict` of a language model.
+        """Return the ids of the prompt of each pair for a language model; raises `InputError`.
 
-        Raises `InputError` for an instruction that is no text.
+        instruction: None for that of the model.
         """
         instruction = self.instruction if instruction is None else check_text("instruction", instruction)
-        prompts: list[Any] = [None] * len(pairs)
-        for query, places in _places([query for query, _ in pairs]).items():
+        prompts: list[NDArray[np.int64]] = []
+        for query, some in groupby(pairs, key=itemgetter(0)):       # what the prompts of a query share is read once
             stop.check()
-            documents = [pairs[i][1] for i in places]
-            for i, prompt in zip(places, self._prompts(instruction, query, documents, stop), strict=True):
-                prompts[i] = prompt
+            prompts += self._prompts(instruction, query, [document for _, document in some], stop)
         return prompts
-
-    def prompt_logits(self, prompts: Sequence[NDArray[np.int64]], queries: Sequence[str], stop: Stop = NEVER,
-                      advance: Callable[[int], object] = lambda done: None) -> NDArray[np.float32]:
-        """Return the logit of each prompt, float32 [n], the second of three steps of `predict` of a language model.
-
-        queries: that of each prompt. advance: called with the number of prompts that are done.
-        """
-        by_query = [*_places(queries).values()]     # the places of the prompts of each query
-        logits = last_logits(self._model.queue, [[prompts[i] for i in members] for members in by_query],
-                            self.answers, stop=stop, advance=advance,
-                            place=lambda query, i: f"pair {by_query[query][i]}")
-        scores = np.empty(len(prompts), np.float32)
-        for members, rows in zip(by_query, logits, strict=True):        # rows: [prompts of a query, answers]
-            scores[members] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
-        return scores
 
     def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
                  limit: np.float32 | None = None, *, as_logits: bool = False) -> list[dict[str, Any]]:
-        """Return the documents by their logits [n], the last of three steps of `rank`.
+        """Return the documents by their logits [n].
 
         texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`.
         """
@@ -298,13 +267,12 @@ class Reranker(Loaded):
     @property
     def methods(self) -> dict[str, Method[Any]]:
         """The methods of this model by their names."""
-        return dict(RERANKED)
+        return dict(RERANKING)
 
-    @lazy
-    def queue(self) -> ModelQueue:
-        """The queue of a cross-encoder; of a language model one for a server alone, which computes a request a batch.
-        """
-        return ModelQueue(self.max_batch_tokens) if self._engine is None else self._engine.queue
+    @property
+    def queue(self) -> ModelQueue | StepQueue:
+        """The queue that computes the calls of all threads: of sequences for a cross-encoder, else of steps."""
+        return self._model.queue if self._engine is None else self._engine.queue
 
     @property
     def cross_encoder(self) -> Engine | None:
@@ -312,7 +280,7 @@ class Reranker(Loaded):
         return self._engine
 
     def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of logits [n], the last of three steps of `predict`."""
+        """Return the scores of logits [n]."""
         calibrated = self._probabilities(logits)
         if calibrated is not None:
             return calibrated[:, 1].astype(np.float32)
@@ -386,14 +354,6 @@ class Reranker(Loaded):
                 raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(tokens)}")
             ids += tokens
         return tuple(ids)
-
-
-def _places(queries: Sequence[str]) -> dict[str, list[int]]:
-    """Return the places of each different query."""
-    places: dict[str, list[int]] = {}
-    for i, query in enumerate(queries):
-        places.setdefault(query, []).append(i)
-    return places
 
 
 def _is_encoder(source: Source) -> bool:

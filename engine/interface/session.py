@@ -7,22 +7,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.arguments import flag, renamed_arguments
-from ..base.errors import InputError, located, shown
+from ..base.arguments import renamed_arguments
+from ..base.errors import LATE_REQUEST, InputError, shown
 from ..base.stop import Stop
-from ..generation.handles import Handle
-from ..generation.prepared import PreparedModel
-from ..generation.results import Request
 from ..generation.schedule import Pace
 from ..generation.step_queue import SessionStatistics
-from .stream import Piece, Pieces
+from ..generation.tickets import DecoderTicket
+from ..methods.decoding import GeneratingModel
+from ..methods.generate import GenerateOptions, prepare_one
+from ..text.stops import StopText
+from .stream import Piece, Pieces, finish_reason
 
 
 class Submission:
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
 
-    def __init__(self, handle: Handle, model: PreparedModel, samples: int):
-        self._handle, self._model, self._samples = handle, model, samples
+    def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
+                 new_text: Callable[[], StopText] | None):
+        """finish: as in `PreparedWorks`. samples: how many results the request has.
+
+        new_text: returns the text of no new tokens; None without a tokenizer.
+        """
+        self._handle, self._finish, self._samples, self._new_text = handle, finish, samples, new_text
 
     def cancel(self) -> None:
         """End the request; whoever waits for it gets `Cancelled`. A request that has ended is left alone."""
@@ -33,8 +39,12 @@ class Submission:
 
         timeout: seconds after which this raises `TimedOut`; the request goes on.
         """
-        results = [self._model.with_text(result) for result in self._handle.result(timeout)]
-        return results if self._samples > 1 else results[0]
+        return self._finish(0, self._handle.result(timeout))
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as `Stream.finish_reason`, for the first of several results; None before."""
+        return finish_reason(self._handle)
 
     @property
     def done(self) -> bool:
@@ -49,7 +59,7 @@ class Submission:
         """
         if self._samples > 1:
             raise InputError("a request with num_return_sequences above 1 has no order of pieces; call result")
-        return Pieces(self._model, iter(self._handle))
+        return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
 class Session:
@@ -65,14 +75,14 @@ class Session:
     alone.
     """
 
-    def __init__(self, model: PreparedModel, request: Callable[..., Request], pace: Pace):
-        """request: returns a checked request of an input, as `Generator` reads it."""
-        self._model, self._request, self._pace = model, request, pace
+    def __init__(self, generator: GeneratingModel, pace: Pace):
+        self._generator, self._model, self._pace = generator, generator.prepared, pace
         self._closed = self._has_thread = False
 
     @renamed_arguments
     def submit(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, priority: int = 0,
-               owner: str = "", deadline: float | None = None, **settings: Any) -> Submission:
+               owner: str = "", deadline: float | None = None, cache_key: str | None = None, **settings: Any
+               ) -> Submission:
         """Let a request wait for its turn, and return at once.
 
         source, prompt, add_special_tokens, settings: as for `Generator.stream`; with num_return_sequences above 1, the
@@ -81,21 +91,22 @@ class Session:
         owner: whose request it is, such as the name of a user. Requests of one priority enter, and are read, in turns
             of their owners.
         deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
+        cache_key: as for `Generator.generate`; None for the owner, so that owners do not share what is read.
 
         Raises `InputError` for whatever is wrong with this request, and `TimedOut` if its deadline comes while its text
         is read; no other request notices it.
         """
         until = check_place(priority, owner, deadline)
-        special = flag("add_special_tokens", add_special_tokens)
-        request = self._request(source, prompt, special, settings, Stop(until))
-        with located("input 0"):
-            work = self._model.checked(request)
+        options = GenerateOptions(add_special_tokens=add_special_tokens, settings=settings,
+                                  cache_key=owner if cache_key is None else cache_key)
+        requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until, LATE_REQUEST),
+                               several=True)
         self._check_open()
-        handle = self._model.queue.submit(work, priority, owner, until, session=self, pace=self._pace)
+        handle = self._model.queue.submit(requests.works[0], priority, owner, until, session=self, pace=self._pace)
         if self._closed:        # meanwhile
             handle.cancel()
             self._check_open()
-        return Submission(handle, self._model, request.config.num_return_sequences)
+        return Submission(handle, requests.finish, requests.samples, requests.works[0].new_text)
 
     def step(self) -> bool:
         """Compute one step of all requests, and return whether anything is left to do."""

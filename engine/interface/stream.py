@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..backends.lock import new_turn
-from ..base.errors import Cancelled, EngineError, InputError
+from ..base.errors import Cancelled, EngineError, InputError, TimedOut
 from ..base.stop import Stop
-from ..generation.handles import Handle
 from ..generation.prepared import PreparedModel
 from ..generation.results import Token
+from ..generation.tickets import DecoderTicket
 from ..generation.works import DecoderWork
+from ..text.stops import StopText
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,17 @@ class Piece:
 
     id: int
     text: str | None
-    """The text that is certain with this token; it may be empty, because some characters need several tokens. None
-    without a tokenizer. The texts of all pieces together are the text of the result, also where it ends inside a
-    character, whose U+FFFD the last piece has."""
+    """The text that is certain with this token; it may be empty, because some characters need several tokens, and
+    because what may become a stop text waits. None without a tokenizer. The texts of all pieces together are the text
+    of the result, also where it ends inside a character, whose U+FFFD the last piece has."""
 
 
 class Pieces(Iterator[Piece]):
     """The new tokens of one result with their texts, which one thread reads at a time."""
 
-    def __init__(self, model: PreparedModel, tokens: Iterator[Token]):
-        self._tokens, self._turn = tokens, new_turn()
-        self._text = None if model.text is None else model.tokenizer(model.text).incremental()
+    def __init__(self, tokens: Iterator[Token], text: StopText | None):
+        """text: of no tokens yet; None without a tokenizer."""
+        self._tokens, self._turn, self._text = tokens, new_turn(), text
         self._ahead: Token | EngineError | None = None
         """The next token, or the error that follows the last one, where it was looked at before its turn."""
         self._over = False      # whether no token comes any more
@@ -80,7 +81,7 @@ class Stream(Iterator[Piece]):
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         """Take a request that is checked, which the first `next` begins, and when it has to stop."""
         self._tokens, self._stop = _Begun(model, work, stop), stop
-        self._pieces = Pieces(model, self._tokens)
+        self._pieces = Pieces(self._tokens, None if work.new_text is None else work.new_text())
 
     def __next__(self) -> Piece:
         if self._stop.cancelled:
@@ -97,6 +98,14 @@ class Stream(Iterator[Piece]):
 
     close = cancel
 
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the stream ended: as `Generated.finish_reason`, or "cancelled", "deadline" or "error"; None before."""
+        handle = self._tokens.handle
+        if self._stop.cancelled and (handle is None or not handle.done):
+            return "cancelled"
+        return None if handle is None else finish_reason(handle)
+
     def __enter__(self) -> Stream:
         return self
 
@@ -104,20 +113,34 @@ class Stream(Iterator[Piece]):
         self.cancel()
 
 
+def finish_reason(handle: DecoderTicket) -> str | None:
+    """Return why a request of one result ended, as `Stream.finish_reason` has it."""
+    if not handle.done:
+        return None
+    match handle.error:
+        case None:
+            return str(handle.result()[0].finish_reason)
+        case Cancelled():
+            return "cancelled"
+        case TimedOut():
+            return "deadline"
+    return "error"
+
+
 class _Begun(Iterator[Token]):
     """The tokens of a work, which the first `next` submits, until its stop is cancelled."""
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         self._queue, self._work, self._stop = model.queue, work, stop
-        self._handle: Handle | None = None
+        self.handle: DecoderTicket | None = None     # None before the first `next`
         self._tokens: Iterator[Token] = iter(())
 
     def __next__(self) -> Token:
         if self._stop.cancelled:
             raise StopIteration
-        if self._handle is None:
-            self._handle = self._queue.submit(self._work, owner=object(), stop=self._stop)
-            self._tokens = iter(self._handle)
+        if self.handle is None:
+            self.handle = self._queue.submit(self._work, owner=object(), stop=self._stop)
+            self._tokens = iter(self.handle)
         try:
             token = next(self._tokens)
         except EngineError as error:
@@ -131,5 +154,5 @@ class _Begun(Iterator[Token]):
 
     def cancel(self) -> None:
         """End the work, if it has begun."""
-        if self._handle is not None:
-            self._handle.cancel()
+        if self.handle is not None:
+            self.handle.cancel()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..base.arguments import flag, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import UnsupportedError
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
-from ..generation.settings import settings_of_call
+from ..methods.decoding import DecoderMethod
+from ..methods.table import TRANSCRIBING
+from ..methods.transcribe import TRANSCRIBE, TranscribeOptions, check_recordings, is_recording
 from ..model.bits import FASTEST
-from ..speech import TranscribeOptions, Transcription
-from ..speech.samples import MAX_SECONDS, check_limit, check_samples
-from ..speech.sources import check_path, is_source
+from ..model.run_config import RunOptions
+from ..speech import Transcription
+from ..speech.samples import MAX_SECONDS
 from ..speech.tokens import SpecialTokens
 from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
@@ -41,13 +41,14 @@ class Transcriber(Loaded):
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
                  precision: str | None = None, max_rows: int = 64, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model with an encoder of audio that is in memory already."""
-        self._adopt(PreparedModel(model, "Transcriber", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache=cache, bits=bits))
+        self._adopt(PreparedModel(model, "Transcriber", RunOptions(
+            backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
+            cache=cache, bits=bits)))
         self.generation = self._model.generation
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
-        self._tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size, self.generation.is_multilingual)
-        self._transcription = Transcription(self._model, self._model.stem, self._tokens)
+        tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size, self.generation.is_multilingual)
+        self._transcription = Transcription(self._model, self._model.stem, tokens)
 
     @classmethod
     @renamed_arguments
@@ -64,7 +65,17 @@ class Transcriber(Loaded):
     @property
     def languages(self) -> list[str]:
         """The languages that the model knows by their codes, such as "de"; empty for a model of English alone."""
-        return list(self._tokens.languages)
+        return list(self._transcription.tokens.languages)
+
+    @property
+    def transcription(self) -> Transcription:
+        """What the model does with recordings."""
+        return self._transcription
+
+    @property
+    def methods(self) -> dict[str, DecoderMethod[Any, Any]]:
+        """The methods of this model by their names."""
+        return dict(TRANSCRIBING)
 
     @renamed_arguments
     def transcribe(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
@@ -79,11 +90,12 @@ class Transcriber(Loaded):
             model of several languages finds it from the first 30 s of each recording; `Transcript.language` says which.
         task: "transcribe", or "translate" into English.
         timestamps: True for the times of segments; "word" for the times of each word as well.
-        max_seconds: the longest recording; 4 hours by default.
+        max_seconds: the seconds that a recording may have; 4 hours by default.
         show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
             terminal.
-        timeout: seconds after which the call raises `TimedOut`. settings: as for `generate`; with num_return_sequences
-            above 1, which needs recordings of up to 30 s and no timestamps, each result is a list of texts.
+        timeout: seconds after which the call raises `TimedOut`.
+        settings: as for `Generator.generate`; with num_return_sequences above 1, which needs recordings of up to 30 s
+            and no timestamps, each result is a list of texts.
 
         A recording of more than 30 s is read in windows, one after the other, as OpenAI's Whisper does without a
         condition on previous text and without a fallback to higher temperatures. Each window begins where the last
@@ -91,10 +103,10 @@ class Transcriber(Loaded):
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
         `engine.read_audio`.
         """
-        results = list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
-                                           max_seconds=max_seconds, show_progress_bar=show_progress_bar,
-                                           timeout=timeout, **settings))
-        return results[0] if _is_recording(audio) else results
+        results = [*self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
+                                        max_seconds=max_seconds, show_progress_bar=show_progress_bar, timeout=timeout,
+                                        **settings)]
+        return results[0] if is_recording(audio) else results
 
     @renamed_arguments
     def transcriptions(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
@@ -105,10 +117,11 @@ class Transcriber(Loaded):
 
         The arguments are those of `transcribe`, and all but the files are checked before the first one is computed.
         """
-        order = self._order(language, task, timestamps, Stop.after(timeout), settings)
-        items = _checked(audio, check_limit(max_seconds))
+        stop = Stop.after(timeout)
         bar = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
-        return self._transcription.results(items, order, max_seconds, bar)
+        options = TranscribeOptions(language=language, task=task, timestamps=timestamps, max_seconds=max_seconds,
+                                    settings=settings)
+        return TRANSCRIBE.prepare(self, audio, options).results(stop, bar)
 
     @renamed_arguments
     def detect_language(self, audio: Any) -> Any:
@@ -119,37 +132,5 @@ class Transcriber(Loaded):
         """
         if not self.languages:
             raise UnsupportedError("this model knows English alone, so it detects no language")
-        languages = [self._transcription.language(item) for item in _checked(audio, MAX_SECONDS)]
-        return languages[0] if _is_recording(audio) else languages
-
-    def _order(self, language: str | None, task: str, timestamps: bool | str, stop: Stop,
-               settings: dict[str, Any]) -> TranscribeOptions:
-        """Check the arguments of `transcribe`."""
-        code = self._tokens.spoken(language, task)
-        by_word = isinstance(timestamps, str) and timestamps == "word"
-        if not by_word and timestamps not in (True, False):
-            raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
-        config = settings_of_call(self.generation, settings)
-        if timestamps:
-            self._transcription.check_windows(config)
-        if by_word and not config.alignment_heads:
-            raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
-                                   "alignment_heads=[(layer, head), ...], or timestamps=True")
-        return TranscribeOptions(code, task, bool(timestamps), by_word, config, stop)
-
-
-def _is_recording(audio: Any) -> bool:
-    """Return whether an argument is one recording, and not a list of them."""
-    return is_source(audio) or (isinstance(audio, np.ndarray) and audio.ndim == 1 and audio.dtype.kind != "O")
-
-
-def _checked(audio: Any, max_seconds: float) -> list[Any]:
-    """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
-    if _is_recording(audio):
-        audio = [audio]
-    if not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "shape", None) == ():
-        raise InputError("audio must be a path, the bytes of a file, an open file or an array of samples, or a list of "
-                         f"them, not {shown(audio)}")
-    for item in audio:
-        check_path(item)
-    return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]
+        languages = [self._transcription.language(item) for item in check_recordings(audio)]
+        return languages[0] if is_recording(audio) else languages

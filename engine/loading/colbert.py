@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,12 +154,9 @@ def with_markers(text: TextConfig, colbert: Colbert) -> TextConfig:
                            "token of the vocabulary; copy the tokenizer that belongs to this model")
     document = json.loads(text.tokenizer_json)
     others = [token for token in document.get("added_tokens") or [] if token.get("content") not in known]
-    document["added_tokens"] = sorted([*others, *_added(known.items())], key=lambda token: token["id"])
+    added = [{"id": number, **added_token(token)} for token, number in known.items()]
+    document["added_tokens"] = sorted([*others, *added], key=lambda token: token["id"])
     return replace(text, tokenizer_json=json.dumps(document).encode())
-
-
-def _added(tokens: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
-    return [{"id": number, **added_token(token)} for token, number in tokens]
 
 
 def stanford_modules(colbert: Colbert, linear: np.ndarray | None, hidden_size: int) -> tuple[Dense, Normalize]:

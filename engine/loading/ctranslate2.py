@@ -64,7 +64,7 @@ class CTranslate2Source(Source):
 
     @property
     def kind(self) -> str:
-        """Return as `Source.kind`."""
+        """Return "transcribe" for Whisper, otherwise "generate"."""
         return "transcribe" if self._file.specification == _WHISPER else "generate"
 
     @lazy
@@ -72,7 +72,7 @@ class CTranslate2Source(Source):
         return CTranslate2File(self.path / MODEL, self._memory)
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return as `Source.read`."""
+        """Return the model: an encoder and a decoder."""
         if kind == "encode":
             raise self.refuse_kind(kind, self.kind)
         self.refuse_task(task, "a converted model has none; leave it out")
@@ -87,7 +87,7 @@ class CTranslate2Source(Source):
 
 class _Names(Names):
     def rename(self, name: str) -> str | None:
-        """Return as `Names.rename`, for a name of CTranslate2."""
+        """Return our name of a variable of CTranslate2; None for one that is left out."""
         dotted = name.replace("/", ".")
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             dotted = dotted.removesuffix(old) + new if dotted.endswith(old) else dotted

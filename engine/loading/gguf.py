@@ -56,18 +56,18 @@ class GgufSource(Source):
 
     @lazy
     def kind(self) -> str:
-        """Return as `Source.kind`: an embedder's file names its pooling."""
+        """Return "encode" for a file that names a pooling, as an embedder's does, otherwise "generate"."""
         with naming(self.path, _AGAIN), within(self.path):
             return "encode" if pooled(self._file.settings) else "generate"
 
     def refuse_generator(self) -> None:
-        """Refuse as `Source.refuse_generator` a language model whose file names the pooling of an embedder."""
+        """Raise `UnsupportedError` for a language model whose file names the pooling of an embedder."""
         name = str(self._file.settings.get("general.architecture"))
         if self.kind == "encode" and name in ARCHITECTURES and not ARCHITECTURES[name].encodes:
             raise self.refuse_use(f"{name}.pooling_type makes it an embedding model", kind="encode", command="encode")
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return as `Source.read`."""
+        """Return the model; matrices stay in the file's blocks unless another precision was asked for."""
         self.refuse_task(task, "a file has none; leave it out")
         with naming(self.path, _AGAIN), within(self.path):
             if kind == "encode":
@@ -214,7 +214,7 @@ def _restored(neighbours: bool, table: str | None, finish: Finish | None, config
     """Return the model with its scaled frequencies and the rows of queries and keys as in a Hugging Face file.
 
     neighbours: whether rows 2i and 2i+1 of a head rotate together; in a Hugging Face file, rows i and i + d/2 do.
-    table: as in `_part`. finish: of the family; None where files hold its result already.
+    table: "short" or "long", that of LongRoPE; None for none. finish: of the family; None where files hold its result.
     """
     weights = dict(weights)
     divisors = {name: weights.pop(name) for name in list(weights) if name.startswith(DIVISORS)}

@@ -95,7 +95,7 @@ class FolderSource(Source):
 
     @lazy
     def kind(self) -> str:
-        """Return as `Source.kind`: modules.json decides, or else what the family can do, or `architectures`."""
+        """Return the kind of use: modules.json decides, or else what the family can do, or `architectures`."""
         if self.folder.has(MODULES):
             return "rank" if has_logit_score(self.folder) else "encode"
         if is_static(self.folder):
@@ -128,7 +128,7 @@ class FolderSource(Source):
                 raise self.refuse_use(f"{CONFIG} names {shown(name)}, whose head would be lost", "encode", command)
 
     def refuse_generator(self) -> None:
-        """Refuse as `Source.refuse_generator` a folder with modules.json, or with the class of a head."""
+        """Raise `UnsupportedError` for a language model with modules.json, or with the class of a head."""
         if not self.folder.has(CONFIG):
             return
         family, values = _family(self.folder, "AutoModelForCausalLM")
@@ -140,11 +140,11 @@ class FolderSource(Source):
         self._refuse_head(family, values)
 
     def answers(self) -> tuple[int, ...] | None:
-        """Return as `Source.answers`, from the module LogitScore of sentence-transformers."""
+        """Return the ids of the tokens that a reranker scores, by its module LogitScore; None for other models."""
         return read_logit_score(self.folder)
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return as `Source.read`."""
+        """Return the model, whose encoder alone is read for the kind "encode"."""
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
 
     def _read_encoder(self, task: str | None) -> Model:
@@ -237,7 +237,7 @@ class FolderSource(Source):
         return text
 
     def _heads(self, modules: Modules, home: _Home, text: TextConfig | None) -> tuple[Head, ...]:
-        """Return the heads of some modules; text: as `_text` returns it."""
+        """Return the heads of some modules; text: their text settings, or None."""
         folder, config, heads = modules.home, home.encoder.config, home.encoder.heads
         if home.part is not None:
             values = home.values | stated_pair_function(self.folder)        # of a cross-encoder
@@ -332,7 +332,7 @@ class FolderSource(Source):
 
 
 def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
-    """Return the family of a folder and the contents of its config.json; loader: as in `refuse_adapter`."""
+    """Return the family and the config.json of a folder; loader: the class of transformers that would load it."""
     refuse_adapter(home, loader)
     if not home.has(CONFIG):
         inside = next((f"; it has {shown(name)}, so pass the path of that file"
@@ -382,7 +382,7 @@ def assemble(folder: object, parts: Parts, arrays: Mapping[str, np.ndarray], gen
 
 
 def assemble_part(folder: object, part: Part, arrays: Mapping[str, np.ndarray], text: TextConfig | None) -> Transformer:
-    """Return one part of a model from arrays under the names of a file; folder, text: as in `assemble`."""
+    """Return one part of a model from arrays under the names of a file; folder: what an error message begins with."""
     renamed = _renamed(folder, arrays, part.names.rename)
     text = None if text is None else replace(text, feeds_token_types=False)
     try:

@@ -38,7 +38,8 @@ def drop_extra(place: object, names: Names, config: ModelConfig, weights: dict[s
     all tensors in the file. In a file of a model with a head, the tensors of the model itself have a prefix, such as
     "bert.", and those of the head have none.
     """
-    prefixes = tuple(prefix for prefix in _each(names.prefix) if prefix)
+    stated = (names.prefix,) if isinstance(names.prefix, str) else names.prefix
+    prefixes = tuple(prefix for prefix in stated if prefix)
     is_prefixed = bool(prefixes) and any(name.startswith(prefixes) for name in files)
     expected = expected_shapes(config)
     unknown = [name for name in weights if name not in expected and name in files]
@@ -65,11 +66,7 @@ def warn_of_head(place: object, values: Mapping[str, Any], tasks: Collection[str
 
 
 def warn_of_images(place: object, unread: Iterable[str]) -> None:
-    """Warn of tensors that read images, in the files of a model whose text alone runs; unread: as in `warn_of_head`."""
+    """Warn of tensors that read images, where the text of a model alone runs; unread: the tensors that are left out."""
     if left_out := [tensor for tensor in unread if _OF_IMAGES.match(tensor)]:
         LOG.warning("%s: the model reads texts and images, and the engine runs its text alone: %s tensors of images "
                     "are left out, %s", place, f"{len(left_out):,}", listed(left_out))
-
-
-def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names

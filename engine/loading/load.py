@@ -63,7 +63,7 @@ def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None
                long_context: bool = False) -> Model:
     """Load a model into memory, checked. Matrices in bfloat16 and float16 stay as they are.
 
-    path, memory, revision: as in `open_source`.
+    path: of a file or a folder, or a name on the hub, of which revision chooses the commit. memory: "map" or "copy".
     kind: "encode" for the encoder alone, or "generate", "transcribe" or "rank" for a decoder with the encoder that it
         reads; None for what the files say.
     task: the adapter to merge, of a folder that holds adapters for several tasks.

@@ -26,7 +26,7 @@ def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) ->
     name = class_name(values).removesuffix("Model").partition("For")[0].partition("LMHead")[0]
     if of_class := [model_type for model_type, family in FAMILIES.items() if name and family.classes == name]:
         return values | {"model_type": of_class[0]}
-    tensors = _tensor_names(folder)
+    tensors = folder.tensor_names()
     fitting = _by_keys([model_type for model_type in FAMILIES if _fits(model_type, values, tensors)], values)
     if len(fitting) == 1:
         return values | {"model_type": fitting[0]}
@@ -48,17 +48,6 @@ def _by_keys(fitting: list[str], values: dict[str, Any]) -> list[str]:
     """
     own = [model_type for model_type in fitting if not values.keys().isdisjoint(FAMILIES[model_type].own_keys)]
     return own or [model_type for model_type in fitting if not FAMILIES[model_type].own_keys]
-
-
-def _tensor_names(folder: ModelFolder) -> list[str]:
-    """Return the names of the tensors in the files of weights, and read none of them."""
-    names: list[str] = []
-
-    def note(name: str) -> None:
-        names.append(name)
-
-    folder.tensors(note)
-    return names
 
 
 def _fits(model_type: str, values: dict[str, Any], tensors: list[str]) -> bool:

@@ -43,7 +43,7 @@ def read_modules(entries: Sequence[Entry], name: str, memory: str, usual: str = 
 
 
 def _read_module(kind: str, folder: ModelFolder, memory: str, usual: str) -> Module:
-    """Read one module; usual: as in `read_modules`."""
+    """Read one module; usual: the name of the vectors that it reads if its folder states none."""
     if kind == "Normalize":
         return Normalize(*_names(folder, usual))
     return _layer_norm(folder, memory) if kind == "LayerNorm" else _dense(folder, memory, usual)

@@ -238,14 +238,14 @@ class NpzSource(Source):
 
     @property
     def kind(self) -> str:
-        """Return as `Source.kind`."""
+        """Return the kind of use that the parts in the file are for."""
         if not _generates(self._document) or _feeds_heads(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
 
     def read(self, kind: str, task: str | None) -> Model:
-        """Return as `Source.read`."""
+        """Return the model of the file, whole or its encoder alone."""
         self.refuse_task(task, "a file has none; load or convert the folder with this task")
         if (kind == "encode") != (self.kind == "encode"):
             raise self.refuse_kind(kind, self.kind)

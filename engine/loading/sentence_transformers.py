@@ -92,7 +92,7 @@ def check_code(modules: Modules, config: ModelConfig) -> None:
 def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False) -> TextConfig | None:
     """Return the text settings of a transformer, or None when its folder has no vocabulary that the engine can read.
 
-    translates: as in `read_tokenizers`.
+    translates: whether the folder may hold the vocabularies of a model of translation.
     """
     home = modules.home     # the folder of the first module; modules.folder is that of the whole model
     text, _ = read_tokenizers(home, translates=translates)

@@ -61,7 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, kind: str, task: str | None) -> Model:
-        """Return the model for a kind of use; task: as in `load_model`. The weights have not been checked.
+        """Return the model for a kind of use, with unchecked weights; task: of the adapter to merge, or None.
 
         Raises `WeightsError`, `UnsupportedError` and `InputError`.
         """

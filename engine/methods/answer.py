@@ -9,6 +9,7 @@ from typing import Any
 from ..base.advice import POSITIONAL
 from ..base.arguments import count_or_none, flag, positive_int
 from ..base.errors import CallError, InputError, shown
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..heads.answers import (
     Answering,
@@ -21,7 +22,7 @@ from ..heads.coverage import calibration_of
 from ..heads.runner import HeadRunner
 from ..text.sentences import read_texts
 from ..uncertainty.conformal import check_coverage, threshold
-from .method import EncodingModel, Method, Options, option
+from .method import EncodingModel, Method
 from .pairs import listed_pairs
 from .tag import WindowedTexts
 from .workload import Slice, Workload

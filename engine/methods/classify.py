@@ -10,13 +10,14 @@ import numpy as np
 
 from ..base.arguments import flag, positive_int_or_none
 from ..base.errors import InputError, UnsupportedError
+from ..base.options import Options, option
 from ..heads.classify import Sets, check_function, label_sets, labels_of, limits_of
 from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, check_rate, warn_of_shift
 from ..heads.runner import check_choice
 from ..text.sentences import Sentence, read_sentences
 from ..uncertainty.conformal import SCORES, check_coverage
 from .columns import column
-from .method import EncodingModel, Method, Options, option
+from .method import EncodingModel, Method
 from .workload import Logits, Workload
 
 

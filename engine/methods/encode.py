@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.arguments import flag, is_one_of, positive_int_or_none
 from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..encoding.pooling import pool
 from ..encoding.text_encoder import TextEncoder
@@ -20,8 +21,8 @@ from ..text.cuts import reported
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences, slices
 from ..text.tokenizer import Tokens
 from .columns import fixed_lists
-from .method import EncodingModel, Listed, Method, Options, listed_sentences, option, with_role_prompt
-from .workload import NUMBER, Cost, Slice, Workload, pooled_vectors, token_vectors
+from .method import EncodingModel, Listed, Method, listed_sentences, with_role_prompt
+from .workload import NUMBER, Cost, Slice, Workload, sentence_vectors, token_vectors
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)
 """Values of `output_value`."""
@@ -108,8 +109,8 @@ class _Encoding(Workload):
             return Slice(places, _tokens_of_ids(self._encoder, some, places.start))
         return Slice(places, self._encoder.tokens(some, self._prompt, stop))
 
-    def _finished(self, pooled: np.ndarray) -> np.ndarray:
-        return self._encoder.finished(pooled, self._width, self._options.normalize_embeddings)
+    def _finished(self, vectors: np.ndarray) -> np.ndarray:
+        return self._encoder.finished(vectors, self._width, self._options.normalize_embeddings)
 
 
 def _tokens_of_ids(encoder: TextEncoder, inputs: Sequence[Any], first: int) -> Tokens:
@@ -138,12 +139,12 @@ class _Vectors(_Encoding):
     """A vector for each text: float32 [n, D'], or in another precision."""
 
     def __init__(self, encoder: TextEncoder, texts: Sequence[Sentence], options: EncodeOptions):
-        super().__init__(encoder, texts, options, computation=pooled_vectors(encoder),
-                         cost=Cost(sequence=NUMBER * encoder.pooled_width))
+        super().__init__(encoder, texts, options, computation=sentence_vectors(encoder),
+                         cost=Cost(sequence=NUMBER * encoder.whole_width))
         self.results = np.empty((len(texts), self._width), np.float32)
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the vectors that pooled ones, [B, width], become."""
+        """Keep what becomes of the vectors of sequences, [B, width]."""
         self.results[[part.places[number] for number in numbers]] = self._finished(np.asarray(rows))
 
     def result(self) -> Any:
@@ -171,7 +172,8 @@ class _TokenVectors(_Encoding):
         """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
         ids, encoder = tokens.input_ids[number], self._encoder
         skip = 0 if tokens.skips is None else tokens.skips[number]
-        [vector] = self._finished(pool(row, np.array([0, len(row)]), encoder.text.pooling, skip))
+        pooled = pool(row, np.array([0, len(row)]), encoder.text.pooling, skip)
+        [vector] = self._finished(encoder.after_pooling(pooled))
         types = {"token_type_ids": tokens.token_type_ids[number]} if encoder.uses_token_types else {}
         return {"input_ids": ids, "attention_mask": np.ones_like(ids), **types, "token_embeddings": row,
                 "sentence_embedding": vector}

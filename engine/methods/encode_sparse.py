@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import positive_int_or_none
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..heads.runner import HeadRunner
 from ..heads.sparse import NOTHING, SparseVectors, largest, sparse_rows, sparse_vectors
 from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
 from .columns import column, lists
 from .encode import with_role
-from .method import EncodingModel, Method, Options, option
+from .method import EncodingModel, Method
 from .workload import Computation, Cost, Slice, Workload
 
 _WORD = 48

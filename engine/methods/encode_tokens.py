@@ -18,6 +18,7 @@ import numpy as np
 
 from ..base.arguments import flag, is_one_of
 from ..base.errors import InputError, UnsupportedError, shown
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
@@ -26,7 +27,7 @@ from ..text.sentences import Sentence, add_prompt, choose_prompt, read_sentences
 from ..text.tokenizer import Tokens
 from ..weights.modules import normalize
 from .columns import fixed_lists, lists
-from .method import EncodingModel, Method, Options, option
+from .method import EncodingModel, Method
 from .workload import NUMBER, Cost, Slice, Workload, head_logits, token_vectors
 
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from ..base.arguments import positive_int, warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..encoding.call import Call
 from ..heads.runner import HeadRunner
 from ..queues.work import Work
 from ..text.sentences import read_texts
 from ..text.tokenizer import Tokens
-from .method import EncodingModel, Method, Options, listed_texts, option
+from .method import EncodingModel, Method, listed_texts
 from .workload import DICTIONARY, NUMBER, Computation, Cost, Slice, Workload
 
 

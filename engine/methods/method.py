@@ -9,11 +9,12 @@ steps apart: `tokenized`, and then `Workload.take`, `end` and `result`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..base.arguments import refuse_unknown
 from ..base.errors import InputError, shown
+from ..base.options import Options
 from ..encoding.text_encoder import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads.runner import HeadRunner
 from ..model.text_config import TextConfig
@@ -46,40 +47,6 @@ class EncodingModel(Protocol):
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """See `Engine.runner_of`."""
-
-
-def option(default: Any = MISSING, check: Callable[[str, Any], Any] | None = None) -> Any:
-    """Return a field of `Options`.
-
-    check: gets the name and the value of the caller, and returns the value that is used; it raises `InputError`.
-    """
-    return field(default=default, metadata={"check": check})
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a method by the names that users give them, which are checked when they are made.
-
-    Raises `InputError` for a wrong value.
-    """
-
-    def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
-            given = getattr(self, name)
-            used = check(name, given)
-            if used is not given:
-                object.__setattr__(self, name, used)
-
-
-_CHECKS: dict[type[Options], list[tuple[str, Callable[[str, Any], Any]]]] = {}
-
-
-def _checks(options: type[Options]) -> list[tuple[str, Callable[[str, Any], Any]]]:
-    """Return the name and the check of each option that has one."""
-    if (known := _CHECKS.get(options)) is None:
-        checks = [(one.name, one.metadata.get("check")) for one in fields(options)]
-        known = _CHECKS[options] = [(name, check) for name, check in checks if check is not None]
-    return known
 
 
 class Listed(NamedTuple):
@@ -119,16 +86,30 @@ def with_role_prompt(text: TextConfig, role: str, options: dict[str, Any]) -> di
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
-@dataclass(frozen=True, eq=False)
-class Method(Generic[AnyOptions]):
-    """What a model does with inputs."""
+@dataclass(frozen=True, eq=False, repr=False)
+class NamedMethod(Generic[AnyOptions]):
+    """What a model does with inputs: its name, its options, and what it needs of the model."""
 
     name: str
-    """The name of the method of `Engine` that runs it."""
+    """The name of the method of `Engine`, `Reranker`, `Generator` or `Transcriber` that runs it."""
     options: type[AnyOptions]
     needs: Callable[[Any], object]
     """Raises `UnsupportedError` for a model that lacks what the method needs; it gets an `EncodingModel`, or for the
-    methods of a `Reranker` one of these."""
+    methods of other classes a model of their protocols."""
+
+    def __repr__(self) -> str:
+        return f"<Method {self.name}: {', '.join(one.name for one in fields(self.options)) or 'no options'}>"
+
+    def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
+        """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
+        refuse_unknown(self.name, given, [*self.options.__dataclass_fields__])
+        return self.options(**given)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Method(NamedMethod[AnyOptions]):
+    """What a model that computes sequences whole does with inputs."""
+
     read: Callable[[Any, AnyOptions], tuple[Any, bool]]
     """Returns the inputs as they are prepared, and whether the caller gave one alone, whose result is returned alone.
 
@@ -146,11 +127,3 @@ class Method(Generic[AnyOptions]):
     """The kind of result of `Engine.encode_stream` and of the command `engine embed`; "" if these do not have it."""
     columns: Callable[[Any], dict[str, Any]] | None = None
     """Returns the columns of streamed results, as arrays of Arrow."""
-
-    def __repr__(self) -> str:
-        return f"<Method {self.name}: {', '.join(one.name for one in fields(self.options)) or 'no options'}>"
-
-    def read_options(self, given: Mapping[str, Any]) -> AnyOptions:
-        """Return options that were given by their names; raises `InputError` for another name or a wrong value."""
-        refuse_unknown(self.name, given, [*self.options.__dataclass_fields__])
-        return self.options(**given)

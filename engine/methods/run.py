@@ -12,26 +12,28 @@ from typing import Any
 from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
-from ..encoding.call import PLAIN, Call, calling
+from ..encoding.call import PLAIN, Call
 from ..model.precision import canonical_name
 from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
-from .method import AnyOptions, EncodingModel, Method
+from .method import AnyOptions, Method
 from .table import STREAMED
 from .workload import Workload
 
 
-def run(method: Method[AnyOptions], model: EncodingModel, inputs: Any, options: AnyOptions, *,
+def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions, *,
         batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None, timeout: Any = None) -> Any:
     """Return the result of a method for inputs, or of a single input its result alone.
 
+    model: an `EncodingModel`, or for the methods of a reranker a `RerankingModel`.
     batch_size, show_progress_bar, truncation, timeout: as in `Engine.encode`. Raises what the method raises.
     """
     method.needs(model)
     read, single = method.read(inputs, options)
     workload = method.prepare(model, read, options)
-    with calling(workload.inputs, batch_size, show_progress_bar, truncation, timeout) as call:
-        result = compute(workload, call)
+    call = Call.of(batch_size, timeout)
+    with truncating(truncation), call.showing(len(workload.inputs), show_progress_bar) as shown_call:
+        result = compute(workload, shown_call)
     return result[0] if single else result
 
 

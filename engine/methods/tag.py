@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import flag
+from ..base.options import Options, option
 from ..base.stop import NEVER, Stop
 from ..heads.runner import HeadRunner
 from ..heads.tokens import Tagging, check_tagging, entities_of, first_of_words, read_words, tag_windows
 from ..text.sentences import read_texts
-from .method import Listed, Method, Options, listed, listed_texts, option
+from .method import Listed, Method, listed, listed_texts
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload, head_logits
 
 _PLACE = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,9 +18,18 @@ from ..text.sentences import slices
 from ..text.tokenizer import Places, Tokens, tokens_of
 
 
-@dataclass(frozen=True)
-class Computation:
-    """What turns sequences into rows: a queue, and the work that it computes of them.
+class Computing(Protocol):
+    """What turns sequences into rows, for the caller that waits for them, or as a work that others queue."""
+
+    def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield (numbers of sequences, their rows in a list or an array), as they come; a sequence may have none."""
+
+    def work(self, tokens: Tokens, call: Call) -> Work:
+        """Return the work of all sequences; the row of a sequence is None if it has none."""
+
+
+class Computation(NamedTuple):
+    """What turns sequences into rows in the queue of a model that computes them whole.
 
     Sequences of works of one job are computed together, whichever calls they are of: no bit depends on it.
     """
@@ -32,15 +41,15 @@ class Computation:
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield (numbers of sequences, their rows in a list or an array) for each batch; a sequence may have none."""
         for numbers, rows in self.queue.rows(self.work(tokens, call), call.stop):
-            if any(row is None for row in rows):
+            if isinstance(rows, list) and any(row is None for row in rows):
                 kept = [i for i, row in enumerate(rows) if row is not None]
                 numbers, rows = [numbers[i] for i in kept], [rows[i] for i in kept]
             yield numbers, rows
 
 
-def pooled_vectors(encoder: TextEncoder) -> Computation:
-    """Return what computes the pooled vector of each sequence, float32 [width]."""
-    return Computation(encoder.queue, encoder.pooled)
+def sentence_vectors(encoder: TextEncoder) -> Computation:
+    """Return what computes the vector of each sequence, float32 [whole_width]."""
+    return Computation(encoder.queue, encoder.sentence_vectors)
 
 
 def token_vectors(encoder: TextEncoder) -> Computation:
@@ -88,8 +97,7 @@ class Slice:
             first += len(of_input)
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """About how many bytes the rows of a method take, and the results that are made of them, as JSON too."""
 
     sequence: int = 0
@@ -118,7 +126,7 @@ class Workload:
     call or several, and then `end` is called. When all slices have ended, `result` returns the result of the call.
     """
 
-    def __init__(self, computation: Computation, inputs: Sequence[Any],
+    def __init__(self, computation: Computing, inputs: Sequence[Any],
                  tokenize: Callable[[Sequence[Any], Stop], Tokens] | None = None, results: Any = None, *, cost: Cost):
         """inputs: what is tokenized, with prompts. tokenize: None where `slice` is another one.
 

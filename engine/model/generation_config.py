@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
@@ -19,6 +20,10 @@ NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
 MOST_IDS = 100_000
 """The most ids of one field together: each is compared in every step, and a file can list millions of them."""
+MOST_STOPS = 16
+"""The most stop texts of a request: each is looked for after each token."""
+LONGEST_STOP = 1000
+"""The most characters of a stop text."""
 _LARGEST = 2**31 - 1
 """The largest id, and the largest number of tokens."""
 GREEDY_BELOW = 1e-6
@@ -46,6 +51,7 @@ class GenerationConfig:
 
     # The search.
     num_beams: int = 1
+    """The beams of a beam search; 1 is greedy search, or sampling with do_sample."""
     length_penalty: float = 1.0
     """p in score = sum(log probabilities) / new_tokens^p, from -100 to 100; above 0 it favours long results."""
     early_stopping: bool | Literal["never"] = False
@@ -53,23 +59,38 @@ class GenerationConfig:
     divided by its length now, is no better than the worst of them. "never": the same, with the length (of now or of
     the end) that is best for the live beam; then no better result is missed."""
     num_return_sequences: int = 1
+    """How many results each input has: samples, or the best beams of a beam search."""
+
+    # The end.
+    stop_strings: tuple[str, ...] = ()
+    """The stop texts: up to 16, of up to 1,000 characters each. A result ends at the first place in its text at which
+    one of them is complete, and leaves it out."""
+    include_stop: bool = False
+    """Whether the text of a result keeps the stop text that ended it."""
+    ignore_eos: bool = False
+    """Whether end tokens are tokens like others, and end nothing."""
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
-    """From 0.01 to 100."""
+    """From 0.01 to 100. The logit of a token that came before is divided by it if the logit is above 0, and multiplied
+    by it otherwise, so that the token becomes less likely above 1; 1 changes nothing."""
     no_repeat_ngram_size: int = 0
+    """No run of this number of tokens comes twice in the prompt and the result together; 0 for no such rule."""
     encoder_no_repeat_ngram_size: int = 0
     """No run of this number of tokens of the source, or of the prompt in a model without an encoder, comes in the
     result; 0 for no such rule."""
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     """Sequences of ids that no result may hold."""
     suppress_tokens: tuple[int, ...] = ()
+    """The ids of tokens that never come."""
     begin_suppress_tokens: tuple[int, ...] = ()
+    """The ids of tokens that may not be the first new token, or the second one behind forced_bos_token_id."""
     forced_bos_token_id: int | None = None
     """The first new token, if the prompt has one token."""
     forced_eos_token_id: tuple[int, ...] = ()
     """The last token of a result that reaches its greatest length."""
     renormalize_logits: bool = False
+    """Whether the log probabilities of a beam search that rules have changed are made to add up to 1 again."""
 
     # Speech (timestamps.py).
     return_timestamps: bool = False
@@ -86,20 +107,26 @@ class GenerationConfig:
 
     # Sampling (sampling.py).
     do_sample: bool = False
+    """Whether each token is drawn by its probability; otherwise the search takes the best token or the best beams."""
     temperature: float = 1.0
     """What logits are divided by, up to 1e6. Below 1e-6, also at 0, sampling takes the best token."""
     top_k: int = 50
     """The number of best tokens among which sampling chooses; 0 is all of them. Among equals the lowest ids count."""
     top_p: float = 1.0
+    """Sampling keeps the best tokens until their probabilities together reach this number; 1 keeps all."""
     min_p: float = 0.0
+    """Sampling keeps the tokens whose probability is at least this part of the best one's; 0 keeps all."""
     seed: int = 0
-    """The random numbers depend on the seed, the ids of the request and the step, and on nothing else."""
+    """The random numbers depend on the seed, the ids of the request and the step, and on nothing else. "random" becomes
+    a number that nobody can guess; `Generated.seed` has the number."""
 
     # Special tokens.
     decoder_start_token_id: int | None = None
     """The first token of the decoder of a model with an encoder; bos_token_id if it is None."""
     bos_token_id: int | None = None
+    """The start token of a model without decoder_start_token_id."""
     eos_token_id: tuple[int, ...] = ()
+    """The ids of the tokens that end a result."""
     pad_token_id: int | None = None
     """Accepted for the sake of calls that give it; it has no effect, because nothing is padded."""
     prefix: tuple[int, ...] = ()
@@ -235,7 +262,22 @@ def _count(name: str, value: Any, most: int = _LARGEST) -> int:
 
 
 def _seed(name: str, value: Any) -> int:
-    return _count(name, value, most=2**64 - 1)
+    return secrets.randbits(63) if isinstance(value, str) and value == "random" else _count(name, value, 2**64 - 1)
+
+
+def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
+    """Return one text, several texts or None as a tuple without repeats."""
+    texts = () if value is None else (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple, set, frozenset)) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{name} must be a text or a list of texts, not {shown(value)}")
+    if len(texts) > MOST_STOPS:
+        raise InputError(f"{name} may have up to {MOST_STOPS} texts, not {len(texts):,}")
+    for text in texts:
+        if not text:
+            raise InputError(f"{name} has an empty text, which every text holds; leave it out")
+        if len(text) > LONGEST_STOP:
+            raise InputError(f"each text of {name} may have up to {LONGEST_STOP:,} characters, not {len(text):,}")
+    return tuple(dict.fromkeys(texts))
 
 
 def _id(name: str, value: Any) -> int | None:
@@ -312,6 +354,9 @@ CHECKS: dict[str, Any] = {
     "length_penalty": _number(-100, 100),
     "early_stopping": _early,
     "num_return_sequences": positive_int,
+    "stop_strings": _stop_texts,
+    "include_stop": flag,
+    "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),
     "no_repeat_ngram_size": _count,
     "encoder_no_repeat_ngram_size": _count,

@@ -1,11 +1,18 @@
-"""The description of how a model is run, `RunConfig`: threads, precision, and tokens in one pass."""
+"""How a model is run: `RunOptions`, what the caller of a `load` wants, and `RunConfig`, what a backend gets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..base.arguments import count_or_none, positive_int, positive_int_or_none
+from ..base.cpus import choose_threads
+from ..base.errors import InputError
+from ..base.options import Options, option
 from .bits import FASTEST, PORTABLE
-from .precision import FORMATS
+from .precision import FORMATS, cache_name
+
+KEPT = 4096
+"""The most tokens of prefixes that a model keeps between two calls, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -37,3 +44,36 @@ class RunConfig:
     def cache_precision(self) -> str:
         """Return the precision of the keys and values that a decoder keeps."""
         return self.cache or FORMATS[self.precision].cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """The options of each `load` that say how a model is run; `load` of each class explains them.
+
+    Only models that generate have max_rows, cache_tokens, keep_tokens and cache.
+    """
+
+    backend: str = "auto"
+    threads: int | None = None
+    max_batch_tokens: int = option(8192, positive_int)
+    precision: str | None = None
+    max_rows: int = option(64, positive_int)
+    cache_tokens: int | None = option(None, positive_int_or_none)
+    keep_tokens: int | None = option(None, count_or_none)
+    cache: str | None = option(None, lambda name, value: cache_name(value))
+    bits: str = FASTEST
+
+    @property
+    def kept(self) -> int:
+        """The most tokens that the cache keeps between calls; raises `InputError` for more than it may hold."""
+        if self.keep_tokens is None:
+            return KEPT if self.cache_tokens is None else min(KEPT, self.cache_tokens)
+        if self.cache_tokens is not None and self.keep_tokens > self.cache_tokens:
+            raise InputError(f"keep_tokens={self.keep_tokens:,} must not be above cache_tokens={self.cache_tokens:,}, "
+                             "which bounds all tokens of the cache, with those that are kept")
+        return self.keep_tokens
+
+    def config(self, precision: str) -> RunConfig:
+        """Return the settings of a part of a model that is computed in this precision; raises `InputError`."""
+        return RunConfig(choose_threads(self.threads), precision, self.max_batch_tokens, self.cache_tokens, self.cache,
+                         self.bits)

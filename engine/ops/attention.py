@@ -66,7 +66,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
     B, H, T, G, S, d, e = (arguments.sizes[letter] for letter in "BHTGSde")
     if H % G:
         raise InputError(f"the {G} heads of k and v must divide the {H} heads of q")
-    _check_score_mod(score_mod)
+    if score_mod is not None and not callable(score_mod):
+        raise InputError(f"score_mod must be a function (score, b, h, q_index, kv_index) -> score, not "
+                         f"{shown(score_mod)}")
     low, high = _band(B, causal, window, q_offset)
     call = AttentionCall(
         q, k, v, scale=1 / math.sqrt(d) if scale is None else number("scale", scale),
@@ -76,12 +78,6 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | Non
         mask=None if mask is None else _broadcast("mask", _check_mask(mask), (B, H, T, S)), score_mod=score_mod)
     ops = arguments.ops(backend, threads, bits)
     return ops.attention(call) if B * T * S * e else np.zeros((B, H, T, e), q.dtype)
-
-
-def _check_score_mod(score_mod: Any) -> None:
-    if score_mod is not None and not callable(score_mod):
-        raise InputError(f"score_mod must be a function (score, b, h, q_index, kv_index) -> score, not "
-                         f"{shown(score_mod)}")
 
 
 def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray, np.ndarray]:

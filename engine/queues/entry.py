@@ -7,10 +7,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from ..base.errors import LATE_REQUEST
 from ..base.stop import Stop
 
 
@@ -20,7 +20,8 @@ class OwnStop(Stop):
     __slots__ = ("outer",)
 
     def __init__(self, outer: Stop, deadline: float):
-        super().__init__(min(filter(None, (outer.deadline, deadline)), default=0.0))
+        is_own = deadline > 0 and not 0 < outer.deadline < deadline
+        super().__init__(deadline if is_own else outer.deadline, LATE_REQUEST if is_own else outer.message)
         self.outer = outer
 
     @property
@@ -35,7 +36,7 @@ class OwnStop(Stop):
             super().check()
 
 
-class Holder(weakref.ref[Any]):
+class TicketRef(weakref.ref[Any]):
     """A weak reference to a ticket, which the queue gets when nobody holds the ticket any more.
 
     Its callback is a function of C, so no Python code runs then, which a signal could interrupt.
@@ -48,13 +49,13 @@ class Holder(weakref.ref[Any]):
 class Entry:
     """A work on its way through a queue. The thread that has the queue's turn changes it; any thread may read it."""
 
-    __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "holder", "number", "owner", "parts",
-                 "priority", "process", "since", "stop", "waited")
+    __slots__ = ("bells", "callbacks", "computing", "end", "end_bells", "number", "owner", "parts", "priority",
+                 "process", "since", "stop", "ticket_ref", "waited")
 
     def __init__(self, number: int, priority: int, owner: Hashable, stop: OwnStop):
         self.number, self.priority, self.owner, self.stop = number, priority, owner, stop
         self.process = os.getpid()
-        self.holder: Holder | None = None
+        self.ticket_ref: TicketRef | None = None
         self.parts: list[Any] = []
         """What was given so far. Nothing else says how much that is, so that no interrupt can give anything twice."""
         self.end: BaseException | bool | None = None
@@ -66,10 +67,6 @@ class Entry:
         self.callbacks: deque[Callable[[], object]] = deque()
         self.since = time.perf_counter()        # when it began to wait for its next batch
         self.waited = self.computing = 0.0
-
-    def has_news(self, seen: int | None) -> bool:
-        """Return whether there are more than `seen` parts, or the end; with None, whether the end is there."""
-        return self.end is not None or (seen is not None and len(self.parts) > seen)
 
     def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
         """Return the bells of those who wait for news; seen: as in `has_news`."""
@@ -93,12 +90,15 @@ class Entry:
 
 def _ring(bells: deque[SimpleQueue[bool]]) -> None:
     while bells:
-        with suppress(IndexError):      # its thread has taken it
+        try:
             bells.popleft().put(False)
+        except IndexError:      # its thread has taken it
+            return
 
 
 def has_news(entries: Sequence[Entry], seen: int | None) -> bool:
-    """Return whether there is news of one of some entries; seen: as in `Entry.has_news`."""
-    if len(entries) == 1:
-        return entries[0].has_news(seen)
-    return any(entry.has_news(seen) for entry in entries)
+    """Return whether there are more than `seen` parts of one of some entries, or its end; None: whether its end."""
+    for entry in entries:       # noqa: SIM110, because a generator for each look costs more than the look
+        if entry.end is not None or (seen is not None and len(entry.parts) > seen):
+            return True
+    return False

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
-from .entry import Holder, OwnStop
+from .entry import OwnStop, TicketRef
 from .order import NextBatch, Order
-from .rows import Rows, Waiting
+from .rows import RowsEntry, RowsTicket
 from .work import Work
 from .work_queue import WorkQueue
 
@@ -61,8 +61,8 @@ class Counts:
         if len(works) > 1:
             self.mixed_batches += 1
             self.unlike_batches += len({work.kind for work in works}) > 1
-        for sizes, size in ((self.by_sequences, pieces), (self.by_tokens, tokens)):
-            sizes[min(len(sizes) - 1, max(0, size - 1).bit_length())] += 1
+        self.by_sequences[min(len(self.by_sequences) - 1, max(0, pieces - 1).bit_length())] += 1
+        self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
 
 class Rate:
@@ -95,7 +95,7 @@ class ModelQueue(WorkQueue):
         self.counts = Counts()
         self.in_flight = 0
         """The tokens of the batch that is computed now."""
-        self.order: Order[Waiting] = Order()
+        self.order: Order[RowsEntry] = Order()
         """The works that have pieces left."""
         self._limits: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
         self._rate = Rate()
@@ -104,7 +104,7 @@ class ModelQueue(WorkQueue):
         self._patience = 1.0
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
-               ) -> Rows:
+               ) -> RowsTicket:
         """Let a work wait until it is computed, and return its ticket at once.
 
         priority: a work of a higher one is first. owner: whose work it is; owners have equal shares of the tokens.
@@ -112,8 +112,8 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        entry = Waiting(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
-        return self._accept(Rows(self, entry))
+        entry = RowsEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
+        return self._accept(RowsTicket(self, entry))
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
@@ -149,7 +149,7 @@ class ModelQueue(WorkQueue):
                     stop.check()
                     begun, self._before = time.perf_counter(), 1
                     rows = work.job([(work, work.order)], stop)
-                    self._count([work], pieces, tokens, time.perf_counter() - begun)
+                    self._note_batch([work], pieces, tokens, time.perf_counter() - begun)
         finally:
             if taken and self._asleep:
                 self._hand_on()
@@ -165,26 +165,26 @@ class ModelQueue(WorkQueue):
         """The tokens that wait for a batch."""
         return self.order.tokens + sum(sign * waiting.left for waiting, sign in self._changes())
 
-    def before(self, owner: str, first: int, priority: int = 0) -> int:
+    def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before`.
+        The arguments are as in `Order.before_first`.
         """
-        return self.in_flight + self.order.before(owner, first, priority, self._changes())
+        return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
-    def beside(self, owner: str, size: int, priority: int = 0) -> int:
+    def before_last(self, owner: str, size: int, priority: int = 0) -> int:
         """Return how many tokens come before the last piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.beside`.
+        The arguments are as in `Order.before_last`.
         """
-        return self.in_flight + self.order.beside(owner, size, priority, self._changes())
+        return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 
-    def _changes(self) -> list[tuple[Waiting, int]]:
+    def _changes(self) -> list[tuple[RowsEntry, int]]:
         """Return the works that the next step lets into the order, and those that it takes out."""
         if not self._arrived and not self._left:
             return []
         come = [waiting for waiting in [*self._arrived] if waiting.end is None and waiting.number not in self._open]
-        left = {one.entry if isinstance(one, Holder) else one for one in [*self._left]}
+        left = {one.entry if isinstance(one, TicketRef) else one for one in [*self._left]}
         return [(waiting, 1) for waiting in come] + [(waiting, -1) for waiting in left if waiting.end is None]
 
     def _linger(self) -> None:
@@ -205,13 +205,11 @@ class ModelQueue(WorkQueue):
         return (len(self._open) + len(arrived) >= self._callers
                 or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
 
-    def _step(self) -> bool:
+    def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
-        self._begin()
         batch = self.order.take(self._room()) if self._open else None
         if batch is not None and batch.taken:
             self._compute(batch)
-        self._torn = False
         return batch is not None and bool(batch.taken)
 
     def _room(self) -> int:
@@ -222,13 +220,13 @@ class ModelQueue(WorkQueue):
             return self.max_tokens
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
 
-    def _enter(self, entry: Waiting) -> None:
+    def _enter(self, entry: RowsEntry) -> None:
         if entry.pieces_left:
             self.order.add(entry)
         else:       # the last rows were given in a step that an interrupt ended
             self._finish(entry, True)
 
-    def _leave(self, entry: Waiting) -> None:
+    def _forget(self, entry: RowsEntry) -> None:
         self.order.drop(entry)
 
     def _reset(self) -> None:
@@ -236,7 +234,7 @@ class ModelQueue(WorkQueue):
         for entry in [*self._open.values()]:
             entry.rewind()
 
-    def _compute(self, batch: NextBatch[Waiting]) -> None:
+    def _compute(self, batch: NextBatch[RowsEntry]) -> None:
         """Compute a batch, hand out its rows, and count it."""
         works = [*batch.taken]
         self._before, self.in_flight = len(self._open), batch.tokens
@@ -251,10 +249,12 @@ class ModelQueue(WorkQueue):
         if fault is not None:
             self._run_apart(works, fault, lambda waiting: self._run_left(waiting, begun))
         self.in_flight = 0
-        self._count([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
+        self._note_batch([waiting.work for waiting in works], batch.pieces, batch.tokens, time.perf_counter() - begun,
                     fault is not None)
 
-    def _count(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False) -> None:
+    def _note_batch(self, works: Sequence[Work], pieces: int, tokens: int, seconds: float, failed: bool = False
+                    ) -> None:
+        """Note how many callers there are, how long the batch took, and what it was, for those that follow."""
         # Those who wait, and those whose works have ended.
         self._callers = len(self._arrived) + max(len(self._open), self._before)
         self._seconds, self._ended = seconds, time.perf_counter()
@@ -264,7 +264,7 @@ class ModelQueue(WorkQueue):
         if not failed and (2 * tokens >= full or not self.rate):
             self._rate.count(tokens, seconds)
 
-    def _run(self, works: Sequence[Waiting], begun: float) -> None:
+    def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
         """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
         pieces = [(waiting.work, waiting.work.order[waiting.given : waiting.taken]) for waiting in works]
         shared = len(works) > 1
@@ -285,7 +285,7 @@ class ModelQueue(WorkQueue):
             if waiting.given == len(waiting.work.order):
                 self._finish(waiting, True)
 
-    def _run_left(self, waiting: Waiting, begun: float) -> None:
+    def _run_left(self, waiting: RowsEntry, begun: float) -> None:
         """Compute what a batch has taken of a work and has not given."""
         if waiting.taken > waiting.given:
             self._run([waiting], begun)

@@ -1,5 +1,9 @@
 """Which pieces are computed next: by priority, then in fair turns by owner, then by work.
 
+A piece waits, is computed once, and leaves. A work of a decoder stays for many steps, all of which it shares, so
+`generation/schedule.py` compares what was read for each owner; and nobody knows how long a call of a server's threads
+takes before it has run, so `server/workers.py` counts seconds.
+
 Start-time fair queueing (Goyal, Vin and Cheng 1996), twice. Each work has a time that grows by the tokens that were
 taken of it, and the least time is next. A new work gets the time of its owner, which grows by the tokens that were
 taken of the owner, divided by its works: by as much as each of them would have got. So a short work is next, whatever
@@ -50,8 +54,11 @@ class Queued(Protocol):
     def pieces_left(self) -> int:
         """The number of pieces that were not taken."""
 
-    def take(self, room: int | None) -> int | None:
-        """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
+    def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
+        """Take the next pieces until they have `grain` tokens, and return (their number, their tokens).
+
+        room, most: the most tokens and pieces. oversize: whether the first one may have more tokens.
+        """
 
 
 Changes: TypeAlias = Sequence[tuple[Queued, int]]
@@ -65,8 +72,6 @@ class _Entry(Generic[Each]):
     work: Each
     time: float
     """`_Owner.start` when the work came, plus the tokens that were taken of it since."""
-    counted: tuple[int, int]
-    """The tokens, and those of a first piece, that its owner has counted for it."""
     waits: bool = True
     """False for a work that was dropped; its heap keeps the entry until it comes to the top."""
 
@@ -101,18 +106,13 @@ class NextBatch(Generic[Each]):
 
     def take(self, work: Each, grain: int) -> int | None:
         """Take pieces of a work, about `grain` tokens; return their tokens, None if there is no room for one."""
-        size, begin = 0, self.pieces
         most = self.most if work.most is None else min(self.most, work.most)
-        while work.pieces_left and size < grain and self.pieces < most:
-            cost = work.take(self.room - size if self.pieces else None)
-            if cost is None:
-                break
-            size += cost
-            self.pieces += 1
-        if self.pieces == begin:
+        pieces, size = work.take(grain, self.room, most - self.pieces, not self.pieces)
+        if not pieces:
             return None
         self.most, self.tokens, self.room = most, self.tokens + size, self.room - size
-        self.taken[work] = self.taken.get(work, 0) + self.pieces - begin
+        self.pieces += pieces
+        self.taken[work] = self.taken.get(work, 0) + pieces
         return size
 
 
@@ -134,19 +134,13 @@ class _Level:
             owner = self.owners[work.owner] = _Owner(self.start)
         entry.time = owner.start
         owner.works += 1
-        self.count(owner, entry)
+        owner.tokens += work.left
+        owner.firsts += work.first
         heap = owner.heaps.get(work.job)
         if heap is None:
             heap = owner.heaps[work.job] = []
             heapq.heappush(self._lines.setdefault(work.job, []), (owner.time, next(self._numbers), owner))
         heapq.heappush(heap, (entry.time, next(self._numbers), entry))
-
-    def count(self, owner: _Owner, entry: _Entry[Any], ended: bool = False) -> None:
-        """Count what is left of a work for its owner, in place of what was left before."""
-        before, now = entry.counted, (0, 0) if ended else (entry.work.left, entry.work.first)
-        owner.tokens += now[0] - before[0]
-        owner.firsts += now[1] - before[1]
-        entry.counted = now
 
     def drop(self, entry: _Entry[Any]) -> None:
         owner = self.owners[entry.work.owner]
@@ -159,11 +153,12 @@ class _Level:
     def _end(self, owner: _Owner, entry: _Entry[Any]) -> None:
         entry.waits = False
         owner.works -= 1
-        self.count(owner, entry, ended=True)
+        owner.tokens -= entry.work.left
+        owner.firsts -= entry.work.first
         if not owner.works:
             del self.owners[entry.work.owner]
 
-    def job(self) -> Hashable:
+    def next_job(self) -> Hashable:
         """Return the job of the work that is next."""
         tops = [(found[0].time, found[1][0][:2], job) for job in [*self._lines]     # a copy, as `_top` deletes lines
                 if (found := self._top(job)) is not None]
@@ -175,6 +170,7 @@ class _Level:
         while (found := self._top(job)) is not None:
             owner, heap = found
             _, number, entry = heap[0]
+            first = entry.work.first
             size = batch.take(entry.work, grain)
             if size is None:
                 break
@@ -182,7 +178,8 @@ class _Level:
             owner.start += size / owner.works
             owner.time += size
             entry.time += size
-            self.count(owner, entry)
+            owner.tokens -= size
+            owner.firsts -= first
             if entry.work.pieces_left:
                 heapq.heapreplace(heap, (entry.time, number, entry))
             else:
@@ -205,7 +202,7 @@ class _Level:
             if not heap:
                 heapq.heappop(line)
                 del owner.heaps[job]
-            elif time < owner.time:
+            elif time < owner.time and len(line) > 1:
                 heapq.heapreplace(line, (owner.time, number, owner))
             else:
                 return owner, heap
@@ -233,8 +230,11 @@ class Order(Generic[Each]):
 
     def add(self, work: Each) -> None:
         """Let a work wait that has pieces left."""
-        entry = self._entries[work] = _Entry(work, 0.0, (0, 0))
-        self._levels.setdefault(work.priority, _Level()).add(entry)
+        entry = self._entries[work] = _Entry(work, 0.0)
+        level = self._levels.get(work.priority)
+        if level is None:
+            level = self._levels[work.priority] = _Level()
+        level.add(entry)
 
     def drop(self, work: Each) -> bool:
         """Let a work wait no longer; return whether it did."""
@@ -254,7 +254,7 @@ class Order(Generic[Each]):
         job: Hashable = None
         for priority in sorted(self._levels, reverse=True):
             level = self._levels[priority]
-            job = job if batch.taken else level.job()
+            job = job if batch.taken else level.next_job()
             for entry in level.fill(job, batch, max(1, most // GRAIN)):
                 del self._entries[entry.work]
             full = level.has(job)
@@ -263,7 +263,7 @@ class Order(Generic[Each]):
                 break
         return batch
 
-    def before(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
+    def before_first(self, owner: Hashable, first: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the first piece, of `first` tokens, of a new work.
 
         Until its first piece is taken, each other owner gets as many tokens as this one, if it can. changes: the works
@@ -272,10 +272,10 @@ class Order(Generic[Each]):
         (_, mine), others, higher = self._waiting(owner, priority, changes)
         return higher + mine + sum(min(tokens, mine + first) for tokens in others)
 
-    def beside(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
+    def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: as in `before`.
+        Each other work gets as much as the new one until then. changes: as in `before_first`.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))

@@ -1,4 +1,4 @@
-"""`Rows`: the ticket of a work of pieces, each of which has a row; and `Waiting`: its entry in the queue."""
+"""`RowsTicket`: the ticket of a work of pieces, each of which has a row; and `RowsEntry`: its entry in the queue."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ class GivenRows:
         self.numbers, self.end, self.rows = numbers, end, rows
 
 
-class Waiting(Entry):
+class RowsEntry(Entry):
     """A work of pieces on its way through a queue."""
 
-    __slots__ = ("job", "left", "taken", "work")
+    __slots__ = ("first", "job", "left", "most", "pieces_left", "taken", "work")
+    taken: int
+    """How many pieces a batch has taken, in the order of the work."""
+    left: int
+    """The tokens of the other pieces."""
+    pieces_left: int
+    """The number of the other pieces."""
+    first: int
+    """The tokens of the first piece, 0 once it was taken."""
 
     def __init__(self, number: int, work: Work, priority: int, owner: Hashable, stop: OwnStop, mixes: bool = True):
         """mixes: whether its pieces may be computed beside those of other works."""
@@ -37,42 +45,34 @@ class Waiting(Entry):
         self.work = work
         self.job: Hashable = work.job if mixes else number
         """What its batches are told by: works with equal jobs share them."""
-        self.taken = 0
-        """How many pieces a batch has taken, in the order of the work."""
-        self.left = sum(work.costs)
-        """The tokens of the other pieces."""
+        self.most = work.most
+        """The most pieces of a batch."""
         self.parts: list[GivenRows] = []
+        self._stand_at(0, sum(work.costs))
         if not work.order:
             self.end = True
-
-    @property
-    def most(self) -> int | None:
-        """The most pieces of a batch."""
-        return self.work.most
-
-    @property
-    def pieces_left(self) -> int:
-        """The number of pieces that no batch has taken."""
-        return len(self.work.order) - self.taken
-
-    @property
-    def first(self) -> int:
-        """The tokens of the first piece, 0 once it was taken."""
-        return 0 if self.taken else self.work.costs[self.work.order[0]]
 
     @property
     def given(self) -> int:
         """How many pieces have their row."""
         return self.parts[-1].end if self.parts else 0
 
-    def take(self, room: int | None) -> int | None:
-        """Take the next piece, and return its tokens; None, and nothing is taken, if it has more than `room`."""
-        cost = self.work.costs[self.work.order[self.taken]]
-        if room is not None and cost > room:
-            return None
-        self.taken += 1
-        self.left -= cost
-        return cost
+    def take(self, grain: int, room: int, most: float, oversize: bool) -> tuple[int, int]:
+        """Take the next pieces, as `Queued.take` says."""
+        costs, order, taken, size = self.work.costs, self.work.order, self.taken, 0
+        while taken < len(order) and size < grain and taken - self.taken < most:
+            cost = costs[order[taken]]
+            if size + cost > room and not oversize:
+                break
+            taken, size, oversize = taken + 1, size + cost, False
+        pieces = taken - self.taken
+        self._stand_at(taken, self.left - size)
+        return pieces, size
+
+    def _stand_at(self, taken: int, left: int) -> None:
+        order = self.work.order
+        self.taken, self.left, self.pieces_left = taken, left, len(order) - taken
+        self.first = self.work.costs[order[0]] if order and not taken else 0
 
     def give(self, rows: Any, shared: bool) -> None:
         """Take the rows of the pieces that were taken last. shared: the batch has rows of other works, too."""
@@ -81,7 +81,7 @@ class Waiting(Entry):
             rows = rows.copy() if isinstance(rows, np.ndarray) else [
                 row.copy() if isinstance(row, np.ndarray) else row for row in rows]
         self.parts.append(GivenRows(self.work.order[given : self.taken], self.taken, rows))
-        if self.bells:
+        if self.bells and self.taken < len(self.work.order):       # the end is told at once otherwise
             self.ring()
 
     def clock(self, begun: float, ended: float) -> None:
@@ -92,17 +92,17 @@ class Waiting(Entry):
 
     def rewind(self) -> None:
         """Take back what a batch has taken that was never computed."""
-        self.taken = self.given
-        self.left = sum(self.work.costs[i] for i in self.work.order[self.taken :])
+        given = self.given
+        self._stand_at(given, sum(self.work.costs[i] for i in self.work.order[given:]))
 
 
-class Rows(Ticket):
+class RowsTicket(Ticket):
     """The rows of one work, for its caller."""
 
     __slots__ = ("_read",)
-    entry: Waiting
+    entry: RowsEntry
 
-    def __init__(self, queue: WorkQueue, entry: Waiting):
+    def __init__(self, queue: WorkQueue, entry: RowsEntry):
         super().__init__(queue, entry)
         self._read = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ..base.errors import InputError
+from ..base.errors import LATE_WAIT, InputError
 from ..base.stop import NEVER, Stop
 from .entry import Entry
 
@@ -47,7 +47,7 @@ class Ticket:
         timeout: the seconds after which this raises `TimedOut`, and the work goes on.
         """
         if self.entry.end is None:
-            self._queue.wait([self.entry], None, NEVER if timeout is None else Stop.after(timeout))
+            self._queue.wait([self.entry], None, NEVER if timeout is None else Stop.after(timeout, LATE_WAIT))
         self._raise()
 
     def cancel(self) -> None:

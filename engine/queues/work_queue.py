@@ -6,9 +6,16 @@
     step     collects what has arrived, ends what was given up, and computes something: a batch, or a step of a decoder
     start    a thread of the queue's own steps in place of the callers, until `stop`, or the end of who started it
 
+One word, one meaning, here and in `generation/`:
+
+    request  what a user asks for, such as a `Request` of a generator; in `backends/`, what a decoder keeps of a work
+    work     what a request becomes once it is checked: what has to be computed (`Work`, `DecoderWork`)
+    entry    what the queue keeps of a work from its arrival to its end (`RowsEntry`, `DecoderEntry`)
+    ticket   what the caller keeps of it, to wait, to read and to cancel (`RowsTicket`, `DecoderTicket`)
+
 An exception of a signal handler may come between any two lines. So the turn is taken by a `with` statement of compiled
-code; and a step that did not end leaves `_torn` behind, from which the next one begins anew with the works that are
-open. What was given is never given again, because `Entry.parts` alone says how much that is.
+code; and a step after one that was torn (`TornMark`) begins anew with the works that are open. What was given is never
+given again, because `Entry.parts` alone says how much that is.
 """
 
 from __future__ import annotations
@@ -29,10 +36,10 @@ from queue import Empty, SimpleQueue
 from traceback import walk_tb
 from typing import Any
 
-from ..backends.lock import any_turn
+from ..backends.lock import TornMark, any_turn
 from ..base.errors import BackendUnavailable, Cancelled, Closing, EngineError, InputError, TimedOut
 from ..base.stop import NEVER, Stop
-from .entry import Entry, Holder, has_news
+from .entry import Entry, TicketRef, has_news
 from .ticket import AnyTicket
 
 LOG = logging.getLogger("engine")
@@ -46,11 +53,11 @@ class WorkQueue(ABC):
 
     def __init__(self) -> None:
         self._turn = any_turn()     # the right to step
-        self._torn = False
+        self._mark = TornMark()
         self._process = os.getpid()
         self._numbers = count()
         self._arrived: deque[Any] = deque()     # entries that were submitted, and not seen by a step yet
-        self._left: deque[Entry | Holder] = deque()     # cancelled, or nobody holds the ticket
+        self._left: deque[Entry | TicketRef] = deque()     # cancelled, or nobody holds the ticket
         self._open: dict[int, Any] = {}     # the entries that a step has seen and that have not ended, by number
         self._deadlines: list[tuple[float, int]] = []       # a heap, with the numbers of works
         self._asleep: deque[SimpleQueue[bool]] = deque()    # the bells of threads that would step if nobody did
@@ -64,15 +71,15 @@ class WorkQueue(ABC):
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
 
     @abstractmethod
-    def _step(self) -> bool:
-        """Compute something, in the turn; return False if nothing waits for it. It begins with `_begin`."""
+    def _compute_next(self) -> bool:
+        """Compute something; return False if nothing is left to do."""
 
     @abstractmethod
     def _enter(self, entry: Any) -> None:
         """Let a work that has arrived wait for its batches."""
 
     @abstractmethod
-    def _leave(self, entry: Any) -> None:
+    def _forget(self, entry: Any) -> None:
         """Forget a work that ends; it may have left before."""
 
     @abstractmethod
@@ -86,8 +93,8 @@ class WorkQueue(ABC):
         """Let the work of a new ticket wait, unless it has ended at once, and return the ticket."""
         entry = ticket.entry
         if entry.end is None:
-            entry.holder = Holder(ticket, self._left.append)
-            entry.holder.entry = entry
+            entry.ticket_ref = TicketRef(ticket, self._left.append)
+            entry.ticket_ref.entry = entry
             self._arrived.append(entry)
             if self._sleeps:
                 self._bell.put(None)
@@ -121,12 +128,11 @@ class WorkQueue(ABC):
         """
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
+        looks = True
         try:
             while not has_news(entries, seen):
-                until.check()
-                for entry in entries:
-                    entry.stop.check()
-                self._check_thread()
+                if looks:
+                    self._check_waiting(entries, until)
                 for entry in entries:
                     if entry.process != os.getpid():
                         heir = True
@@ -139,7 +145,8 @@ class WorkQueue(ABC):
                             self._step_for(entries, seen, until)
                     if taken and has_news(entries, seen):
                         return
-                if bell is None:        # and look once more: the turn may have come free before the bell was there
+                looks = bell is not None
+                if bell is None:        # and try once more: the turn may have come free before the bell was there
                     bell = SimpleQueue()
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
@@ -147,20 +154,31 @@ class WorkQueue(ABC):
                         self._asleep.append(bell)
                     continue
                 heir = False
-                with suppress(Empty):
-                    heir = bell.get(timeout=_seconds([*(entry.stop for entry in entries), until]))
+                try:
+                    heir = bell.get(timeout=_seconds(entries, until))
                     heir, bell = self._silence(bell, entries, seen) or heir, None
+                except Empty:
+                    pass
         finally:
             if bell is not None:
                 heir = self._silence(bell, entries, seen) or heir
             if heir:
                 self._hand_on()
 
+    def _check_waiting(self, entries: Sequence[Entry], until: Stop) -> None:
+        """Raise what ends the wait of a caller: its own stop, that of a work, or that it would wait for itself."""
+        until.check()
+        for entry in entries:
+            entry.stop.check()
+        self._check_thread()
+
     def _silence(self, bell: SimpleQueue[bool], entries: Sequence[Entry], seen: int | None) -> bool:
         """Let nobody ring a bell any more; return whether its thread was told to take the turn."""
         for entry in entries:
-            with suppress(ValueError):      # somebody has rung it
-                entry.bells_of(seen).remove(bell)
+            bells = entry.bells_of(seen)
+            if bells:       # nearly always somebody has rung it
+                with suppress(ValueError):
+                    bells.remove(bell)
         try:
             self._asleep.remove(bell)
         except ValueError:      # somebody has taken it, to ring it, or is about to
@@ -191,8 +209,7 @@ class WorkQueue(ABC):
         """End what was cancelled, unless somebody steps, who will do it."""
         with self._turn.take_if_free() as taken:
             if taken:
-                self._begin()
-                self._torn = False
+                self._mark.run(self._collect, self._mend)
         if taken and self._asleep:      # somebody may have found the turn taken meanwhile
             self._hand_on()
 
@@ -208,10 +225,17 @@ class WorkQueue(ABC):
         finally:
             self._stepping = ()
 
-    def _begin(self) -> None:
-        """Begin a step, which ends with `_torn = False`: collect what has arrived, and end what was given up."""
-        mends, self._torn = self._torn or self._process != os.getpid(), True
-        if mends:
+    def _step(self) -> bool:
+        """Compute something, in the turn; return False if nothing is left to do."""
+        def run() -> bool:
+            self._collect()
+            return self._compute_next()
+
+        return self._mark.run(run, self._mend)
+
+    def _collect(self) -> None:
+        """Collect what has arrived, and end what was given up."""
+        if self._process != os.getpid():
             self._mend()
         # Each stays in its deque until all is done for it, so that no interrupt can lose it.
         while self._arrived:
@@ -222,13 +246,13 @@ class WorkQueue(ABC):
             self._arrived.popleft()
         while self._left:
             one = self._left[0]
-            entry = one.entry if isinstance(one, Holder) else one
+            entry = one.entry if isinstance(one, TicketRef) else one
             if entry.process == self._process:
                 self._finish(entry, Cancelled())
             self._left.popleft()
         while self._deadlines and self._deadlines[0][0] < time.monotonic():
             if (late := self._open.get(heappop(self._deadlines)[1])) is not None:
-                self._finish(late, TimedOut())
+                self._finish(late, TimedOut(late.stop.message))
         if len(self._deadlines) > 2 * len(self._open) + 64:     # most of these works ended before their deadline
             self._deadlines = [one for one in self._deadlines if one[1] in self._open]
             heapify(self._deadlines)
@@ -257,8 +281,8 @@ class WorkQueue(ABC):
         """End a work, unless it has ended; and tell those who wait."""
         if entry.end is None:
             entry.end = self._without_own_frames(end) if isinstance(end, BaseException) else end
-        entry.holder = None       # so that the end of its ticket calls nothing
-        self._leave(entry)
+        entry.ticket_ref = None       # so that the end of its ticket calls nothing
+        self._forget(entry)
         entry.ring()
         self.call_back(entry)
         self._open.pop(entry.number, None)
@@ -400,10 +424,13 @@ class WorkQueue(ABC):
             self._sleeps = False
 
 
-def _seconds(stops: Sequence[Stop]) -> float:
-    """Return how long a thread may sleep until it looks at these stops again."""
-    now = time.monotonic()
-    return max(0.0, min([LOOK, *(stop.deadline - now for stop in stops if stop.deadline)]))
+def _seconds(entries: Sequence[Entry], until: Stop) -> float:
+    """Return how long a thread may sleep until it looks at the stops of some works, and at its own, again."""
+    first = until.deadline
+    for entry in entries:
+        if (deadline := entry.stop.deadline) and (not first or deadline < first):
+            first = deadline
+    return max(0.0, min(LOOK, first - time.monotonic())) if first else LOOK
 
 
 def gets_signals() -> bool:

@@ -33,7 +33,7 @@ class Memory:
         return int(self.most * OF_ONE)
 
     def hold(self, room: Room, size: int) -> None:
-        """Count `size` bytes for a room in place of what it has; raises as `Room.hold` does."""
+        """Count `size` bytes for a room in place of what it has; raises `Limit` and `Overloaded`."""
         most = self.most
         if size > room.size and size > self.most * SMALL:
             if size > self.most_of_one:
@@ -119,16 +119,16 @@ class Admission:
             raise Overloaded(f"the first answer would come after {wait:.1f} s, and a request may wait "
                              f"{self.max_wait:g} s", wait - self.max_wait)
 
-    def check_end(self, beside: Callable[[], int], waiting: int, size: int, left: float) -> None:
+    def check_end(self, before_last: Callable[[], int], waiting: int, size: int, left: float) -> None:
         """Raise `Overloaded` if a request would get its last answer after its deadline, only because of the others.
 
         Otherwise many long requests at once would share the model until each of them is too late, and none is answered.
 
-        beside: returns the tokens of others that come before its last answer, at most `waiting`. size: its own tokens.
-        left: the seconds to its deadline.
+        before_last: returns the tokens of others that come before its last answer, at most `waiting`. size: its own
+        tokens. left: the seconds to its deadline.
         """
         # It is in time even behind all that wait, or too late even alone, which is not because of the others.
         if not self.rate or (waiting + size) / self.rate <= left or size / self.rate > left:
             return
-        if (late := (beside() + size) / self.rate - left) > 0:
+        if (late := (before_last() + size) / self.rate - left) > 0:
             raise Overloaded(f"the answer would come {late:.1f} s after the deadline, because of other requests", late)

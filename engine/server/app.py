@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
-from ..base.errors import Closing, InputError, TimedOut, listed, shown
+from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut, listed, shown
 from ..base.lazy import lazy
 from ..base.version import __version__
 from ..interface.reranker import Reranker
@@ -407,7 +407,7 @@ class Exchange:
             if gone:
                 raise Gone from None
             if self._alarm.rang:
-                raise TimedOut from None
+                raise TimedOut(LATE_REQUEST) from None
             if self._served.closing:        # the second SIGINT, which cancels all that still runs
                 raise Closing from None
             raise

@@ -13,13 +13,13 @@ from traceback import clear_frames
 from typing import Any
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
+from ..base.errors import LATE_REQUEST, Closing, InputError, Overloaded, TimedOut, UnsupportedError, shown
 from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..methods.steps import Tokenized, tokenized
-from ..queues.model_queue import Counts
-from ..queues.rows import Rows
+from ..queues.model_queue import Counts, ModelQueue
+from ..queues.rows import RowsTicket
 from ..queues.work import Work
 from .admission import Admission, Memory, Room
 from .settings import MAX_HELD, Limit
@@ -49,7 +49,7 @@ class Pending:
     """What a worker does for it now, or did last."""
     tokenized: Tokenized = field(init=False)
     """Its texts as tokens; it has them from `Service._tokenize` on."""
-    ticket: Rows | None = None
+    ticket: RowsTicket | None = None
     """That of its sequences in the queue of the model."""
     settled: bool = False
     """Whether its future has its result, or nobody waits for one."""
@@ -123,7 +123,8 @@ class Service:
         """The threads that tokenize requests and write their answers."""
         self.memory = Memory(positive_int("max_bytes", max_bytes))
         """What all requests take."""
-        self._queue = model.queue
+        # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
+        self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
         self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, self._queue)
@@ -210,7 +211,10 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
+        options = dict(options or {})
+        if task in self._tasks and "cache_key" in self._tasks[task][0].options.__dataclass_fields__:
+            options["cache_key"] = key      # so that neither answers nor times tell one client what another one asked
+        request = Pending(task, inputs, options, key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size, owns_room=room is None)
         with self._lock:
             error: Exception | None = None
@@ -219,7 +223,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._waiting, lambda: self._queue.before(key, first=1))
+                    self._admission.check_wait(self._waiting, lambda: self._queue.before_first(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -258,7 +262,7 @@ class Service:
 
     def _tokenize(self, request: Pending) -> Steps:
         """Make the work of a request in steps, each of which counts what the request takes."""
-        stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
+        stop = Stop(0.0 if request.deadline == math.inf else request.deadline, LATE_REQUEST)
         steps = self._tokenized(request.task, request.inputs, request.options, stop)
         begun = time.monotonic()
         kind = request.task, repr(sorted(request.options.items()))      # here: a `repr` of a caller may raise
@@ -304,11 +308,11 @@ class Service:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
         waiting = self._waiting
-        self._admission.check_wait(waiting, lambda: queue.before(key, work.costs[work.order[0]]))
-        self._admission.check_end(beside=lambda: queue.beside(key, size), waiting=waiting, size=size,
+        self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
+        self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
                                   left=request.deadline - time.monotonic())
 
-    def _computed(self, request: Pending, ticket: Rows) -> None:
+    def _computed(self, request: Pending, ticket: RowsTicket) -> None:
         """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)

@@ -2,6 +2,7 @@
 
 A long call is a generator, which does a step of some milliseconds between two yields. After each step the key, and of
 its calls the call, that has used the least time is next: start-time fair queueing (Goyal, Vin and Cheng 1996), twice.
+`queues.order.Order` cannot do it, because it counts the tokens of a piece before the piece is computed, for one thread.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from ..base.errors import TimedOut
+from ..base.errors import LATE_REQUEST, TimedOut
 from . import logs
 
 Steps: TypeAlias = Generator[Any, None, Any]
@@ -170,7 +171,7 @@ def _step(call: WorkerCall) -> bool:
     try:
         if not call.cancelled:
             if time.monotonic() > call.deadline:
-                raise TimedOut
+                raise TimedOut(LATE_REQUEST)
             if call.steps is None:
                 result = call.function()
                 if isinstance(result, Generator):
@@ -217,7 +218,8 @@ class Workers:
                ) -> Result:
         """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step. key, deadline: as in `WorkerCall`.
+        A call whose future is cancelled ends at its next step. key: whose call it is. deadline: the `time.monotonic()`
+        at which it ends with `TimedOut`, between two steps.
         """
         future = Result()
         call = WorkerCall(function, partial(_settle, future), key, deadline)

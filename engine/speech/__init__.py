@@ -1,4 +1,4 @@
 """Turn recordings into texts: audio into the input of a speech model, and its tokens into timed segments."""
 
-from .transcription import TranscribeOptions as TranscribeOptions
+from .transcription import Transcribing as Transcribing
 from .transcription import Transcription as Transcription

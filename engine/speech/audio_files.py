@@ -65,7 +65,7 @@ def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: St
 
 
 def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarray:
-    """Return the samples of a source as `read_audio` does; stop: when the reading has to stop."""
+    """Return the samples of a source, float32 at 16 kHz, of `max_seconds` at most; stop: when to stop reading."""
     path = Path(name_of(source))
     samples = GrowingSamples(max_seconds)
     with opened(source, stop) as file, naming(path, ADVICE), within(path):

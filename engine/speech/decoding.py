@@ -9,7 +9,7 @@ import numpy as np
 from ..base.stop import Stop
 from ..generation.encoder_decoder import KeptSource, SourceStepper
 from ..generation.scoring import LastLogits
-from ..generation.works import DecoderWork
+from ..generation.works import PassWork
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut
@@ -23,7 +23,7 @@ def first_logits(window: KeptSource, start: int, positions: int) -> LastLogits:
     return LastLogits([np.array([start])], ids=slice(None), packed=window, source=positions)
 
 
-class TokenTimes(DecoderWork):
+class TokenTimes(PassWork):
     """The positions at which the tokens of a window's segments begin, and at which the last one ends."""
 
     def __init__(self, window: KeptSource, prompt: list[int], cuts: list[Cut], config: GenerationConfig,
@@ -37,13 +37,8 @@ class TokenTimes(DecoderWork):
         self._tokens = np.array([*prompt, *(token for each in cuts for token in each.ids), config.eos_token_id[0]])
         self._heads = [(layer, head) for layer, head in config.alignment_heads]
 
-    @property
-    def is_empty(self) -> bool:
-        """It reads no sequence: the decoder computes the weights of cross-attention in one pass."""
-        return True
-
-    def results(self, stepper: SourceStepper, stop: Stop) -> Any:
-        """Return the positions."""
+    def compute(self, stepper: SourceStepper, stop: Stop) -> Any:
+        """Return the positions, by the weights of cross-attention."""
         request = stepper.open(self._window)
         try:
             weights = stepper.attention_weights(request, self._tokens, self._heads, stop)

@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import get_backend
 from ..base.errors import InputError, UnsupportedError, WeightsError, located
 from ..base.progress import growing_progress
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
 from ..generation.calls import Task, run_tasks
 from ..generation.encoder_decoder import KeptSource
@@ -40,7 +40,7 @@ HELD_SAMPLES = 1800 * RATE
 
 
 @dataclass(frozen=True)
-class TranscribeOptions:
+class Transcribing:
     """What a call of `transcribe` wants of each recording."""
 
     language: str | None
@@ -48,7 +48,7 @@ class TranscribeOptions:
     timestamps: bool
     by_word: bool
     config: GenerationConfig
-    stop: Stop
+    stop: Stop = NEVER
 
 
 class Transcription:
@@ -56,10 +56,10 @@ class Transcription:
 
     def __init__(self, model: PreparedModel, stem: Frames, tokens: SpecialTokens):
         """Take a model whose encoder reads the vectors of `stem`, and the tokens that its prompts are made of."""
-        self._model, self._stem, self._tokens = model, stem, tokens
+        self._model, self._stem, self.tokens = model, stem, tokens
         self._languages, self._portable = list(tokens.languages), model.bits == PORTABLE
 
-    def results(self, items: list[Any], options: TranscribeOptions, max_seconds: float, bar: bool | None
+    def results(self, items: list[Any], options: Transcribing, max_seconds: float, bar: bool | None
                 ) -> Iterator[Any]:
         """Yield the result of each recording as soon as those before it are there, too."""
         results: dict[int, Any] = {}
@@ -100,7 +100,7 @@ class Transcription:
 
     def _first_logits(self, window: KeptSource) -> DecoderWork:
         """Return the first request for a window: all logits after the start token."""
-        return first_logits(window, self._tokens.start, len(self._stem.positions))
+        return first_logits(window, self.tokens.start, len(self._stem.positions))
 
     @property
     def _channels(self) -> int:
@@ -110,12 +110,12 @@ class Transcription:
         """Raise an error if recordings cannot be read in windows."""
         if config.num_return_sequences > 1:
             raise InputError("num_return_sequences above 1 needs recordings of up to 30 s, and timestamps=False")
-        if not self._tokens.has_times:
+        if not self.tokens.has_times:
             size = self._model.config.vocab_size
             raise UnsupportedError(f"the model has {size} tokens and none for the times from 0 to {SECONDS} s; it can "
                                    f"transcribe recordings of up to {SECONDS} s without timestamps")
 
-    def _batches(self, items: list[Any], options: TranscribeOptions, max_seconds: float,
+    def _batches(self, items: list[Any], options: Transcribing, max_seconds: float,
                  expected: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
@@ -151,7 +151,7 @@ class Transcription:
         if wrong is not None:
             raise wrong
 
-    def _short(self, recordings: dict[int, np.ndarray], options: TranscribeOptions) -> dict[int, Any]:
+    def _short(self, recordings: dict[int, np.ndarray], options: Transcribing) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
 
         recordings: their samples.
@@ -161,13 +161,13 @@ class Transcription:
                                       for number, samples in recordings.items()], options.stop)
         return texts
 
-    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: TranscribeOptions
+    def _short_task(self, texts_of: dict[int, Any], number: int, samples: np.ndarray, options: Transcribing
                     ) -> Task:
         """Put the text of a recording of up to 30 s, or its texts, into `texts_of`."""
         config, spoken, no_speech = options.config, options.language, 0.0
         with located(f"recording {number}"), self._source(
                 partial(log_mel, samples, self._channels, self._portable)) as window:
-            if self._tokens.no_speech is not None or (options.language is None and self._languages):
+            if self.tokens.no_speech is not None or (options.language is None and self._languages):
                 [logits] = yield self._first_logits(window)
                 no_speech = self._no_speech(logits)
                 if options.language is None and self._languages:
@@ -176,7 +176,7 @@ class Transcription:
             silent = len(samples) < RATE // FRAMES      # not one frame, of which a second has FRAMES
             if not silent and no_speech > NO_SPEECH:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
-                if not silent and self._tokens.has_times:
+                if not silent and self.tokens.has_times:
                     # Silence may give a probable text without timestamps; then the one with timestamps decides.
                     timed = self._timed(config).changed(num_return_sequences=1)
                     [again] = yield self._work(window, 0, spoken, options, timed, timestamps=True)
@@ -184,17 +184,17 @@ class Transcription:
         texts = ["" if silent else self._model.with_text(result).text for result in results]
         texts_of[number] = texts if config.num_return_sequences > 1 else texts[0]
 
-    def _work(self, window: KeptSource, number: int, language: str | None, options: TranscribeOptions,
+    def _work(self, window: KeptSource, number: int, language: str | None, options: Transcribing,
               config: GenerationConfig, *, timestamps: bool) -> DecoderWork:
         """Return the request for the text of a window of 30 s. number: of the window in its recording."""
-        prompt = self._tokens.prompt(language, options.task, times=timestamps)
+        prompt = self.tokens.prompt(language, options.task, times=timestamps)
         return self._model.checked(Request([number], prompt, config), window)
 
     def _timed(self, config: GenerationConfig) -> GenerationConfig:
         """Return the settings with which the model writes timestamps."""
-        return config.changed(return_timestamps=True, no_timestamps_token_id=self._tokens.no_times)
+        return config.changed(return_timestamps=True, no_timestamps_token_id=self.tokens.no_times)
 
-    def _windows(self, batch: dict[int, np.ndarray], options: TranscribeOptions, heard: Callable[[float], object]
+    def _windows(self, batch: dict[int, np.ndarray], options: Transcribing, heard: Callable[[float], object]
                  ) -> dict[int, Any]:
         """Transcribe recordings to their ends, window by window; return the results by number.
 
@@ -208,9 +208,9 @@ class Transcription:
         transcripts = {recording.number: recording.transcript() for recording in recordings}
         return {number: each if options.timestamps else each.text for number, each in transcripts.items()}
 
-    def _windows_task(self, recording: Recording, options: TranscribeOptions, heard: Callable[[float], object]) -> Task:
+    def _windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end."""
-        first_time, config, number = self._tokens.no_times + 1, self._timed(options.config), 0
+        first_time, config, number = self.tokens.no_times + 1, self._timed(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
             while recording.left > 0:
@@ -222,7 +222,7 @@ class Transcription:
                     before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
                     cuts = recording.take(result, silent, first_time, decode)
                     if options.by_word and cuts:
-                        tokens = self._tokens.prompt(recording.language, options.task, times=False)
+                        tokens = self.tokens.prompt(recording.language, options.task, times=False)
                         times = yield TokenTimes(window, tokens, cuts, config, positions)
                         spaced = recording.language not in UNSPACED
                         recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
@@ -232,12 +232,12 @@ class Transcription:
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
         """Return the language with the largest logit after the start token, and its probability among all languages."""
         names = self._languages
-        scores = softmax(logits.astype(np.float64)[[*self._tokens.languages.values()]])
+        scores = softmax(logits.astype(np.float64)[[*self.tokens.languages.values()]])
         return names[int(scores.argmax())], float(scores.max())
 
     def _no_speech(self, logits: np.ndarray) -> float:
         """Return the probability of the token for "no speech" after the start token; 0 if the model has none."""
-        token = self._tokens.no_speech
+        token = self.tokens.no_speech
         return 0.0 if token is None else float(softmax(logits.astype(np.float64))[token])
 
     def _vectors(self, features: np.ndarray, stop: Stop) -> np.ndarray:

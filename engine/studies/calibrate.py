@@ -22,8 +22,10 @@ from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
 from ..methods.answer import Answers
+from ..methods.inputs import place_of
 from ..methods.pairs import pair_logits
 from ..methods.run import compute
+from ..methods.score import own_tokens, show_logits
 from ..methods.tag import WordLogits
 from ..methods.workload import Logits
 from ..text.sentences import check_order, check_sentences
@@ -300,7 +302,8 @@ def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
 
 def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop) -> CalibrationReport:
     """Calibrate the probabilities of next tokens."""
-    requests, tokens = model.own_tokens(texts, stop)
+    prepared = model.prepared
+    requests, tokens = own_tokens(prepared, texts, stop)
     usable = [i for i, of_text in enumerate(tokens) if of_text]
     half, rest = ([usable[i] for i in some] for some in halves(len(usable), seed))
     kept: list[tuple[np.ndarray, np.ndarray]] = []
@@ -313,7 +316,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     fitted_tokens = 0
     for i in half:
-        model.score_tokens(requests[i], tokens[i], stop, keep, i)
+        show_logits(prepared, requests[i], tokens[i], keep, place_of(i), stop)
         fitted_tokens = sum(len(ids) for _, ids in kept)
         if fitted_tokens >= most:
             break
@@ -329,7 +332,7 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar:
 
     with progress(len(rest), show_progress_bar, "Calibration") as advance:
         for i in rest:
-            model.score_tokens(requests[i], tokens[i], stop, summarise_both, i)
+            show_logits(prepared, requests[i], tokens[i], summarise_both, place_of(i), stop)
             advance(1)
     before, after = (measure_summary(np.concatenate(summary)) for summary in summaries)
     calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})

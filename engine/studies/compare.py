@@ -74,11 +74,14 @@ def compare_precision(path: str | os.PathLike[str], precision: str, data: Data, 
     """
     sentences = [sentence for row in data.rows for sentence in row]
     engines = load_in(("float32", precision), path, backend=backend, threads=threads, bits=bits, revision=revision)
-    vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
+    # In float64, because then the later rounding errors are far smaller than those of either precision.
+    vectors = [normalize(engine.encode(sentences, show_progress_bar=show_progress_bar).astype(np.float64))
+               for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None
     if data.scores is not None:
-        before, after = (100 * spearman(_pair_cosines(each), data.scores) for each in vectors)
+        cosines_of_pairs = (np.einsum("nd,nd->n", each[::2], each[1::2]) for each in vectors)
+        before, after = (100 * spearman(each, data.scores) for each in cosines_of_pairs)
         ranking = before, after
     return Comparison(float(cosines.mean()), float(cosines.min()), ranking)
 
@@ -98,14 +101,6 @@ def load_in(precisions: Sequence[str], path: str | os.PathLike[str], *, backend:
             for name in map(canonical_name, precisions)]
 
 
-def _unit_vectors(engine: Engine, sentences: list[str], show_progress_bar: bool | None) -> np.ndarray:
-    """Return vectors of length 1, float64 [n, D].
-
-    In float64 the later rounding errors are far smaller than those of either precision.
-    """
-    return normalize(engine.encode(sentences, show_progress_bar=show_progress_bar).astype(np.float64))
-
-
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Return Spearman's rank correlation of a [n] and b [n]: Pearson's correlation of their ranks.
 
@@ -120,11 +115,6 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 def _ranks(values: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-
-def _pair_cosines(vectors: np.ndarray) -> np.ndarray:
-    """Return the cosine [n] of the two vectors of each pair, from unit vectors [2n, D]."""
-    return np.einsum("nd,nd->n", vectors[::2], vectors[1::2])
 
 
 def _score(text: str, where: str) -> float:

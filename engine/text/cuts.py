@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,7 @@ class Cuts:
 
         marks: whether each was cut.
         """
-        cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark]
+        cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark] if any(marks) else []
         if cut and self.truncation is False:
             tokens = length_of(cut[0])
             raise TextTooLong(f"truncation=False, and a text of {tokens} tokens, {shown(cut[0], 60)}, is longer than "
@@ -70,35 +69,44 @@ def reported() -> Cuts | None:
     return None if cuts is None or (cuts.truncation and cuts.marks is None) else cuts
 
 
-@contextmanager
-def truncating(truncation: Any = None) -> Iterator[Cuts]:
-    """Let the tokenizers that this thread calls in the block report what they cut, and warn at its end.
-
-    truncation: the argument of the caller, which is checked: True to cut without a word, False for an error, None for a
-    warning. A block inside another one with None belongs to the outer one, so that a call that makes many calls warns
-    once.
-    """
-    outer = _CUTS.get()
-    if truncation is None and outer is not None:
-        yield outer
-        return
-    cuts = Cuts(None if truncation is None else flag("truncation", truncation))
-    token = _CUTS.set(cuts)
-    try:
-        yield cuts
-    finally:
-        _CUTS.reset(token)
-    cuts.warn()
-
-
-@contextmanager
-def reporting(cuts: Cuts) -> Iterator[None]:
-    """Let the tokenizers that this thread calls in the block report what they cut to these counts alone.
+class reporting:  # noqa: N801, as it is called in `with` statements
+    """Let the tokenizers that this thread calls in a `with` block report what they cut to these counts alone.
 
     The texts of one call may be tokenized in several blocks, by any threads.
     """
-    token = _CUTS.set(cuts)
-    try:
-        yield
-    finally:
-        _CUTS.reset(token)
+
+    __slots__ = ("_cuts", "_token")
+    _token: Token[Cuts | None]
+
+    def __init__(self, cuts: Cuts):
+        self._cuts = cuts
+
+    def __enter__(self) -> Cuts:
+        self._token = _CUTS.set(self._cuts)
+        return self._cuts
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        _CUTS.reset(self._token)
+
+
+class truncating(reporting):  # noqa: N801
+    """Let the tokenizers that this thread calls in a `with` block report what they cut, and warn at its end.
+
+    A block with truncation=None inside another one belongs to the outer one, so that a call that makes many calls warns
+    once.
+    """
+
+    __slots__ = ("_is_inner",)
+
+    def __init__(self, truncation: Any = None):
+        """truncation: the argument of the caller, which is checked: True to cut without a word, False for an error,
+        None for a warning."""
+        outer = _CUTS.get()
+        self._is_inner = truncation is None and outer is not None
+        super().__init__(outer if truncation is None and outer is not None else
+                         Cuts(None if truncation is None else flag("truncation", truncation)))
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        _CUTS.reset(self._token)
+        if kind is None and not self._is_inner:
+            self._cuts.warn()

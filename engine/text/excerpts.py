@@ -52,13 +52,18 @@ class Excerpts:
     margin: int
     """How many characters beside a cut are uncertain."""
 
+    @property
+    def start(self) -> int:
+        """How many characters a text may have that is read whole at once."""
+        return START_CHARACTERS * self.limit
+
     def cut(self, sentence: Sentence, encode: Encode) -> Sentence:
         """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
 
         Raises `InputError` for a text with too few tokens in its first `MAX_CHARACTERS`, and for a pair if its first
         characters do not show which text has more tokens.
         """
-        start = START_CHARACTERS * self.limit
+        start = self.start
         texts = (sentence,) if isinstance(sentence, str) else sentence
         if max(map(len, texts)) <= start:
             return sentence

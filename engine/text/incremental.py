@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
 from typing import Any, TypeAlias
 
 from .growth import steps
@@ -61,6 +62,16 @@ class IncrementalText:
     def waits(self) -> bool:
         """Return whether `end` may return a text now."""
         return any(step.waits for step in self._steps)
+
+    def waiting(self) -> str:
+        """Return the text that `end` would return now, without an end: another id may still change it."""
+        return self.fork().end() if self.waits else ""
+
+    def fork(self) -> IncrementalText:
+        """Return a text with the same ids so far, which goes on by itself."""
+        other = copy(self)
+        other._steps = deepcopy(self._steps)
+        return other
 
     def _through(self, parts: list[TextPart], ends: bool) -> str:
         """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""
@@ -291,7 +302,7 @@ BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in 
 
 
 def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens], bytes_alone: bool) -> _Step:
-    """Return one decoder of those that `growth.py` admits; the arguments are as in `IncrementalText`."""
+    """Return one decoder of a tokenizer.json; component: makes a decoder of `tokenizers`, for those that need one."""
     match step["type"]:
         case "BPEDecoder":
             return _Suffix(step["suffix"])

@@ -41,14 +41,16 @@ def check_texts(texts: Any, name: str = "texts") -> list[str]:
 
 def read_sentences(given: Any, name: str = "sentences") -> tuple[list[Sentence], bool]:
     """Return what `check_sentences` returns, and whether the caller gave a single string, which is a list of one."""
-    single = isinstance(given, str)
-    return check_sentences([given] if single else given, name), single
+    if isinstance(given, str):
+        return [check_sentence(0, given, name)], True
+    return check_sentences(given, name), False
 
 
 def read_texts(given: Any, name: str = "texts") -> tuple[list[str], bool]:
     """Return what `check_texts` returns, and whether the caller gave a single string, which is a list of one."""
-    single = isinstance(given, str)
-    return check_texts([given] if single else given, name), single
+    if isinstance(given, str):
+        return [str(check_sentence(0, given, name, pairs=False))], True
+    return check_texts(given, name), False
 
 
 def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
@@ -83,25 +85,23 @@ def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: boo
 
     i: its number. name: the caller's own argument, such as "sentences". pairs: whether it may be a pair.
     """
-    what = f"{_one_of(name)} {i}"
     if isinstance(sentence, str):
-        return _check_unicode(what, sentence)
+        return _check_unicode(sentence, name, i)
     is_row = isinstance(sentence, (tuple, list)) or getattr(sentence, "shape", None) == (2,)
     if pairs and is_row and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
-        first, second = (_check_unicode(what, text) for text in sentence)
-        return first, second
+        return _check_unicode(sentence[0], name, i), _check_unicode(sentence[1], name, i)
     missing = sentence is None or type(sentence).__name__ == "NAType" or (
         isinstance(sentence, (float, np.floating)) and sentence != sentence)        # NaN
     advice = f'; a table has such a value where a row has no text: leave the row out of {name}, or pass ""'
-    raise InputError(f"{what} must be a string{', or a pair of strings,' if pairs else ','} not {_shown(sentence)}"
-                     f"{advice if missing else ''}")
+    expected = f"{_one_of(name)} {i} must be a string{', or a pair of strings,' if pairs else ','}"
+    raise InputError(f"{expected} not {_shown(sentence)}{advice if missing else ''}")
 
 
 def check_text(name: str, text: Any) -> str:
     """Return one text as a plain string; raises `InputError`. name: the caller's own argument."""
     if not isinstance(text, str):
         raise InputError(f"{name} must be a text, not {_shown(text)}")
-    return _check_unicode(name, text)
+    return _check_unicode(text, name)
 
 
 def _one_of(name: str) -> str:
@@ -109,16 +109,18 @@ def _one_of(name: str) -> str:
     return name.removesuffix("s")
 
 
-def _check_unicode(what: str, text: str) -> str:
+def _check_unicode(text: str, name: str, i: int | None = None) -> str:
     """Return the text, or raise `InputError` if it holds half of a surrogate pair, which `tokenizers` cannot read.
 
-    Strings from file names and from JSON may hold one.
+    Strings from file names and from JSON may hold one. name: the caller's own argument; i: the number of the text in
+    it, if it has several.
     """
     try:
-        for start in range(0, len(text), SLICE_CHARACTERS):     # without a copy of a long text as a whole
-            text[start : start + SLICE_CHARACTERS].encode()
+        if not str.isascii(text):
+            for start in range(0, len(text), SLICE_CHARACTERS):     # without a copy of a long text as a whole
+                text[start : start + SLICE_CHARACTERS].encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} is not valid Unicode: {error}") from error
+        raise InputError(f"{name if i is None else f'{_one_of(name)} {i}'} is not valid Unicode: {error}") from error
     return str.__str__(text)      # a text of NumPy, or of another kind of str, as a plain one
 
 
@@ -166,7 +168,7 @@ def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None)
         raise InputError(f"prompt must be a string, not {_shown(prompt)}")
     if prompt_name is not None:
         LOG.warning("both prompt and prompt_name are given; prompt_name=%r is ignored", prompt_name)
-    return _check_unicode("prompt", prompt)
+    return _check_unicode(prompt, "prompt")
 
 
 def characters_of(sentence: Any) -> int:
@@ -181,6 +183,8 @@ def slices(sentences: Sequence[Sentence], most: int | None = None, most_characte
     most, most_characters: of a range, unless one sentence alone has more characters; None for SLICE_SENTENCES and
     SLICE_CHARACTERS.
     """
+    if len(sentences) == 1:
+        return iter((range(1),))
     sizes = map(characters_of, sentences)       # a text with a prompt is made here, and not kept
     return ranges(sizes, most_characters or SLICE_CHARACTERS, most or SLICE_SENTENCES)
 

@@ -30,7 +30,7 @@ from .windows import Windows
 NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Tokens:
     """The tokens of some sentences."""
 
@@ -48,6 +48,8 @@ class Tokens:
 
 def gathered(parts: Sequence[tuple[Tokens, Sequence[int]]]) -> Tokens:
     """Return some sentences, given by their numbers, of the tokens of several calls, one call after the other."""
+    if len(parts) == 1 and [*parts[0][1]] == [*range(len(parts[0][0].input_ids))]:
+        return parts[0][0]
     places = [(tokens, i) for tokens, numbers in parts for i in numbers]
     skips = reads = asked = None
     if any(tokens.skips is not None for tokens, _ in parts):
@@ -100,6 +102,7 @@ def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
 CHARACTERS_AT_A_TIME = 2**14
 """How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
+_READS = failures("reads a text")
 
 
 class Tokenizer:
@@ -143,8 +146,8 @@ class Tokenizer:
         stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a text
         alone.
         """
-        if not isinstance(sentences, (list, tuple)) or not all(
-                isinstance(one, str) or (isinstance(one, tuple) and len(one) == 2) for one in sentences):
+        if not isinstance(sentences, (list, tuple)) or not (
+                _are_texts(sentences) or all(map(_is_sentence, sentences))):
             raise InputError(f"a tokenizer is called with a list of texts, not {shown(sentences, 60)}; encode(text) "
                              "takes one text")
         encodings: list[Any] = []
@@ -265,7 +268,7 @@ class Tokenizer:
                 counted = text[1] if is_pair else text
                 Windows(limit, special + first_tokens, stride).check_overlap(
                     partial(self._count_up_to, counted, stop))
-            with failures("reads a text"):
+            with _READS:
                 tokenizer.enable_truncation(limit, stride=overlap, direction="right",
                                             strategy="only_second" if is_pair else "longest_first")
             # A batch, in which `tokenizers` lets other threads go on, where the text is long.
@@ -358,7 +361,7 @@ class Tokenizer:
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text in which no added token is looked for, so that "</s>" is four characters."""
-        with failures("reads a text"):
+        with _READS:
             normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
             text = text if normalizer is None else normalizer.normalize_str(text)
             words = [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
@@ -491,13 +494,13 @@ class Tokenizer:
 
     def _kept(self, sentences: Sequence[Sentence], stop: Stop) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""
-        if not all(isinstance(sentence, str) for sentence in sentences):
+        if not _are_texts(sentences):
             self._check_room(is_pair=True)
         return [self._cut(sentence, stop) for sentence in sentences]
 
     def _encode(self, sentences: Sequence[Sentence], stop: Stop) -> list[Any]:
         """Return the encodings of what `_kept` returned."""
-        if not any(map(self._is_long_pair, sentences)):
+        if _are_texts(sentences) or not any(map(self._is_long_pair, sentences)):
             return self._encodings(sentences, stop, fast=True)
         return [self._encode_long_pair(sentence, stop) if self._is_long_pair(sentence)
                 else self._encodings([sentence], stop)[0] for sentence in sentences]
@@ -523,7 +526,7 @@ class Tokenizer:
         beside this one, and in batches, because `tokenizers` releases the GIL only in a batch.
         """
         tokenizer = tokenizer or self._tokenizer
-        with failures("reads a text"):
+        with _READS:
             if self._backtracks or batch or (self._threads > 1 and len(texts) > 1):
                 in_batch = tokenizer.encode_batch_fast if fast else tokenizer.encode_batch
                 call = partial(in_batch, list(texts), **options)
@@ -540,10 +543,12 @@ class Tokenizer:
         return find_frame(tokenizer)
 
     def _cut(self, sentence: Sentence, stop: Stop = NEVER) -> Sentence:
-        """Return a sentence without text that truncation would remove; raises as `Excerpts.cut`."""
+        """Return a sentence without text that truncation would remove; raises the errors of the stop."""
         if not self._truncates:
             return sentence
-        if (most := self._text.max_characters) is not None:
+        if (most := self._text.max_characters) is None and characters_of(sentence) <= self._excerpts.start:
+            return sentence         # as most are
+        if most is not None:
             sentence = sentence[:most] if isinstance(sentence, str) else (sentence[0][:most], sentence[1][:most])
         return self._excerpts.cut(sentence, self._encode_part(stop))
 
@@ -569,13 +574,26 @@ def _count_special(tokenizer: Any, is_pair: bool) -> int:
         return int(tokenizer.num_special_tokens_to_add(is_pair=is_pair))
 
 
-def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
-    """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
+def _are_texts(sentences: Sequence[Any]) -> bool:
+    """Return whether all sentences are texts, and none is a pair."""
+    return {*map(type, sentences)} == {str} or all(isinstance(sentence, str) for sentence in sentences)
+
+
+def _is_sentence(given: Any) -> bool:
+    return isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2)
+
+
+def _batches(sentences: Sequence[Any], characters: int) -> list[Sequence[Any]]:
+    """Return the sentences in batches that end with the sentence in which they reach this number of characters."""
+    if len(sentences) == 1:
+        return [sentences]
+    batches: list[Sequence[Any]] = []
     start = size = 0
     for i, length in enumerate(map(characters_of, sentences)):
         size += length
         if size >= characters:
-            yield sentences[start : i + 1]
+            batches.append(sentences[start : i + 1])
             start, size = i + 1, 0
     if start < len(sentences):
-        yield sentences[start:]
+        batches.append(sentences[start:])
+    return batches

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -79,15 +77,20 @@ def _check_added_tokens(tokenizer: Any) -> None:
                                    f"{shown(token.content)}; remove the token")
 
 
-@contextmanager
-def failures(when: str) -> Iterator[None]:
-    """Convert the exceptions of `tokenizers` to `WeightsError`."""
-    try:
-        yield
-    except BaseException as error:
-        if not _is_failure(error):
-            raise
-        raise WeightsError(f"the model's tokenizer fails when it {when}: {_cut_message(error)}") from error
+class failures:  # noqa: N801, as it is called in `with` statements
+    """Convert the exceptions of `tokenizers` in a `with` block to `WeightsError`; one object serves many blocks."""
+
+    __slots__ = ("_when",)
+
+    def __init__(self, when: str):
+        self._when = when
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and _is_failure(error):
+            raise WeightsError(f"the model's tokenizer fails when it {self._when}: {_cut_message(error)}") from error
 
 
 def _is_failure(error: BaseException) -> bool:
@@ -102,7 +105,6 @@ def _cut_message(error: BaseException) -> str:
 
 def int32_ids(numbers: list[int]) -> np.ndarray:
     """Return token ids, or token types, as int32 [T]; raises `WeightsError` for larger numbers."""
-    array = np.array(numbers, np.int64)
-    if array.size and array.max() > NO_LIMIT:
-        raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
-    return array.astype(np.int32)
+    if max(numbers, default=0) > NO_LIMIT:
+        raise WeightsError(f"the model's tokenizer gives the token id {max(numbers)}, which no vocabulary reaches")
+    return np.array(numbers, np.int32)

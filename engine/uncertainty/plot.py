@@ -221,7 +221,7 @@ def _width(text: str, size: float) -> float:
 
 def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
          captions: tuple[str, str, str]) -> Picture:
-    """Return a table of cells [T,S] with labels. top: the weight of the full colour. captions: as `_WEIGHTS`."""
+    """Return a table of cells [T,S] with labels. top: weight of the full colour. captions: of rows, columns, cells."""
     T, S = table.shape
     cell = min(34, max(14, 760 // max(T, S)))       # the side of a cell in pixels
     size = min(12, cell - 3)        # of the font of labels

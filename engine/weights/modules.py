@@ -140,6 +140,8 @@ def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: 
 
     Each vector is computed by itself, so that it does not depend on the others.
     """
+    if not modules:
+        return vectors
     named = {name: vectors}
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
         for module in modules:
@@ -239,7 +241,7 @@ ROUNDING = 1e-5
 def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
     """Return the first dimensions of vectors [n, D], scaled to length 1; None leaves the vectors as they are.
 
-    A vector whose length is 1 already keeps its bits, as in `TextEncoder.finished`.
+    A vector whose length is 1 already keeps its bits, because scaling it again would change its last bits.
     """
     if dimensions is None:
         return vectors

@@ -196,7 +196,7 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
 
 
 def _convert(part: Transformer, precision: str, bounded: bool, importance: Mapping[str, np.ndarray]) -> Transformer:
-    """Return an encoder or a decoder with its matrices in a precision, as `convert_model` describes it."""
+    """Return an encoder or a decoder with its matrices rounded to a precision, or widened to float32."""
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
@@ -223,7 +223,8 @@ def in_format(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter
     """Return the matrix of this name in one of some formats, and its scales, which int8 and int4 alone have.
 
     A matrix that is stored in one of the formats stays as it is. Any other is rounded to the first of the formats that
-    any numbers can be rounded to. parameter: its shape, kind and heads. bounded, importance: as in `convert_model`.
+    any numbers can be rounded to. parameter: its shape, kind and heads. bounded: whether int8
+    keeps the bound of `int8_bound`. importance [K]: how much an error of each column counts in int4.
     """
     array = weights[name]
     stored = STORED[array.dtype]

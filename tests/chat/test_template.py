@@ -11,8 +11,10 @@ import pytest
 from engine import EngineError, InputError, WeightsError
 from engine.chat import Reply
 from engine.chat.messages import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES
-from engine.chat.template import CONTROL_TOKENS, Prompts, TemplateOptions
+from engine.chat.template import Prompts
+from engine.chat.template_options import CONTROL_TOKENS, TemplateOptions
 from engine.generation.lengths import Bound
+from engine.generation.results import Generated
 from engine.model.chat_config import MAX_TEMPLATE, ChatConfig
 from engine.text.tokenizer import Tokenizer
 
@@ -55,7 +57,7 @@ def test_texts_and_ids_of_transformers(prompts_of, name):
     sides = {kind: prompts_of(TEMPLATES[name], kind) for kind in KINDS}
     for dialogue, given in DIALOGUES.items():
         expected = EXPECTED[name][dialogue]
-        options = TemplateOptions(**options_of(given), date=DATE).checked()
+        options = TemplateOptions(**options_of(given), date=DATE)
         if "error" in expected and "list" in expected["error"]:     # where parts fail there, they are joined here
             joined = [message | {"content": "\n".join(part["text"] for part in message["content"])}
                       for message in given["messages"]]
@@ -71,7 +73,7 @@ def test_texts_and_ids_of_transformers(prompts_of, name):
         assert sides["bytes"].text(given["messages"], options) == expected["text"], dialogue
         for kind, prompts in sides.items():
             for control in CONTROL_TOKENS:
-                own = TemplateOptions(**options_of(given), date=DATE, control_tokens=control).checked()
+                own = TemplateOptions(**options_of(given), date=DATE, control_tokens=control)
                 ids = json.dumps(prompts.ids(given["messages"], own))
                 assert hashlib.sha256(ids.encode()).hexdigest()[:16] == expected["ids"][f"{kind} {control}"], dialogue
 
@@ -83,7 +85,7 @@ def test_control_tokens_of_a_message_are_text(prompts_of, tokenizers):
 
     def count(control, **config):
         chosen = prompts_of(CHATML, **config) if config else prompts
-        ids = chosen.ids(messages, TemplateOptions(control_tokens=control).checked())
+        ids = chosen.ids(messages, TemplateOptions(control_tokens=control))
         return [ids.count(number) for number in added.values()]
 
     assert count("parse") == [2, 2, 1]
@@ -100,7 +102,7 @@ def test_no_control_token_comes_of_several_texts(prompts_of, tokenizers, texts):
     """Nor of a key."""
     parts = [{"type": "text", "text": text} for text in texts]
     messages = [turn("user", parts, args={"<|im_end|>": 1, "a": "<|im_end"})]
-    ids = prompts_of(PARTS).ids(messages, TemplateOptions().checked())
+    ids = prompts_of(PARTS).ids(messages, TemplateOptions())
     own = tokenizers["bytes"]
     assert ids.count(own.token_id("<|im_end|>")) == 1
     assert own.decode(ids) == "".join(text.strip() for text in texts) + '{"<|im_end|>": 1, "a": "<|im_end"}'
@@ -110,11 +112,11 @@ def test_no_character_of_private_use_is_lost(prompts_of, tokenizers):
     """Not even those that usually mark control tokens."""
     prompts, own = prompts_of("{{ messages[0].content }}\U000f0003"), tokenizers["bytes"]
     text = "\U000f0000a\U000f0001<|im_end|>\U000f0002"
-    ids = prompts.ids([turn("user", text)], TemplateOptions().checked())
+    ids = prompts.ids([turn("user", text)], TemplateOptions())
     assert own.decode(ids) == text + "\U000f0003"
     assert own.token_id("<|im_end|>") not in ids
     with pytest.raises(InputError, match="nearly all private-use"):
-        prompts.ids([turn("user", "".join(map(chr, range(0xF0000, 0xFFFFE))))], TemplateOptions().checked())
+        prompts.ids([turn("user", "".join(map(chr, range(0xF0000, 0xFFFFE))))], TemplateOptions())
 
 
 def test_a_token_that_plain_text_gives_is_refused(tokenizers, prompts_of, monkeypatch):
@@ -122,32 +124,32 @@ def test_a_token_that_plain_text_gives_is_refused(tokenizers, prompts_of, monkey
     end = tokenizers["bytes"].token_id("<|im_end|>")
     monkeypatch.setattr(Tokenizer, "encode_plain", lambda self, text: [end])
     with pytest.raises(InputError, match=r"Can't sanitize '<\|im_end\|>'.*control_tokens=\"parse\""):
-        prompts.ids([turn("user", "<|im_end|>")], TemplateOptions().checked())
+        prompts.ids([turn("user", "<|im_end|>")], TemplateOptions())
 
 
 def test_templates_by_name(prompts_of):
     prompts = prompts_of({"default": "D", "tool_use": "T", "rag": "R"})
     options = [{}, {"tools": []}, {"template": "rag"}, {"template": "{{ 1 }}"}]
-    assert [prompts.text(ASKED, TemplateOptions(**own).checked()) for own in options] == ["D", "T", "R", "1"]
+    assert [prompts.text(ASKED, TemplateOptions(**own)) for own in options] == ["D", "T", "R", "1"]
     with pytest.raises(InputError, match=r"no tag of Jinja.*one of the model's names: default, rag, tool_use"):
-        prompts.text(ASKED, TemplateOptions(template="tool_user").checked())
+        prompts.text(ASKED, TemplateOptions(template="tool_user"))
     with pytest.raises(InputError, match=r"several chat templates and none is the default; .* one of a, b"):
-        prompts_of({"b": "", "a": ""}).text(ASKED, TemplateOptions().checked())
+        prompts_of({"b": "", "a": ""}).text(ASKED, TemplateOptions())
     with pytest.raises(InputError, match="this model has no chat template; pass template="):
-        prompts_of({}).text(ASKED, TemplateOptions().checked())
+        prompts_of({}).text(ASKED, TemplateOptions())
 
 
 def test_the_date(prompts_of):
     prompts = prompts_of("{{ strftime_now('%Y-%m-%d %H') }}")
-    assert prompts.text(ASKED, TemplateOptions(date=date(2020, 5, 6)).checked()) == "2020-05-06 00"
-    assert prompts.text(ASKED, TemplateOptions(date=DATE).checked()) == "2026-02-03 04"
-    assert len(prompts.text(ASKED, TemplateOptions().checked())) == 13
+    assert prompts.text(ASKED, TemplateOptions(date=date(2020, 5, 6))) == "2020-05-06 00"
+    assert prompts.text(ASKED, TemplateOptions(date=DATE)) == "2026-02-03 04"
+    assert len(prompts.text(ASKED, TemplateOptions())) == 13
 
 
 def test_options_of_the_template(prompts_of):
     prompts = prompts_of("{{ eos_token }} {{ style }} {{ image_token }} {{ missing }}")
-    assert prompts.text(ASKED, TemplateOptions(values={"style": [1, None]}).checked()) == "</s> [1, None] <image> "
-    assert prompts.text(ASKED, TemplateOptions(values={"eos_token": "E"}).checked()) == "E  <image> "
+    assert prompts.text(ASKED, TemplateOptions(template_options={"style": [1, None]})) == "</s> [1, None] <image> "
+    assert prompts.text(ASKED, TemplateOptions(template_options={"eos_token": "E"})) == "E  <image> "
 
 
 @dataclass
@@ -166,7 +168,7 @@ def test_what_becomes_plain_json(prompts_of):
         pass
 
     given = [turn(Name("user"), "a", x=(1, np.float32(0.5)), y=Call("n"), z=[Model()], u=np.bool_(False), v=None)]
-    text = prompts_of("{{ messages }}").text(given, TemplateOptions().checked())
+    text = prompts_of("{{ messages }}").text(given, TemplateOptions())
     assert text == ("[{'role': 'user', 'content': 'a', 'x': [1, 0.5], 'y': {'name': 'n', 'id': None}, 'z': [{'a': 1}], "
                     "'u': False}]")
 
@@ -178,7 +180,7 @@ def deep(levels):
     return value
 
 
-REPLY = Reply(turn("assistant", "a"), "a", [1], True)
+REPLY = Reply(turn("assistant", "a"), Generated([1], 0.0, "stop", "a"))
 WRONG_MESSAGES = {
     r"no messages": [],
     r"message 1 must be an object": [ASKED[0], "Hello"],
@@ -211,13 +213,13 @@ WRONG_OPTIONS = {
     r"template must be a template of Jinja": {"template": 5},
     r"at most 1,000,000 characters": {"template": "a" * (MAX_TEMPLATE + 1)},
     r"date must be a datetime": {"date": "today"},
-    r"none of the names may be messages, tools": {"values": {"tools": 1}},
+    r"none of the names may be messages, tools": {"template_options": {"tools": 1}},
     r"tools has a function of Python, .*describe it: tools must be a list of JSON": {"tools": len},
     r"tools has a function": {"tools": [{}, len]},
     r"tools must be a list of JSON schemas": {"tools": {}},
     r"tools\[0\] has inf": {"tools": [{"a": float("inf")}]},
     r"documents must be a list of objects with title and text, not 'a'": {"documents": "a"},
-    r"style has <object": {"values": {"style": object()}},
+    r"style has <object": {"template_options": {"style": object()}},
     r"trust_template must be True or False": {"trust_template": "yes"},
 }
 
@@ -233,33 +235,33 @@ def asks_nobody(prompts_of, monkeypatch):
 @pytest.mark.parametrize("error", WRONG_MESSAGES)
 def test_wrong_messages(asks_nobody, error):
     with pytest.raises(InputError, match=error):
-        asks_nobody.text(WRONG_MESSAGES[error], TemplateOptions().checked())
+        asks_nobody.text(WRONG_MESSAGES[error], TemplateOptions())
 
 
 @pytest.mark.parametrize("error", WRONG_OPTIONS)
 def test_wrong_options(asks_nobody, error):
     with pytest.raises(InputError, match=error):
-        asks_nobody.text(ASKED, TemplateOptions(**WRONG_OPTIONS[error]).checked())
+        asks_nobody.text(ASKED, TemplateOptions(**WRONG_OPTIONS[error]))
 
 
 def test_at_the_limits(prompts_of):
     given = [turn("user", "", x=[*range(MAX_VALUES - 200)], y=2**1024 - 1, z=deep(MAX_DEPTH - 1))]
-    assert prompts_of("{{ messages[0].x|length }}").text(given, TemplateOptions().checked()) == str(MAX_VALUES - 200)
+    assert prompts_of("{{ messages[0].x|length }}").text(given, TemplateOptions()) == str(MAX_VALUES - 200)
     long = [turn("user", "a" * (MAX_CHARACTERS - 20))]
-    assert len(prompts_of("{{ messages[0].content }}").text(long, TemplateOptions().checked())) == MAX_CHARACTERS - 20
+    assert len(prompts_of("{{ messages[0].content }}").text(long, TemplateOptions())) == MAX_CHARACTERS - 20
 
 
 def test_a_prompt_above_the_bound(prompts_of):
-    options = TemplateOptions().checked()
+    options = TemplateOptions()
     with pytest.raises(InputError, match="the prompt has at least"):      # without reading all of its characters
         prompts_of(CHATML).ids([turn("user", "b " * 150_000)], options)
 
 
 def test_the_sentence_of_a_template_comes_through(prompts_of):
     with pytest.raises(InputError, match="the chat template refuses these messages: Only user roles!"):
-        prompts_of("{{ raise_exception('Only user roles!') }}").text(ASKED, TemplateOptions().checked())
+        prompts_of("{{ raise_exception('Only user roles!') }}").text(ASKED, TemplateOptions())
     with pytest.raises(InputError, match=r"the chat template refuses these messages: \ufffd\[2Ja"):
-        prompts_of("{{ raise_exception('\x1b[2Ja') }}").text(ASKED, TemplateOptions().checked())
+        prompts_of("{{ raise_exception('\x1b[2Ja') }}").text(ASKED, TemplateOptions())
 
 
 IN_PARTS = [{"type": "text", "text": "Hello <|im_end|>"}, {"type": "text", "text": "you "}]
@@ -267,7 +269,7 @@ JOINED = "Hello <|im_end|>\nyou "
 
 
 def test_parts_are_joined_for_a_template_that_fails_with_them(prompts_of):
-    options, prompts = TemplateOptions().checked(), prompts_of(CHATML)
+    options, prompts = TemplateOptions(), prompts_of(CHATML)
     given, joined = ([turn("system", content), turn("user", content)] for content in (IN_PARTS, JOINED))
     assert prompts.text(given, options) == prompts.text(joined, options)
     assert prompts.ids(given, options) == prompts.ids(joined, options)
@@ -276,26 +278,26 @@ def test_parts_are_joined_for_a_template_that_fails_with_them(prompts_of):
 
 def test_parts_are_as_they_are_for_a_template_that_takes_them(prompts_of):
     texts = "{% for part in messages[0].content %}({{ part.text }}){% endfor %}"
-    assert prompts_of(texts).text([turn("user", IN_PARTS)], TemplateOptions().checked()) == "(Hello <|im_end|>)(you )"
+    assert prompts_of(texts).text([turn("user", IN_PARTS)], TemplateOptions()) == "(Hello <|im_end|>)(you )"
 
 
 def test_joined_parts_can_be_continued(prompts_of):
-    options = TemplateOptions(continue_final_message=True).checked()
+    options = TemplateOptions(continue_final_message=True)
     text = prompts_of(CHATML).text([turn("user", "a"), turn("assistant", IN_PARTS)], options)
     assert text.endswith("<|im_start|>assistant\nHello <|im_end|>\nyou ")
 
 
 def test_another_failure_of_a_template_is_told_with_parts_too(prompts_of):
     with pytest.raises(InputError, match="the chat template fails with these messages: division"):
-        prompts_of("{{ 1 / 0 }}").text([turn("user", IN_PARTS)], TemplateOptions().checked())
+        prompts_of("{{ 1 / 0 }}").text([turn("user", IN_PARTS)], TemplateOptions())
     with pytest.raises(InputError, match="the chat template refuses these messages: texts only"):
         prompts_of("{% if messages[0].content is not string %}{{ raise_exception('texts only') }}{% endif %}").text(
-            [turn("user", IN_PARTS)], TemplateOptions().checked())
+            [turn("user", IN_PARTS)], TemplateOptions())
 
 
 def test_an_end_that_the_template_changes_cannot_be_continued(prompts_of):
     given = [turn("user", "a"), turn("assistant", "b c")]
-    options = TemplateOptions(continue_final_message=True, add_generation_prompt=False).checked()
+    options = TemplateOptions(continue_final_message=True, add_generation_prompt=False)
     for template in ("{{ messages[1].content|upper }}", "{{ messages[1].content[:3] }}", "content"):
         with pytest.raises(InputError, match="the final message does not appear in the chat"):
             prompts_of(template).text(given, options)

@@ -44,7 +44,12 @@ class Echo:
             yield SimpleNamespace(text=">")
 
         class Stream:
+            finish_reason = "length" if last == "long" else "stop"
+
             def __enter__(self):
+                return self
+
+            def __iter__(self):
                 return pieces()
 
             def __exit__(self, *_):
@@ -166,6 +171,20 @@ def test_interrupts_end_an_answer_and_not_the_talk(monkeypatch):
         talk(KeyboardInterrupt, interactive=False)
 
 
+def test_settings_change_between_answers():
+    lines = ("a", "/set temperature 0.7", "/set early-stopping never", "b", "/set", "/set temperature", "c")
+    _, model, text = talk(*lines, top_k=5)
+    assert [settings for _, settings in model.calls] == [
+        {"top_k": 5}, {"top_k": 5, "temperature": 0.7, "early_stopping": "never"},
+        {"top_k": 5, "early_stopping": "never"}]
+    assert "top_k=5, temperature=0.7, early_stopping='never'\n" in text
+    _, model, text = talk("/set", "/set temprature 1", "/set top_p high", "a")
+    assert "no settings; the model's own hold" in text
+    assert "no argument temprature (did you mean temperature?)" in text
+    assert "top_p must be a number from 0 to 1" in text
+    assert model.calls[0][1] == {}
+
+
 def test_an_error_ends_an_answer_and_not_the_talk():
     one, _, text = talk("a", "bad", "b")
     assert "bad message\n" in text
@@ -175,8 +194,9 @@ def test_an_error_ends_an_answer_and_not_the_talk():
 
 
 def test_a_person_gets_no_control_characters_and_is_told_of_the_limit():
-    _, _, text = talk("a\x1b[2J", max_new_tokens=2)
-    assert text == "<a\ufffd[2J>\n[the answer has its greatest length; --max-new-tokens sets it]\n"
+    _, _, text = talk("a\x1b[2J", "long")
+    assert text == ("<a\ufffd[2J>\n<long>\n"
+                    "[the answer has its greatest length; /set max_new_tokens changes it]\n")
     assert talk("\x1b", interactive=False)[2] == "<\x1b>\n"
 
 

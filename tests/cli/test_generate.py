@@ -132,7 +132,7 @@ def test_a_wrong_line_is_named_before_any_is_computed(language_model, translator
 def test_output_is_utf_8_whatever_the_environment_says(language_model):
     code = ("import sys; from engine import Generator; from engine.generation.results import Generated\n"
             "from engine.cli.main import main\n"
-            "Generator.results = lambda self, *args, **options: iter([Generated([1], 0.0, True, 'd\u00e9j\u00e0')])\n"
+            "Generator.results = lambda self, *args, **options: iter([Generated([1], 0.0, 'stop', 'd\u00e9j\u00e0')])\n"
             "sys.exit(main(sys.argv[1:]))")
     done = subprocess.run([sys.executable, "-c", code, "generate", language_model, "--prompt", "the cat"],
                           env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)

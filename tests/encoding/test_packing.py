@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from engine.base.errors import InputError
-from engine.encoding.packing import pack
+from engine.encoding.packing import pack, pack_rows
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 
@@ -49,6 +49,23 @@ def test_the_lists_of_a_tokenizer():
     assert ragged.input_ids.tolist() == [5, 6, 7, 8, 9]
     assert [len(row) for row in layout.unpack(ragged.input_ids[:, None])] == [3, 2, 0]
     assert pack(BERT, [[5, 6]], [np.array([False, True])])[0].input_ids.tolist() == [6]
+
+
+@pytest.mark.parametrize("config", [BERT, ROBERTA])
+@pytest.mark.parametrize("ids", [[[5, 6, 7], [], [1, 9, 1, 2]], [], [[1] * 7, [5] * 7], [[5, 30]], [[-1]]])
+def test_the_rows_of_a_tokenizer_are_packed_as_lists_are(config, ids):
+    def packed(function, rows, types):
+        try:
+            batch, form = function(config, rows, token_type_ids=types)
+        except InputError as error:
+            return str(error)
+        arrays = batch.cu_seqlens, batch.input_ids, batch.position_ids, batch.token_type_ids, form.starts
+        return [(array.dtype, array.tolist()) for array in arrays]
+
+    for types in (None, [[i % 2 for i in range(len(row))] for row in ids]):
+        found = packed(pack_rows, [np.array(row, np.int32) for row in ids],
+                       None if types is None else [np.array(row, np.int32) for row in types])
+        assert found == packed(pack, ids, types)
 
 
 def test_masked_array():

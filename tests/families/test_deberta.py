@@ -1,4 +1,4 @@
-"""DeBERTa v2 and v3: the rows of distances, and mistakes that the golden files show."""
+"""DeBERTa v2 and v3: the rows of distances, and options that are refused."""
 
 import json
 from dataclasses import replace
@@ -94,24 +94,6 @@ def test_json_of_another_form_is_refused(value):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_other_sign_of_the_distance_shows(name, one_backend):
-    model = load_encoder(GOLDEN / name)
-    weights = dict(model.weights)
-    weights["embeddings.relative"] = np.ascontiguousarray(weights["embeddings.relative"][::-1])
-    assert_wrong(replace(model, weights=weights), one_backend, Golden(name))
-
-
-@pytest.mark.parametrize("name", ["deberta_v3", "deberta_own"])
-@pytest.mark.parametrize("term", ["c2p", "p2c"])
-def test_a_missing_term_shows(name, term, one_backend):
-    model = load_encoder(GOLDEN / name)
-    config = replace(model.config, relative=replace(model.config.relative, terms=(term,)))
-    unread = [key for key in model.weights if key not in program_of(config).parameters]
-    weights = {key: array for key, array in model.weights.items() if key not in unread}
-    assert_wrong(replace(model, config=config, weights=weights), one_backend, Golden(name))
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_attention_weights_are_those_of_the_definition(name, backend):
     golden = Golden(name)
     asked = {"output_attentions": True, "output_entropies": True}
@@ -121,13 +103,6 @@ def test_attention_weights_are_those_of_the_definition(name, backend):
     for head, weights in exact.attentions.items():
         assert np.abs(out.attentions[head][0] - weights[0]).max() <= 1e-5
         assert np.abs(out.entropies[head][0] - exact.entropies[head][0]).max() <= 1e-4
-
-
-def assert_wrong(model, backend, golden):
-    """The vectors are far from those of the golden file, in every sequence that is long enough to show a mistake."""
-    for i, hidden in enumerate(golden.forward(load(model, backend))):
-        rows, expected = golden.expected(i)
-        assert len(rows) < 3 or np.abs(hidden[rows] - expected).max() > 0.05
 
 
 def test_positions_that_overflow_are_refused(backend):

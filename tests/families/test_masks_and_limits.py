@@ -13,23 +13,8 @@ from engine.files.safetensors import read_safetensors
 from engine.model.config import ModelConfig
 
 from ..tools.encoders import engine_of, load_encoder
-from ..tools.golden_models import GOLDEN, Golden, assert_near, load
+from ..tools.golden_models import GOLDEN, load
 from ..tools.tiny_models import safetensors
-
-
-def test_masked_tokens_of_esm(one_backend):
-    """Only sequences with masks show the rule, and of these the whole sequence does."""
-    golden, model = Golden("esm2"), load_encoder(GOLDEN / "esm2")
-    assert model.config.dropped_id == 32
-    plain = load(replace(model, config=replace(model.config, dropped_id=None)), one_backend)
-    masked = [32 in ids for ids in golden.ids]
-    assert {*masked} == {True, False}
-    for i, found in enumerate(golden.forward(plain)):
-        if masked[i]:
-            rows, expected = golden.expected(i)
-            assert np.abs(found[rows] - expected).max() > 1e-3
-        else:
-            assert_near(found, golden, i)
 
 
 def test_a_sequence_of_masks_alone(one_backend):

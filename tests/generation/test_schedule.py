@@ -65,7 +65,7 @@ def test_something_is_always_read():
     paced.measured(5, 0, 1.0)
     for _ in range(3):
         paced.measured(5, 16, 100.0)
-    assert paced.size(5) == FEWEST
+    assert paced.prompt_tokens(5) == FEWEST
 
 
 def test_priority_comes_before_arrival():

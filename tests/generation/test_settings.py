@@ -110,7 +110,7 @@ def test_what_changes_nothing_is_accepted():
     assert settings_of({"num_beams": None, "eos_token_id": [1, 2]}).eos_token_id == (1, 2)
 
 
-@pytest.mark.parametrize("key", ["typical_p", "num_beam_groups", "encoder_repetition_penalty", "stop_strings",
+@pytest.mark.parametrize("key", ["typical_p", "num_beam_groups", "encoder_repetition_penalty",
                                  "sequence_bias", "exponential_decay_length_penalty", "penalty_alpha"])  # fmt: skip
 def test_what_changes_results_is_refused(key):
     for found in ((None, {key: 0.5}), ({key: 0.5},)):

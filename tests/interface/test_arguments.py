@@ -1,8 +1,13 @@
+from dataclasses import fields
+from inspect import signature
+
 import numpy as np
 import pytest
 
+from engine import Engine, Generator, Reranker, Transcriber
 from engine.base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none
 from engine.base.errors import InputError
+from engine.model.run_config import RunOptions
 
 from ..tools.encoders import engine_of
 from ..tools.tiny_models import random_model
@@ -96,3 +101,14 @@ def test_wrong_arguments_of_an_engine(message):
         WRONG[message]()
     assert message in str(error.value)
     assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("cls", [Engine, Generator, Reranker, Transcriber])
+def test_signatures_have_the_defaults_of_the_options_of_a_run(cls):
+    """Explicit signatures are for the reader; `RunOptions` is where a default is stated."""
+    lacks = {Engine: {"max_rows", "cache_tokens", "cache"}, Generator: set(), Reranker: {"cache_tokens", "cache"},
+             Transcriber: {"cache_tokens"}}
+    defaults = {one.name: one.default for one in fields(RunOptions) if one.name not in lacks[cls]}
+    for function in (cls.__init__, cls.load):
+        found = signature(function).parameters
+        assert {name: found[name].default for name in defaults} == defaults

@@ -1,6 +1,6 @@
 """Calls of several threads over one generator share its steps, and each has the bits of the call alone.
 
-    ENGINE_CALLS=5000 ENGINE_INTERRUPTS=2000 python -m pytest tests/interface/test_generating_threads.py
+    ENGINE_CALLS=5000 ENGINE_INTERRUPTS=2000 ENGINE_FORKS=50 python -m pytest tests/interface/test_generating_threads.py
 """
 
 import os
@@ -17,10 +17,12 @@ from engine.base.errors import Cancelled
 
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
+from ..tools.limited import outcome
 from ..tools.tiny_text import tiny_text
 
 CALLS = int(os.environ.get("ENGINE_CALLS", "240"))
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "40"))
+FORKS = int(os.environ.get("ENGINE_FORKS", "3"))
 THREADS = 32
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},
             {"do_sample": True, "num_return_sequences": 3}, {"no_repeat_ngram_size": 2, "max_new_tokens": 5},
@@ -125,11 +127,8 @@ def test_a_step_that_another_caller_ends_changes_no_bit(model, monkeypatch):
     assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
 
 
-def test_an_interrupt_of_one_caller_leaves_the_others_right():
-    """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
-    generator, rng, over, wrong, arrived = Generator(language_model(), threads=1), random.Random(3), [], [], 0
-    expected = generator.generate(SOURCES, max_new_tokens=12)
-
+def callers(generator, expected, over, wrong):
+    """Start threads that call a generator until `over`, and note in `wrong` what is not as expected."""
     def use(i):
         try:
             while not over:
@@ -143,6 +142,31 @@ def test_an_interrupt_of_one_caller_leaves_the_others_right():
     running = [threading.Thread(target=use, args=(i,)) for i in range(3)]
     for thread in running:
         thread.start()
+    return running
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_children_call_a_generator_whatever_its_threads_do():
+    """The child has none of the threads, one of which is in a step as a rule. The parent goes on."""
+    generator, rng, over, wrong = Generator(language_model(), threads=1), random.Random(4), [], []
+    expected = generator.generate(SOURCES, max_new_tokens=12)
+    running = callers(generator, expected, over, wrong)
+    for _ in range(FORKS):
+        time.sleep(rng.uniform(0, 0.02))
+        found = outcome(lambda: generator.generate(SOURCES, max_new_tokens=12) == expected, seconds=60)
+        assert found == "ok: True"
+    over.append(True)
+    for thread in running:
+        thread.join(60)
+    assert not wrong
+
+
+def test_an_interrupt_of_one_caller_leaves_the_others_right():
+    """The main thread gets the interrupts, in any line and in a pass, while it computes for others, too."""
+    generator, rng, over, wrong, arrived = Generator(language_model(), threads=1), random.Random(3), [], [], 0
+    expected = generator.generate(SOURCES, max_new_tokens=12)
+
+    running = callers(generator, expected, over, wrong)
     begun = time.perf_counter()
     generator.generate(SOURCES, max_new_tokens=12)
     seconds = time.perf_counter() - begun

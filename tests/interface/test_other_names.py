@@ -63,14 +63,11 @@ def test_a_setting_of_another_library_is_accepted(generator):
 
 
 REFUSED = [
-    ("generate", {"stop": [np.ones(2)]}, "stop; there is nothing like it"),
     ("generate", {"logit_bias": {3: np.ones(2)}}, "logit_bias; there is nothing like it"),
-    ("generate", {"stop_strings": "x"}, "stop_strings; there is nothing like it"),
     ("generate", {"typical_p": 0.5}, "typical_p; there is nothing like it; leave it out"),
     ("generate", {"max_tokens": 3, "max_new_tokens": 3}, "given twice, the second time by its other name max_tokens"),
     ("generate", {"max_tokens": "many"}, "max_tokens must be"),
     ("generate", {"max_tokens": 3, "max_words": 3}, "it has max_new_tokens, "),
-    ("stream", {"stop": ["x"]}, "stream has no argument stop"),
 ]
 
 

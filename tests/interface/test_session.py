@@ -17,6 +17,7 @@ import pytest
 
 from engine import Generator
 from engine.base.errors import BackendUnavailable, Cancelled, EngineError, InputError, TimedOut, UnsupportedError
+from engine.methods.generate import prepare_one
 
 from ..tools.generators import SOURCES, language_model, translator
 from ..tools.interrupts import interruptible
@@ -153,7 +154,7 @@ def test_what_is_wrong_with_a_request_is_raised_to_its_submitter():
             (lambda: session.submit([1], timeout=3), InputError, "submit has no argument timeout; deadline="),
             (lambda: session.submit([1], max_token=3), InputError, "did you mean max_new_tokens"),
             (lambda: session.submit([1], max_new_tokens=80).result(), InputError, "cache_tokens=60"),
-            (lambda: session.submit([1], max_new_tokens=50).result(1e-9), TimedOut, "timeout"),
+            (lambda: session.submit([1], max_new_tokens=50).result(1e-9), TimedOut, "timeout of the wait, and the"),
         ):
             with pytest.raises(error, match=match):
                 call()
@@ -176,12 +177,12 @@ def test_requests_that_wait_for_room_end_and_are_overtaken(monkeypatch):
         cancelled = session.submit([3], max_new_tokens=30)
         late = session.submit([3], max_new_tokens=30, deadline=time.monotonic() + 0.05)
         first = session.submit([3], max_new_tokens=30, priority=1)
-        with pytest.raises(TimedOut):
+        with pytest.raises(TimedOut, match="and the request goes on"):
             waiting.result(0.05)
         cancelled.cancel()
         leave.release(2)
-        for answer, error in ((cancelled, Cancelled), (late, TimedOut)):
-            with pytest.raises(error):
+        for answer, error, text in ((cancelled, Cancelled, "cancelled"), (late, TimedOut, "before its deadline")):
+            with pytest.raises(error, match=text):
                 answer.result(60)
         first._handle.entry.callbacks.append(lambda: ended.append(waiting.done))
         leave.release(1000)
@@ -227,15 +228,13 @@ def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
     """It was in the future when the caller gave it, so that it is no wrong argument."""
     generator = Generator(language_model(tiny_text()))
     with generator.session() as session:
-        read = session._request
-
-        def slow(*given):
+        def slow(*given, **options):
             time.sleep(0.03)
-            return read(*given)
+            return prepare_one(*given, **options)
 
-        for late in (slow, lambda *given: (read(*given), time.sleep(0.03))[0]):
-            monkeypatch.setattr(session, "_request", late)
-            with pytest.raises(TimedOut):
+        for late in (slow, lambda *given, **options: (prepare_one(*given, **options), time.sleep(0.03))[0]):
+            monkeypatch.setattr("engine.interface.session.prepare_one", late)
+            with pytest.raises(TimedOut, match="the request did not end before its deadline"):
                 session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
 
 

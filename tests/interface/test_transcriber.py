@@ -156,8 +156,8 @@ def test_several_results(transcriber):
 def test_languages():
     several = Transcriber(model_of(words=51865), backend="reference")
     assert several.languages == ["en", "de"]
-    assert several._tokens.prompt("de", "transcribe", times=False) == [1, 3, 4, 6]
-    assert several._tokens.prompt("en", "translate", times=True) == [1, 2, 5]
+    assert several.transcription.tokens.prompt("de", "transcribe", times=False) == [1, 3, 4, 6]
+    assert several.transcription.tokens.prompt("en", "translate", times=True) == [1, 2, 5]
     german = several.transcribe(sounds(1), language="de")
     for name in ("DE", "german", "German", "<|de|>"):
         assert several.transcribe(sounds(1), language=name) == german
@@ -219,13 +219,13 @@ def test_a_silent_recording_has_the_empty_text_with_timestamps_and_without(monke
     assert transcriber.transcribe([np.zeros(0), np.zeros(159)]) == ["", ""]
     several = transcriber.transcribe([np.zeros(0)], num_beams=2, num_return_sequences=2)
     assert several == [["", ""]]
-    monkeypatch.setattr(transcriber._transcription, "_no_speech", lambda logits: 0.7)
+    monkeypatch.setattr(transcriber.transcription, "_no_speech", lambda logits: 0.7)
     results = []
     monkeypatch.setattr("engine.speech.transcription.is_silent",
                         lambda no_speech, result, penalty: results.append(result) or len(results) > 2)
     assert transcriber.transcribe(sounds(2)) == ["", ""]    # by what the model writes with timestamps
     assert len(results) == 4
-    assert [result.ids[0] > transcriber._tokens.no_times for result in results[2:]] == [True, True]
+    assert [result.ids[0] > transcriber.transcription.tokens.no_times for result in results[2:]] == [True, True]
     assert [found.text for found in transcriber.transcribe(sounds(2), timestamps=True)] == ["", ""]
     monkeypatch.setattr("engine.speech.transcription.is_silent", lambda *_: False)
     assert transcriber.transcribe(sounds(1)) == [text]
@@ -237,7 +237,7 @@ def test_recordings_are_read_when_their_turn_comes(transcriber, tmp_path, monkey
     monkeypatch.setattr("engine.speech.transcription.recording_samples",
                         lambda item, *args: reads.append(item) or recording_samples(item, *args))
     monkeypatch.setattr("engine.speech.transcription.HELD_SAMPLES", 12000)
-    inner = transcriber._transcription
+    inner = transcriber.transcription
     short = inner._short
     monkeypatch.setattr(inner, "_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
     found = transcriber.transcribe([tmp_path / "a.wav"] * 7)
@@ -303,7 +303,7 @@ def test_whether_a_model_is_multilingual(several, stated, expected):
     """generation_config.json says it, and the number of tokens where it says nothing."""
     model = timed(several)
     model = replace(model, generation=model.generation.changed(is_multilingual=stated))
-    assert bool(Transcriber(model, backend="reference")._tokens.languages) is expected
+    assert bool(Transcriber(model, backend="reference").transcription.tokens.languages) is expected
 
 
 def test_what_a_model_is_is_no_setting_of_a_call(transcriber):

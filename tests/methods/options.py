@@ -2,8 +2,8 @@
 
     python -m tests.methods.options
 
-The defaults of methods are those of their dataclasses of options; arguments that all methods share stand in signatures
-alone. What an option does is said in the docstring of the first method or class that has it.
+The defaults of methods are those of their dataclasses of options; arguments that say how a call runs, such as timeout,
+stand in signatures alone. What an option does is said in the docstring of the first method or class that has it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from typing import Any, NamedTuple
 
 from engine import Engine, GenerationConfig, Generator, Reranker, Transcriber
 from engine.cli.main import parsers
-from engine.methods.table import METHODS
+from engine.methods.table import GENERATING, METHODS, RERANKING, TRANSCRIBING
 
 from ..tools.documents import ROOT, with_tables
 
 DOCUMENT = ROOT / "docs" / "options.md"
 CLASSES = (Engine, Generator, Reranker, Transcriber)
+COMPUTING = {**{name: (getattr(Engine, name), method) for name, method in METHODS.items()},
+             **{f"Reranker.{name}": (getattr(Reranker, name), method) for name, method in RERANKING.items()}}
+"""The methods of encoders and rerankers by what the page calls them: what the user calls, and the value."""
+WRITING = {**{name: (getattr(Generator, name), method) for name, method in GENERATING.items()},
+           **{name: (getattr(Transcriber, name), method) for name, method in TRANSCRIBING.items()}}
+"""The methods of models that generate."""
 EXPLAINED = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n    .*)*)", re.MULTILINE)
 """An entry of a docstring: names, and what they do."""
 SAME_AS = re.compile(r"as in `(?:Engine\.)?(\w+)`")
@@ -53,21 +59,24 @@ def options(functions: Iterable[tuple[str, Callable[..., Any]]]) -> Iterator[Row
     known: dict[str, dict[str, str]] = {}
     for place, function in functions:
         own = explained(function)
-        texts = known[place] = {}
+        texts = known[place] = dict(own)
         known.setdefault(function.__name__, texts)
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind.name != "KEYWORD_ONLY" or name in REPLACED:
                 continue
             text = own.get(name, "")
-            if (other := SAME_AS.search(text)) and name in known.get(other[1], {}):
-                text = known[other[1]][name]
+            if other := SAME_AS.search(text):
+                owner = place.rpartition(".")[0]
+                texts_of_other = known.get(f"{owner}.{other[1]}" if owner else other[1], known.get(other[1], {}))
+                text = texts_of_other.get(name, text)
             texts[name] = text or next((each[name] for each in known.values() if each.get(name)), "")
             yield Row(name, literal(stated(place).get(name, parameter.default)), place, texts[name])
 
 
 def stated(place: str) -> dict[str, Any]:
     """Return the defaults in the options of a method, by their names."""
-    return {one.name: one.default for one in fields(METHODS[place].options)} if place in METHODS else {}
+    _, method = (COMPUTING | WRITING).get(place, (None, None))
+    return {} if method is None else {one.name: one.default for one in fields(method.options)}
 
 
 def literal(value: object) -> str:
@@ -97,7 +106,7 @@ def settings() -> str:
     [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "GenerationConfig"]
     said = {first.target.id: " ".join(second.value.value.split()) for first, second in pairwise(body)
             if isinstance(first, ast.AnnAssign) and isinstance(second, ast.Expr)}
-    rows = [f"| `{one.name}` | {literal(one.default)} | {escaped(said.get(one.name, 'As in transformers.'))} |"
+    rows = [f"| `{one.name}` | {literal(one.default)} | {escaped(said[one.name])} |"
             for one in fields(GenerationConfig)]
     return "\n".join(["| setting | default | what it does |", "|---|---|---|", *rows])
 
@@ -121,8 +130,9 @@ def document() -> str:
     """Return docs/options.md with its tables made anew."""
     return with_tables(DOCUMENT, "tests.methods.options", {
         "loading": table(options([(cls.__name__, cls.load) for cls in CLASSES])),
-        "methods": table(options([*((name, getattr(Engine, name)) for name in METHODS),
-                                  ("Reranker.predict", Reranker.predict), ("Reranker.rank", Reranker.rank)])),
+        "methods": table(options((name, function) for name, (function, _) in COMPUTING.items())),
+        "generating": table(options([("apply_chat_template", Generator.apply_chat_template),
+                                     *((name, function) for name, (function, _) in WRITING.items())])),
         "settings": settings(), "serving": serving()})
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
 from functools import cache
-from inspect import isgenerator, signature
+from inspect import isgenerator
 
 import numpy as np
 import pytest
@@ -198,14 +197,6 @@ def test_a_stop_ends_a_call_between_two_steps(folder):
     stop.cancelled = True
     with pytest.raises(Exception, match="cancelled"):
         workload.end(part, stop)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_signatures_have_the_defaults_of_the_options(name):
-    """The explicit signature is for the reader; the options are where a default is stated."""
-    parameters = signature(getattr(Engine, name)).parameters
-    for one in fields(METHODS[name].options):
-        assert parameters[one.name].default == one.default, one.name
 
 
 @pytest.mark.parametrize("name", METHODS)

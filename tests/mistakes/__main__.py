@@ -2,6 +2,7 @@
 
     python -m tests.mistakes [--jobs N] [--only TEXT ...]       try all, or some; 1 if one is not caught
     python -m tests.mistakes --list [--only TEXT ...]           print what the mistakes are
+    python -m tests.mistakes --draw 160 --seed 1                try random changes of one token of engine/ instead
 
 It takes up to an hour on two cores, ten minutes of it for the kernels of Numba. The tree itself is never changed.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from .cases import MISTAKES
+from .drawn import draw
 from .mistake import Mistake
 from .tree import NotTried, Tree
 
@@ -28,10 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
                         "their file or their sentence, such as tokenizer.py")
     parser.add_argument("--list", action="store_true", help="print the mistakes")
     parser.add_argument("--jobs", type=int, default=2, help="how many mistakes are tried at a time, each in its copy")
+    parser.add_argument("--draw", type=int, metavar="N", help="try N random changes of one token of engine/ instead")
+    parser.add_argument("--seed", type=int, default=0, help="which changes --draw tries")
     given = parser.parse_args(arguments)
     if unknown := [text for text in given.only or () if not any(text in mistake.name for mistake in MISTAKES)]:
         parser.error(f"there is no mistake with {', '.join(unknown)}; --list prints all")
-    chosen = [mistake for mistake in MISTAKES if any(text in mistake.name for text in given.only or [""])]
+    chosen = draw(given.draw, given.seed) if given.draw else [
+        mistake for mistake in MISTAKES if any(text in mistake.name for text in given.only or [""])]
     if given.list:
         for mistake in chosen:
             print(mistake.name)

@@ -112,8 +112,10 @@ class Tree:
         if found.returncode < 0:
             return Seen((), f"the tests died of signal {-found.returncode}")
         tests = failed_tests(found.stdout)
-        if found.returncode == 1 and tests:
+        if found.returncode in (1, 2) and tests:
             return Seen(tests)
+        if "Error while loading conftest" in found.stdout:
+            return Seen((), "no test can be collected")
         if found.returncode == 0 and _PASSED.search(found.stdout):
             return Seen(())
         raise NotTried(f"pytest ended with status {found.returncode}: {found.stdout[-2000:]}")

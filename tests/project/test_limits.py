@@ -481,6 +481,9 @@ PROBES: dict[str, Probe] = {
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(
             num_return_sequences=n, do_sample=True, max_new_tokens=1))])),
     "model/generation_config.py: _LARGEST": Probe(lambda n, place: GenerationConfig(bos_token_id=n)),
+    "model/generation_config.py: MOST_STOPS": Probe(
+        lambda n, place: GenerationConfig(stop_strings=[str(i) for i in range(n)])),
+    "model/generation_config.py: LONGEST_STOP": Probe(lambda n, place: GenerationConfig(stop_strings="a" * n)),
     "model/generation_config.py: MOST_IDS": Probe(lambda n, place: GenerationConfig(bad_words_ids=[[1, 2]] * (n // 2),
                                                                                     suppress_tokens=[1] * n)),
     "text/excerpts.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),

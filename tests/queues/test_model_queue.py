@@ -338,7 +338,7 @@ def test_a_deadline_ends_a_work_whoever_steps(held):
     time.sleep(0.02)
     stepper.goes_on = True
     results([kept])
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="the request did not end before its deadline"):
         late.result()
     assert stepper.batches[1:] == [[(3, 1)]]
 
@@ -347,9 +347,9 @@ def test_a_caller_that_waits_looks_at_its_own_stop(held):
     stepper, queue = held
     stop = Stop()
     [cancelled] = waiting(queue, stepper.work(2), stop=stop)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="within the timeout of the wait, and the request goes on"):
         queue.submit(stepper.work(3)).result(timeout=0.01)
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut, match="the call did not finish within its timeout"):
         queue.submit(stepper.work(4), stop=Stop(time.monotonic() + 0.01)).result()
     stop.cancelled = True
     assert isinstance(results([cancelled])[0], Cancelled)
@@ -665,12 +665,12 @@ def test_what_waits_goes_on_when_the_thread_is_stopped():
 def test_what_comes_before_a_new_work(held):
     """The batch of 5 tokens that is computed, what has arrived since then, and not what was cancelled."""
     stepper, queue = held
-    assert (queue.in_flight, queue.tokens, queue.before("a", 30), queue.beside("a", 30)) == (5, 0, 5, 5)
+    assert (queue.in_flight, queue.tokens, queue.before_first("a", 30), queue.before_last("a", 30)) == (5, 0, 5, 5)
     tickets = [queue.submit(stepper.work(2, [20, 30, 10]), owner=owner) for owner in "aab"]
-    assert (queue.tokens, queue.before("a", 40), queue.beside("a", 10)) == (180, 5 + 60 + 60, 5 + 20 + 30)
+    assert (queue.tokens, queue.before_first("a", 40), queue.before_last("a", 10)) == (180, 5 + 60 + 60, 5 + 20 + 30)
     assert all(ticket.waits for ticket in tickets)
     tickets[0].cancel()
-    assert (queue.tokens, queue.before("a", 40), queue.before("c", 10)) == (120, 5 + 30 + 60, 5 + 10 + 10)
+    assert (queue.tokens, queue.before_first("a", 40), queue.before_first("c", 10)) == (120, 5 + 30 + 60, 5 + 10 + 10)
     stepper.goes_on = True
     assert [len(ticket.result()) for ticket in tickets[1:]] == [3, 3]
     assert not any(ticket.waits for ticket in tickets)
@@ -680,12 +680,12 @@ def test_what_comes_before_a_new_work(held):
 
 def test_the_rate_is_that_of_full_batches():
     queue = ModelQueue(1024)
-    queue._count([], 1, 1024, 1.024)
+    queue._note_batch([], 1, 1024, 1.024)
     for _ in range(500):
-        queue._count([], 1, 5, 1.0)     # a short text alone takes a pass of its own, which says nothing of a queue
+        queue._note_batch([], 1, 5, 1.0)     # a short text alone takes a pass of its own, which says nothing of a queue
     assert queue.rate == pytest.approx(1000)
     for _ in range(500):
-        queue._count([], 1, 1024, 1024 / 4000)
+        queue._note_batch([], 1, 1024, 1024 / 4000)
     assert queue.rate == pytest.approx(4000, rel=0.01)
     queue.forget_rate()
     assert queue.rate == 0

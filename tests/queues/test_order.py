@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from engine.queues.order import Order
-from engine.queues.rows import Waiting
+from engine.queues.rows import RowsEntry
 from engine.queues.work import Work
 
 from ..tools.batches import batches
@@ -14,7 +14,7 @@ from ..tools.batches import batches
 MOST = 1024
 
 
-class Asked(Waiting):
+class Asked(RowsEntry):
     """A work of pieces with some tokens each, which is told by its job."""
 
     def __init__(self, costs, owner="", job="one", priority=0, most=None):
@@ -75,7 +75,7 @@ def test_a_long_list_delays_a_single_piece_by_no_batch_that_begins_later():
         order.take(MOST)
         single = Asked([30])
         order.add(single)
-        assert order.before("", 30) <= 30
+        assert order.before_first("", 30) <= 30
         assert single in taken(order)
 
 
@@ -172,22 +172,22 @@ def test_a_work_with_few_pieces_a_batch_limits_those_that_it_is_in():
 
 def test_what_comes_before_a_new_work():
     order = order_of(Asked([30] * 2000, "a"), *(Asked([50], "a") for _ in range(10)), Asked([20] * 3, "b"))
-    assert order.before("a", 40) == 30 + 10 * 50 + 60
-    assert order.before("b", 40) == 20 + 60
-    assert order.before("c", 40) == 40 + 40
-    assert order.before("c", 40, priority=1) == 0
-    assert order.before("c", 40, priority=-1) == order.tokens == 60_560
+    assert order.before_first("a", 40) == 30 + 10 * 50 + 60
+    assert order.before_first("b", 40) == 20 + 60
+    assert order.before_first("c", 40) == 40 + 40
+    assert order.before_first("c", 40, priority=1) == 0
+    assert order.before_first("c", 40, priority=-1) == order.tokens == 60_560
     for _ in range(3):
         order.take(MOST)
-    assert order.before("a", 40) == 0
-    assert order.before("c", 40) == 40
+    assert order.before_first("a", 40) == 0
+    assert order.before_first("c", 40) == 40
 
 
 def test_what_comes_before_the_end_of_a_new_work():
     order = order_of(Asked([30] * 2000, "a"), *(Asked([50], "a") for _ in range(10)), Asked([20] * 3, "b"))
-    assert order.beside("a", 300) == 300 + 10 * 50 + 60
-    assert order.beside("b", 300) == 60 + 360
-    assert order.beside("c", 30) == 30 + 30
+    assert order.before_last("a", 300) == 300 + 10 * 50 + 60
+    assert order.before_last("b", 300) == 60 + 360
+    assert order.before_last("c", 30) == 30 + 30
 
 
 def test_what_is_dropped_leaves_nothing():
@@ -226,8 +226,8 @@ def test_what_is_about_to_come_and_to_go_counts():
     for owner in "abcd":
         for size in (1, 30, 500):
             for priority in (0, 3, 5):
-                assert order.before(owner, size, priority, changes) == after.before(owner, size, priority)
-                assert order.beside(owner, size, priority, changes) == after.beside(owner, size, priority)
+                assert order.before_first(owner, size, priority, changes) == after.before_first(owner, size, priority)
+                assert order.before_last(owner, size, priority, changes) == after.before_last(owner, size, priority)
 
 
 def test_a_work_that_was_dropped_is_not_kept():

@@ -48,12 +48,10 @@ def test_the_logits_of_llama_cpp(model, golden):
 def test_the_ids_and_the_texts_of_llama_cpp(model, golden):
     pytest.importorskip("tokenizers")
     generator = Generator(model, precision="float32")
-    longest = 0
-    for i in PROMPTS:
-        expected = golden[f"greedy_{i}"].tolist()
-        longest = max(longest, len(expected))
-        [result] = generator.generate([str(golden[f"text_{i}"])], max_new_tokens=max(1, len(expected)))
-        assert result.ids[: len(expected)] == expected
-        [scored] = generator.score([str(golden[f"text_{i}"])])
-        assert len(scored.log_probabilities) == len(golden[f"ids_{i}"]) - 1
-    assert longest == 200
+    texts = [str(golden[f"text_{i}"]) for i in PROMPTS]
+    expected = [golden[f"greedy_{i}"].tolist() for i in PROMPTS]
+    results = generator.generate(texts, max_new_tokens=200)
+    assert [result.ids[: len(ids)] for result, ids in zip(results, expected, strict=True)] == expected
+    assert max(map(len, expected)) == 200
+    assert [len(scored.log_probabilities) for scored in generator.score(texts)] == [
+        len(golden[f"ids_{i}"]) - 1 for i in PROMPTS]

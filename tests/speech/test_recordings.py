@@ -115,7 +115,7 @@ def test_little_memory_changes_no_result(monkeypatch):
     expected, short = transcriber.transcribe(several, timestamps=True), transcriber.transcribe(several)
     sizes = []
     monkeypatch.setattr("engine.speech.transcription.CROSS_CACHE_BYTES", 1)
-    inner = transcriber._transcription
+    inner = transcriber.transcription
     vectors, held = inner._vectors, lambda: len(transcriber._model.decoder._sources)
     monkeypatch.setattr(inner, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
     assert transcriber.transcribe(several, timestamps=True) == expected
@@ -139,8 +139,8 @@ def test_a_long_recording_without_timestamps_has_the_text_of_its_segments():
 def test_the_language_is_that_of_the_first_window():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
-    ids = transcriber._tokens.languages
-    start = transcriber._tokens.start
+    ids = transcriber.transcription.tokens.languages
+    start = transcriber.transcription.tokens.start
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 4, 5, 31))]
     expected = []
     for sound in samples:
@@ -158,8 +158,8 @@ def test_the_language_of_short_sounds():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 31))]
-    start = transcriber._tokens.start
-    names = transcriber._tokens.languages
+    start = transcriber.transcription.tokens.start
+    names = transcriber.transcription.tokens.languages
     found = transcriber.detect_language(samples)
     for (name, probability), sound in zip(found, samples, strict=True):
         features = features_at_once(sound, 7)[:, :3000]
@@ -203,7 +203,7 @@ def test_silence_and_empty_segments():
         return " ".join(map(str, ids))
 
     sound = Recording(0, Spectrogram(recording(35), 2), "en")
-    result = Generated([100, 1, 150, 150, 151, 151, 7, 200, 200], -1.0, True)
+    result = Generated([100, 1, 150, 150, 151, 151, 7, 200, 200], -1.0, "stop")
     assert sound.window().shape == (2, 3000)
     assert sound.take(result, True, 100, words) == []
     assert (sound.seek, sound.left, sound.segments) == (3000, 500, [])
@@ -213,17 +213,17 @@ def test_silence_and_empty_segments():
     assert sound.segments == [Segment(30.0, 31.0, "1"), Segment(31.02, 32.0, "7")]
     assert sound.seek == 3200
 
-    assert is_silent(0.61, Generated([1] * 9, -1.01, True), 1.0)
-    assert not is_silent(0.59, Generated([1] * 9, -1.01, True), 1.0)
-    assert not is_silent(0.61, Generated([1] * 9, -0.99, True), 1.0)
-    assert is_silent(0.61, Generated([1] * 9, -10.1, True), 0.0)
-    assert not is_silent(0.61, Generated([1] * 9, -9.9, True), 0.0)
+    assert is_silent(0.61, Generated([1] * 9, -1.01, "stop"), 1.0)
+    assert not is_silent(0.59, Generated([1] * 9, -1.01, "stop"), 1.0)
+    assert not is_silent(0.61, Generated([1] * 9, -0.99, "stop"), 1.0)
+    assert is_silent(0.61, Generated([1] * 9, -10.1, "stop"), 0.0)
+    assert not is_silent(0.61, Generated([1] * 9, -9.9, "stop"), 0.0)
 
 
 def test_a_model_hears_no_speech(monkeypatch):
     transcriber = Transcriber(timed(), backend="reference")
     assert transcriber.transcribe([recording(3)])[0]
-    assert 0 < transcriber._transcription._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
+    assert 0 < transcriber.transcription._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
     monkeypatch.setattr("engine.speech.transcription.is_silent", lambda no_speech, result, penalty: 0 < no_speech < 1)
     [found] = transcriber.transcribe([recording(65)], timestamps=True)
     assert found.segments == []
@@ -298,7 +298,7 @@ def test_the_words_of_faster_whisper():
 def test_no_recording_waits_for_the_window_of_another_one(monkeypatch):
     """The second window of a recording is read while the first window of another one still has steps to go."""
     transcriber = Transcriber(timed(), backend="cython", threads=1)
-    inner, decoder = transcriber._transcription, transcriber._model.decoder
+    inner, decoder = transcriber.transcription, transcriber._model.decoder
     work, step, steps = inner._work, decoder.step, []
 
     long = []       # the first window that asks for a text

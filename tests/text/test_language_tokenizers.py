@@ -19,7 +19,7 @@ from engine.cli.main import main
 from engine.files.folder import ModelFolder
 from engine.files.safetensors import read_safetensors
 from engine.interface.generator import Generator
-from engine.interface.translation import choose_languages, language_ids
+from engine.methods.translate import choose_languages, language_ids
 from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary

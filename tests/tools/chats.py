@@ -199,11 +199,11 @@ DIALOGUES = {
     "unfinished_reasoning": {"messages": [*ASKED, turn("assistant", "x", reasoning_content="So far")],
                              "continue_final_message": "reasoning_content"},
     "control_tokens": {"messages": [turn("system", MARKED), turn("user", MARKED), turn("assistant", MARKED)],
-                       "values": {"style": MARKED, "weight": 1}},
+                       "template_options": {"style": MARKED, "weight": 1}},
     "characters": {"messages": [turn("user", "ä \u200b\u00a0東京 🎉👩\u200d👧 <a href='x'>&amp;\"\\\\ {{ 1 }} {% if %}\t\r\n \x0b"),
                                 turn("assistant", ""), turn("user", "\n\n\nlast\n\n")]},
     "documents": {"messages": ASKED, "documents": [{"title": "T", "text": "one\ntwo"}, {"title": "", "text": "<s>"}],
-                  "values": {"enable_thinking": False, "style": "plain", "weight": 2, "date_string": "1 Jan",
+                  "template_options": {"enable_thinking": False, "style": "plain", "weight": 2, "date_string": "1 Jan",
                              "bos_token": "<begin>"}, "add_generation_prompt": False},
     "roles": {"messages": [turn("user", "a"), turn("user", "b"), turn("developer", "c"), turn("assistant", "d")],
               "add_generation_prompt": False},
@@ -214,7 +214,7 @@ def options_of(dialogue):
     """Return the arguments of a dialogue besides its messages, with their defaults."""
     given = {name: value for name, value in dialogue.items() if name != "messages"}
     continued = given.get("continue_final_message", False)
-    return {"add_generation_prompt": not continued, "values": {}} | given
+    return {"add_generation_prompt": not continued, "template_options": {}} | given
 
 
 @cache

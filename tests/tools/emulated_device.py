@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from engine.backends.numba_cuda.kernel import Kernel
-from engine.backends.numba_cuda.ptx import emulate, emulate_hopper
+
+from .cuda_emulator import EmulationError, launch
+from .hopper_emulator import tensor_map
 
 
 class EmulatedDevice:
@@ -35,20 +37,20 @@ class EmulatedDevice:
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         if target.shape != source.shape or target.dtype != source.dtype:
-            raise emulate.EmulationError(f"a copy from {source.dtype} {source.shape} does not fit the target, "
+            raise EmulationError(f"a copy from {source.dtype} {source.shape} does not fit the target, "
                                          f"{target.dtype} {target.shape}")
         target[...] = source
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
         if 0 in grid:
-            raise emulate.EmulationError(f"{kernel.name}: a launch needs blocks, not {grid}")
+            raise EmulationError(f"{kernel.name}: a launch needs blocks, not {grid}")
         for kind, value in zip(kernel.signature, arguments, strict=True):
             dtype, rank = getattr(kind, "dtype", kind), getattr(kind, "ndim", 0)
             if (str(dtype), rank) != (value.dtype.name, value.ndim):
-                raise emulate.EmulationError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
+                raise EmulationError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
         if self._recording is not None:
             self._recording.append((kernel, grid, *arguments))
-        emulate.launch(kernel, grid, *arguments)
+        launch(kernel, grid, *arguments)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         launches = self._recording = []
@@ -59,7 +61,7 @@ class EmulatedDevice:
 
         def replay() -> None:
             for kernel, grid, *arguments in launches:
-                emulate.launch(kernel, grid, *arguments)
+                launch(kernel, grid, *arguments)
 
         return replay
 
@@ -67,7 +69,7 @@ class EmulatedDevice:
         return lambda: None
 
     def tensor_map(self, matrix: np.ndarray, box_rows: int) -> np.ndarray:
-        return emulate_hopper.tensor_map(matrix, box_rows)
+        return tensor_map(matrix, box_rows)
 
     def share(self, array: np.ndarray) -> np.ndarray:
         return array

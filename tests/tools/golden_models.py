@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -69,12 +68,6 @@ def _asked(question: Callable[[ModelConfig], Any], name: str, otherwise: Any) ->
         return question(config_of(name))
     except Exception:
         return otherwise
-
-
-GATED = models_with(lambda config: config.gated)
-ROTARY = models_with(lambda config: any(kind.rotary_theta or kind.rotary_frequencies
-                                        for kind in config.attention_kinds))
-BIASED = models_with(lambda config: config.attention_bias)
 
 
 @cache
@@ -151,19 +144,6 @@ def load(source, backend, task=None, **options):
     return Engine.load(source, backend=backend, task=task, **options)
 
 
-def gate_and_up_swapped(model):
-    """The model with the two maps of each gate in each other's place; there must be a gate in every layer."""
-    weights = dict(model.weights)
-    for i in range(model.config.num_layers):
-        for kind in ("weight", "bias"):
-            gate, up = f"layers.{i}.ffn.gate.{kind}", f"layers.{i}.ffn.up.{kind}"
-            assert (gate in weights) == (up in weights)
-            if gate in weights:
-                weights[gate], weights[up] = weights[up], weights[gate]
-        assert f"layers.{i}.ffn.gate.weight" in weights
-    return replace(model, weights=weights)
-
-
 def assert_near(hidden, golden, key):
     """The stored rows of sequence `key` are those of the golden file, within what the file allows."""
     rows, expected = golden.expected(key)
@@ -176,13 +156,6 @@ def assert_vectors(found, expected, golden):
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() <= golden.allowed
     assert cosine(found, expected).min() >= golden.least_cosine
-
-
-def assert_wrong(engine, golden, least=0.1):
-    """The vectors are far from those of the golden file, in every sequence that is long enough to show a mistake."""
-    for i, hidden in enumerate(golden.forward(engine)):
-        rows, expected = golden.expected(i)
-        assert len(rows) < 3 or np.abs(hidden[rows] - expected).max() > least
 
 
 def assert_same_bits(actual, expected):

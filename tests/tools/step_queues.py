@@ -9,11 +9,11 @@ from typing import Any
 from engine.base.stop import NEVER, Stop
 from engine.generation import calls
 from engine.generation.checks import checked
-from engine.generation.handles import Handle
 from engine.generation.results import Generated, Request
 from engine.generation.schedule import Budget, Pace, Schedule
-from engine.generation.scoring import Scoring
+from engine.generation.scoring import LastLogits, Scoring
 from engine.generation.step_queue import StepQueue
+from engine.generation.tickets import DecoderTicket
 
 
 class RandomParts(Schedule):
@@ -23,7 +23,7 @@ class RandomParts(Schedule):
         super().__init__(budget, vocab_size)
         self._rng, self._most = rng, most
 
-    def size(self, decoding: int) -> int:
+    def prompt_tokens(self, decoding: int) -> int:
         """Return a random size, often a small one."""
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
 
@@ -37,7 +37,7 @@ def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | No
 
 
 def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None,
-           key: str = "") -> Handle:
+           key: str = "") -> DecoderTicket:
     """Submit a `Request`, which is checked, or a work, as a session does it. key: whose prefixes it shares."""
     work = checked(queue._stepper, request, queue.budget) if isinstance(request, Request) else request
     work.cache_key = key
@@ -69,6 +69,9 @@ def score(stepper: Any, requests: Sequence[Request], continuations: Sequence[Seq
 
 
 def last_logits(stepper: Any, groups: Any, ids: Sequence[int], budget: Budget | None = None, **options: Any) -> Any:
-    """Return what `engine.generation.calls.last_logits` returns; the other arguments are those of `generate`."""
+    """Return for each group of prompts the logits of ids after each prompt.
+
+    options: of `engine.generation.calls.run`. The other arguments are those of `generate`.
+    """
     queue = stepper if isinstance(stepper, StepQueue) else StepQueue(stepper, budget)
-    return calls.last_logits(queue, groups, ids, **options)
+    return calls.run(queue, [LastLogits(prompts, [*ids]) for prompts in groups], **options)

@@ -283,7 +283,7 @@ class Packer:
                             others.get("_offset_scale"), own_format)
 
     def _padded_to_heads(self, name: str, x: Buffer, *formats: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return a weight [N,K] and its scales as `_in_format` does, with zeros where the heads of the buffer x end."""
+        """Return a weight [N,K] in a format, and its scales, with zeros where the heads of the buffer x end."""
         heads = x.heads or 1
         weight, scale = self._in_format(name, Parameter((len(self._weights[name]), x.width), "linear", heads), *formats)
         if x.heads and FORMATS[STORED[weight.dtype]].block == 1:    # blocks hold the zeros behind each head already
@@ -294,7 +294,7 @@ class Packer:
         return weight, scale
 
     def _in_format(self, name: str, parameter: Parameter, *formats: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return a weight of a linear map, and its scales, as `in_format` does; by default in the formats of the plan.
+        """Return a weight of a linear map and its scales in one of some formats, by default the plan's.
 
         A product that adds in 16 bits (AVX2's) needs int8 weights within the bound of `weights.int8_bound`; weights
         outside it are quantized again, in coarser steps.

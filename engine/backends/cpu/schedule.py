@@ -7,11 +7,12 @@ computes alone, or all threads compute each group together. The native schedule 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
-
-from ..batch import lengths_of
 
 MIN_BUNDLE = 48
 """Minimum number of tokens for each thread when it runs bundles.
@@ -23,8 +24,7 @@ IMBALANCE = 1.08
 """Bundles are used if the busiest thread has at most this multiple of the mean number of tokens per thread."""
 
 
-@dataclass(frozen=True)
-class PassSchedule:
+class PassSchedule(NamedTuple):
     """The groups of a batch, in the order in which they are started."""
 
     bundles: bool
@@ -41,18 +41,22 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     bundle: the approximate number of tokens in a bundle, which the kernels state. A bundle has enough rows to use a
     weight often while it is in cache, and few enough to stay in cache themselves.
     """
-    lengths = lengths_of(cu_seqlens)
-    order = np.argsort(-lengths, kind="stable")
-    sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()        # in descending order, without empty sequences
-    bundles = _deal(sizes, threads, bundle)     # the largest one first
-    # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
-    in_bundles = _keep_threads_busy(bundles, threads) and threads * bundles[0].tokens <= max_tokens
-    groups = bundles if in_bundles else _fill(sizes, bundle if threads == 1 else max_tokens)
-    members = order[np.concatenate([group.members for group in groups])]
-    rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
+    starts = cu_seqlens.tolist()
+    lengths = [end - start for start, end in pairwise(starts)]
+    order = sorted((b for b, length in enumerate(lengths) if length), key=lengths.__getitem__, reverse=True)
+    sizes = [lengths[b] for b in order]
+    groups, in_bundles = [], False
+    if sum(sizes) >= threads * MIN_BUNDLE:      # less keeps no threads busy
+        groups = _deal(sizes, threads, bundle)      # the largest one first
+        # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
+        in_bundles = _keep_threads_busy(groups, threads) and threads * groups[0].tokens <= max_tokens
+    if not in_bundles:
+        groups = _fill(sizes, bundle if threads == 1 else max_tokens)
+    sequences = [(starts[order[i]], sizes[i], row) for group in groups
+                 for i, row in zip(group.members, group.rows(sizes), strict=True)]
     return PassSchedule(
         bundles=in_bundles or threads == 1,
-        sequences=np.stack([cu_seqlens[members], lengths[members], rows], axis=1).astype(np.int64),
+        sequences=np.array(sequences, np.int64),
         groups=np.array([(len(group.members), group.tokens) for group in groups], np.int64),
     )
 
@@ -64,6 +68,10 @@ class _Group:
     tokens: int
     members: list[int]
     """Indexes in the list of sizes."""
+
+    def rows(self, sizes: Sequence[int]) -> Iterator[int]:
+        """Return the first row of each member."""
+        return accumulate((sizes[i] for i in self.members[:-1]), initial=0)
 
     def __lt__(self, other: _Group) -> bool:
         return self.tokens < other.tokens

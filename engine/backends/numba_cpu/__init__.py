@@ -3,7 +3,7 @@
     table.py rows.py      the kernel table, filled        target.py    the CPU, and the shapes for it
     compiled.py           the kernels compiled ahead of time that fill the rest: tiles, and weights in blocks
     kernels/              the kernels; the .pxi file of the same name in cython_cpu/kernels explains each
-        tile.py           generator of register tiles     dot.py pairs.py    dot products and bfloat16, as LLVM IR
+        tile.py           generator of register tiles     dot.py    dot products of 8-bit integers, as LLVM IR
     compiler/compiling.py annotations to C functions      pointers.py structs.py   C pointers and structs for Numba
         cache.py          machine code on disk            vector.py emit.py  vectors, as LLVM IR
         score_mod.py score_walk.py                        score functions of users

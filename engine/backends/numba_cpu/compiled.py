@@ -1,7 +1,8 @@
 """Choose the kernels compiled ahead of time that fill the places of the kernel table which Numba's kernels leave.
 
-They are the products on AMX's tiles, and those of weights in blocks: q8_0, int4, q4_0 and q4_1. Their instructions are
-written by hand, so they gain nothing from being compiled for the CPU at hand.
+They are the products on AMX's tiles, those of pairs of bfloat16 on AMD's CPUs, and those of weights in blocks: q8_0,
+int4, q4_0 and q4_1. Their instructions are written by hand, so they gain nothing from being compiled for the CPU at
+hand.
 """
 
 from __future__ import annotations

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .target import DOT, FUSED, INTEGERS, OPERAND_BYTES, PAIR_STEPS, VL
+from .target import DOT, FUSED, INTEGERS, VL
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
 SIZES = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}      # rows
-_PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
-_WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
 _FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **SIZES}
+_WIDENED = {**_FLOAT32, "name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights", "depth_step": 2}
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": _FLOAT32,
-    "bfloat16": {**(_PAIRS if PAIR_STEPS == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES, **SIZES},
+    "bfloat16": _WIDENED,
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **SIZES},
     "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
               "operand_bytes": 2, **SIZES},
     "fma": _FLOAT32,
-    "bfloat16_weights": {**_FLOAT32, **_WIDENED, "depth_step": 2},
+    "bfloat16_weights": _WIDENED,
 }
 """The fields of each product's row that are no functions, by name in PRODUCT_PLACES. The table points to the texts,
 which must not be released. The products that are not here are those of compiled kernels alone."""

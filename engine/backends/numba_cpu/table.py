@@ -1,6 +1,6 @@
 """Fill the kernel table with functions that Numba compiles at first use, for the CPU that they run on.
 
-The products that Numba lacks, and those that are on tiles where compiled kernels have tiles, are these kernels' own.
+The products that Numba lacks, and those for which compiled kernels have tiles or pairs, are these kernels' own.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from .kernels import (
     linear,
     maxima,
     norm,
-    roofline,
     rotary,
     softmax,
     weigh,
 )
 from .rows import ABSENT, ON_TILES, ROWS, TAKEN
-from .target import FUSED, MR, NR, PAIR_STEPS, VL
+from .target import FUSED, MR, NR, PAIRS, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
@@ -49,9 +48,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
-    "read": roofline.read,
 }
-"""The functions that all precisions share, by their field in the table."""
+"""The functions that all precisions share, by their field in the table. `read`, and `rounds` of the products, which
+measure the machine for `engine.backends.peak`, are not there: it asks compiled kernels."""
 
 DECODING: dict[str, Callable[..., Any]] = {
     "cached_attention_scratch": cached_attention.cached_attention_scratch,
@@ -67,24 +66,17 @@ ATTENTION: dict[str, Callable[..., Any]] = {
 """The attention of every product, also of those of compiled kernels: it is in float32."""
 
 
-def _product(pack: Callable[..., Any], multiply: Callable[..., Any], rounds: Callable[..., Any],
-             convert: Callable[..., Any] | None = None) -> dict[str, Callable[..., Any]]:
-    """Return the functions of a product by their field in the table."""
-    return {"pack": pack, "multiply": multiply, "rounds": rounds, **ATTENTION,
-            **({} if convert is None else {"convert": convert})}
-
-
-_FMA = _product(linear.pack, linear.linear, roofline.fma_rounds)
-_PAIRS: tuple[Callable[..., Any], ...] = (bfloat16.linear_widened, bfloat16.pair_rounds)
-if PAIR_STEPS == 1:     # operands are bfloat16, and must be converted
-    _PAIRS = (bfloat16.linear_bfloat16, bfloat16.pair_rounds, bfloat16.to_operands)
+_FMA: dict[str, Callable[..., Any]] = {"pack": linear.pack, "multiply": linear.linear, **ATTENTION}
+_WIDENED: dict[str, Callable[..., Any]] = {
+    "pack": bfloat16.pack_bfloat16, "multiply": bfloat16.linear_widened, **ATTENTION}
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
-    "bfloat16": _product(bfloat16.pack_bfloat16, *_PAIRS),
-    "int8": _product(int8.pack_int8, int8.linear_int8, int8.dot_rounds, int8.quantize),
-    "int16": _product(integers.pack_integers, integers.linear_integers, integers.integer_rounds, integers.to_integers),
+    "bfloat16": _WIDENED,
+    "int8": {"pack": int8.pack_int8, "multiply": int8.linear_int8, "convert": int8.quantize, **ATTENTION},
+    "int16": {"pack": integers.pack_integers, "multiply": integers.linear_integers, "convert": integers.to_integers,
+              **ATTENTION},
     "fma": _FMA,
-    "bfloat16_weights": _product(bfloat16.pack_bfloat16, bfloat16.linear_widened, roofline.fma_rounds),
+    "bfloat16_weights": _WIDENED,
 }
 """The functions of each product, by its name in `ROWS`. A row is filled when a plan first asks for the product, because
 compiling takes seconds; those of float32 are always filled."""
@@ -104,7 +96,8 @@ class KernelTable:
         theirs = compiled.rows_of(beside) if beside else None
         for name, place in PRODUCT_PLACES.items():
             row = theirs[place] if theirs else None
-            if row and row.multiply and (name not in ROWS or row.strip > 1):
+            if row and row.multiply and (name not in ROWS or row.strip > 1 or (
+                    PAIRS and name == "bfloat16" and row.operand_bytes == 2)):
                 self.memory.products[place] = row
                 self.taken.add(name)
                 fields = ON_TILES if row.strip > 1 else TAKEN
@@ -142,7 +135,10 @@ class KernelTable:
                 functions = ATTENTION if name in self.taken else PRODUCTS.get(name, {})
                 targets += [(row, field, function) for field, function in functions.items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.functions}
-        for name, function in _progress(missing):
+        from tqdm import tqdm  # here: `engine info` needs none
+
+        # The bar appears if they take more than a second.
+        for name, function in tqdm(missing.items(), "compiling kernels", delay=1, leave=False, unit="kernel"):
             self.functions[name] = compile_kernel(function, KernelCache(name))
         for struct, field, function in targets:
             setattr(struct, field, self.functions[function.__name__].address)
@@ -175,10 +171,3 @@ def load(precision: str = "float32", *, decoding: bool = False, portable: bool =
         found = table()
         found.fill(precision, decoding, portable)
         return found.kernels
-
-
-def _progress(kernels: dict[str, Any]) -> Any:
-    """Return the items of `kernels` behind a progress bar, which appears if they take more than a second."""
-    from tqdm import tqdm
-
-    return tqdm(kernels.items(), "compiling kernels", delay=1, leave=False, unit="kernel")

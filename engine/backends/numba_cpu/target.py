@@ -30,19 +30,17 @@ KC = 1024
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)     # why 5: simd/x86.h
 
-PAIR_STEPS = 1 if VL == 16 and "+avx512bf16" in FEATURES and CPU.startswith("znver") else 2
-"""1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the two
-weights of a pair are converted and multiplied in turn.
+PAIRS = VL == 16 and "+avx512bf16" in FEATURES and CPU.startswith("znver")
+"""Whether an instruction multiplies pairs of bfloat16 numbers, which compiled kernels use.
 
 LLVM calls AMD's CPUs znver. On others the instruction for vectors is slower: `isa.fastest_first` explains."""
 
-OPERAND_BYTES = 2 * PAIR_STEPS
 NR = NV * VL
 STEPS = 4
 """Number of steps of depth that a tile's loop is unrolled by."""
 
-LINE, AHEAD = 16, 512
-"""LINE: floats in a cache line. AHEAD: prefetch distance in floats."""
+LINE = 16
+"""Floats in a cache line."""
 
 FUSED = "+fma" in FEATURES or ARM
 """Whether the CPU has fused multiply-adds. If not, v_fma rounds twice, because LLVM would call a slow function."""

@@ -17,9 +17,8 @@ PEERS = {
 PEER = PEERS[target.VL, target.INTEGERS]
 """The compiled kernels that have the same vector length, tile shapes and integer instructions as Numba's."""
 
-BFLOAT16_PEER = "avx512bf16" if target.PAIR_STEPS == 1 else PEER
-"""The compiled kernels that have the same instructions for bfloat16. If their operands are bfloat16, so is their
-attention; Numba's is float32."""
+BFLOAT16_PEER = "avx512bf16" if target.PAIRS else PEER
+"""The compiled kernels that have the same instructions for bfloat16."""
 
 
 def attending_in_float32(name):

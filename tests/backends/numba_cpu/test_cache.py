@@ -8,27 +8,25 @@ import sys
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 WITHOUT = "needs numba: pip install '.[numba]'"
 CFunc = pytest.importorskip("numba.core.ccallback", reason=WITHOUT).CFunc
-cache, compiling, roofline = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                              for name in ("compiler.cache", "compiler.compiling", "kernels.roofline"))
+cache, compiling, cached_attention = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                              for name in ("compiler.cache", "compiler.compiling", "kernels.cached_attention"))
 
 COMPILE = """
-import ctypes, numpy
+import ctypes
 from numba.core.ccallback import CFunc
 from engine.backends.numba_cpu.compiler import cache
-from engine.backends.numba_cpu.kernels import roofline
+from engine.backends.numba_cpu.kernels.cached_attention import cached_attention_scratch
 from engine.backends.numba_cpu.compiler.compiling import compile_kernel
 compiled = []
 original = CFunc._compile_uncached
 CFunc._compile_uncached = lambda self: compiled.append(self) or original(self)
-read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_ssize_t)(
-    compile_kernel(roofline.read, cache.KernelCache("read")).address)
-x = numpy.ones(1024, numpy.float32)
-assert read(x.ctypes.data, 1024) == 1024
+scratch = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)(
+    compile_kernel(cached_attention_scratch, cache.KernelCache("cached_attention_scratch")).address)
+assert scratch(64, 30) == cached_attention_scratch(64, 30)
 print("compiled" if compiled else "loaded")
 """
 
@@ -56,10 +54,9 @@ def compilations(monkeypatch):
 
 def build():
     """Build one small kernel, and check that it works."""
-    address = compiling.compile_kernel(roofline.fma_rounds, cache.KernelCache("fma_rounds")).address
-    function = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_ssize_t, ctypes.c_void_p)(address)
-    sink = np.zeros(1, np.float32)
-    assert function(3, sink.ctypes.data) > 0
+    function = cached_attention.cached_attention_scratch
+    address = compiling.compile_kernel(function, cache.KernelCache(function.__name__)).address
+    assert ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)(address)(64, 30) == function(64, 30)
 
 
 def test_another_process_loads_what_one_compiled():
@@ -71,7 +68,7 @@ def test_another_process_loads_what_one_compiled():
 def test_processes_at_once(root):
     started = [subprocess.Popen([sys.executable, "-c", COMPILE], stdout=subprocess.PIPE) for _ in range(3)]
     assert [process.communicate()[1] or process.returncode for process in started] == [0, 0, 0]
-    assert [path.name for path in root.rglob("*") if path.is_file()] == ["read.code"]
+    assert [path.name for path in root.rglob("*") if path.is_file()] == ["cached_attention_scratch.code"]
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:100], lambda data: data[:-1],

@@ -16,6 +16,7 @@ from engine.model.bits import PORTABLE
 from engine.model.run_config import RunConfig
 
 from ...tools.plans import SHAPES, SMALL, WEIGHTS, make_batch, make_weights
+from .other_cpus import run_for
 from .peers import WITHOUT, attending_in_float32
 
 compiled, rows, table, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -34,7 +35,8 @@ def test_the_places_that_compiled_kernels_fill(name):
     own, theirs = table.KernelTable(name), compiled.rows_of(name)
     own.fill("float32", decoding=False, portable=False)
     tiles = name in ("amx", "amxemulated")
-    assert own.taken == IN_BLOCKS | (ON_TILES if tiles else set())
+    pairs = {"bfloat16"} if target.PAIRS and name == "avx512bf16" else set()
+    assert own.taken == IN_BLOCKS | (ON_TILES if tiles else pairs)
     assert own.instructions().keys() == IN_BLOCKS | set(rows.ROWS) | (ON_TILES if tiles else set())
     for product in own.taken:
         ours, peer = own.memory.products[PRODUCT_PLACES[product]], theirs[PRODUCT_PLACES[product]]
@@ -61,12 +63,35 @@ def test_models_have_the_bits_of_the_compiled_kernels(name, precision):
     if not peer.product(precision).exists:
         assert not own.kernels.product(precision).exists
         return
+    check_bits(own, peer, precision)
+
+
+def check_bits(own, peer, precision):
     for shape in ("awkward", "a head of 256", "deep"):
         config, weights = SHAPES[shape], make_weights(SHAPES[shape])
         batch = make_batch(config, [3, 64, 1, 130])
         ours, theirs = (CpuPlan(kernels, config, weights, RunConfig(2, precision, max_tokens=2048)).forward(batch)
                         for kernels in (own.kernels, peer))
         assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.skipif("avx512bf16" not in TABLES, reason="needs the avx512bf16 kernels, and vectors of 16 floats")
+def test_pairs_of_bfloat16_are_those_of_the_compiled_kernels(monkeypatch):
+    monkeypatch.setattr(table, "PAIRS", True)
+    own = table.KernelTable("avx512bf16")
+    assert own.taken == IN_BLOCKS | {"bfloat16"}
+    own.fill("bfloat16", decoding=False, portable=False)
+    assert not {"linear_widened", "pack_bfloat16"} & own.functions.keys()
+    check_bits(own, attending_in_float32("avx512bf16"), "bfloat16")
+    assert table.KernelTable("avx512vnni" if "avx512vnni" in TABLES else None).taken.isdisjoint({"bfloat16"})
+
+
+@pytest.mark.skipif(target.ARM, reason="for x86 alone")
+def test_pairs_of_bfloat16_are_multiplied_on_cpus_of_amd():
+    features = "+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16"
+    printed = run_for("from engine.backends.numba_cpu import target; print(target.PAIRS)",
+                      [("znver4", features, []), ("sapphirerapids", features, []), ("znver4", "+avx2,+fma", [])])
+    assert printed == ["True\n", "False\n", "False\n"]
 
 
 @pytest.mark.skipif(not target.FUSED, reason="portable bits need fused multiply-adds")

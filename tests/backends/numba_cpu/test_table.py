@@ -51,7 +51,8 @@ def test_every_kernel_is_there():
     for precision, decoding, portable in (("float32", True, False), ("bfloat16", False, False),
                                           ("bfloat16", False, True), ("int8", False, False), ("int8", True, False)):
         own.fill(precision, decoding=decoding, portable=portable)
-    assert all(getattr(own.memory, name) for name, _ in own.memory._fields_ if name not in ("products", "fused"))
+    unset = {name for name, _ in own.memory._fields_ if name != "products" and not getattr(own.memory, name)}
+    assert unset == {"read"} | ({"fused"} if not target.FUSED else set())       # nobody measures with these kernels
     assert table.ROWS.keys() == table.PRODUCTS.keys() == own.instructions().keys() < PRODUCT_PLACES.keys()
     attention = own.functions["attention"].address
     for name, place in PRODUCT_PLACES.items():
@@ -62,7 +63,7 @@ def test_every_kernel_is_there():
         optional = {"begin", "end", "beside", "bounded", "code_zero", "fresh_depth", "hidden_columns", "operands_depth",
                     "approximates", "attend_rows", "attend_rows_scratch"}       # 0 here
         absent = {field for field, *_ in row._fields_ if not getattr(row, field)} - optional
-        assert absent == {"convert"} - table.PRODUCTS[name].keys()
+        assert absent == {"convert", "rounds"} - table.PRODUCTS[name].keys()
         assert row.attention == attention
 
 
@@ -260,18 +261,6 @@ def test_rows(both, name):
         assert np.array_equal(*(ROWS[name](NativeOps(kernels, 1), x) for kernels in both))
 
 
-def test_reading_and_peak(both):
-    x = np.arange(4096, dtype=np.float32)
-    ours, theirs = both
-    assert ours.read(x) == theirs.read(x)
-    assert ours.fma.rounds(100, 2) == theirs.fma.rounds(100, 2)
-
-
-def test_peak_of_precisions(both, both_bfloat16):
-    for precision, (ours, theirs) in (("float32", both), ("bfloat16", both_bfloat16), ("int8", both)):
-        assert ours.product(precision).rounds(100, 2) == theirs.product(precision).rounds(100, 2)
-
-
 def run_pytest(*arguments, **environment):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
@@ -291,14 +280,9 @@ def test_on_a_cpu_without_avx():
                SOME_KERNELS="linear,int8,bfloat16,attention,norm,softmax,rotary,elementwise")
 
 
-AVX512 = [(("linear", "bfloat16", "int8", "attention"), "linear,bfloat16,int8,attention", ""),
-          (("bfloat16",), "linear,bfloat16", "1")]
-if target.VL == 16:     # all other tests have these shapes, and one of the two layouts of bfloat16
-    AVX512 = [(("bfloat16",), "linear,bfloat16", "" if target.PAIR_STEPS == 1 else "1")]
-
-
-@pytest.mark.parametrize(("names", "kernels", "pairs"), AVX512)
-def test_in_the_shapes_of_a_cpu_with_avx512(names, kernels, pairs):
+@pytest.mark.skipif(target.VL == 16, reason="all other tests have these shapes here")
+def test_in_the_shapes_of_a_cpu_with_avx512():
+    names = "linear", "bfloat16", "int8", "attention"
     files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
     plugins = "-p", f"{__package__}.as_avx512", "-p", f"{__package__}.some_kernels"
-    run_pytest(*plugins, "-k", "numba", *files, AS_AVX512BF16=pairs, SOME_KERNELS=kernels)
+    run_pytest(*plugins, "-k", "numba", *files, SOME_KERNELS=",".join(names))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels.attention import WIDTHS, attention_kernel, tiles
-from engine.backends.numba_cuda.ptx.emulate import launch
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from ...tools.cuda_emulator import launch
 
 
 def problem(lengths, d, H, G, seed=0):

@@ -5,9 +5,10 @@ import pytest
 
 from engine.backends.numba_cuda.kernels.attention import tiles
 from engine.backends.numba_cuda.kernels.attention_hopper import KEYS, attention_kernel
-from engine.backends.numba_cuda.ptx import emulate
-from engine.backends.numba_cuda.ptx.emulate_hopper import tensor_map
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from ...tools import cuda_emulator
+from ...tools.hopper_emulator import tensor_map
 
 NAN = 0x7FC0
 
@@ -18,7 +19,7 @@ def run(qkv, lengths, H, G, d, rows, late=True, blocks=1):
     work = np.concatenate([tiles(cu_seqlens, rows), np.array([[len(lengths), 0]], np.int32)])
     out = np.full((len(qkv), H * d), NAN, np.uint16)
     kernel = attention_kernel(d, rows)
-    emulate.launch(kernel, blocks, tensor_map(qkv, KEYS), out, cu_seqlens, work, np.int32(G), np.float32(d**-0.5),
+    cuda_emulator.launch(kernel, blocks, tensor_map(qkv, KEYS), out, cu_seqlens, work, np.int32(G), np.float32(d**-0.5),
                    late=late)
     return out
 

@@ -5,12 +5,12 @@ import pytest
 
 from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base, store_global
-from engine.backends.numba_cuda.ptx.emulate import EmulationError, launch
 from engine.backends.numba_cuda.ptx.mma import ldmatrix, ldmatrix_transposed, mma, swizzle
 from engine.backends.numba_cuda.ptx.warp import pack_bf16, round_bf16, shuffle_xor, sync_warp
 from engine.backends.numba_cuda.toolchain import cuda, types
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
+from ...tools.cuda_emulator import EmulationError, launch
 from .gate import assembled, tool
 
 RNG = np.random.default_rng(5)

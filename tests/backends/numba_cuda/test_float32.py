@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import float32
-from engine.backends.numba_cuda.ptx.emulate import launch
 from engine.backends.reference import formulas as ops
+
+from ...tools.cuda_emulator import launch
 
 EPS = np.finfo(np.float32).eps
 DUMMY = np.zeros((1, 1), np.float32)

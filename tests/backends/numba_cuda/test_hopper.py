@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernel import Kernel
-from engine.backends.numba_cuda.ptx import emulate
+from engine.backends.numba_cuda.ptx import emulated
 from engine.backends.numba_cuda.ptx.copy import address, shared_base
-from engine.backends.numba_cuda.ptx.emulate_hopper import tensor_map
 from engine.backends.numba_cuda.ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
@@ -21,6 +20,9 @@ from engine.backends.numba_cuda.ptx.hopper import (
 from engine.backends.numba_cuda.tensor_map import encode
 from engine.backends.numba_cuda.toolchain import cuda, device_function
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from ...tools import cuda_emulator
+from ...tools.hopper_emulator import tensor_map
 
 BARRIER = 64 * 1024
 """Address of the barrier, behind all boxes."""
@@ -40,7 +42,7 @@ def put(sums, out):
 
 
 def launch(body, *arguments, threads=128, late=True):
-    emulate.launch(Kernel("test", body, (), threads, BARRIER + 64), 1, *arguments, late=late)
+    cuda_emulator.launch(Kernel("test", body, (), threads, BARRIER + 64), 1, *arguments, late=late)
 
 
 def product(left, right, n, *, panels=1, left_in_registers=False, wait_before=True, late=True):
@@ -104,7 +106,7 @@ def test_a_box_is_swizzled_and_zero_outside():
         barrier_expect(BARRIER, 16 * 128)
         copy_box(1024, address(made), 64, 4, BARRIER)
         barrier_wait(BARRIER, 0)
-        box = emulate.current().block.shared_bytes(int(shared_base()) + 1024, 16 * 128, 1024)
+        box = emulated.current().block.shared_bytes(int(shared_base()) + 1024, 16 * 128, 1024)
         seen.append(box.view(np.uint16).reshape(16, 8, 8))
 
     launch(body, tensor_map(matrix, 16), threads=1)
@@ -170,7 +172,7 @@ def test_a_barrier_that_lacks_bytes_is_a_deadlock():
         cuda.syncthreads()
         barrier_wait(BARRIER, 0)
 
-    with pytest.raises(emulate.EmulationError, match="deadlock"):
+    with pytest.raises(cuda_emulator.EmulationError, match="deadlock"):
         launch(body, tensor_map(integers(16, 64), 16), threads=2)
 
 
@@ -188,7 +190,7 @@ def test_a_wait_tells_a_phase_from_the_next_only():
         passed.append("the first")
         barrier_wait(BARRIER, 1)
 
-    with pytest.raises(emulate.EmulationError, match="deadlock"):
+    with pytest.raises(cuda_emulator.EmulationError, match="deadlock"):
         launch(body, threads=2)
     assert sorted(passed) == ["before the first"] * 2 + ["the first"] * 2
 
@@ -205,7 +207,7 @@ def test_misuse_is_named(body, message):
         barrier_init(BARRIER, 1)
         misuse(made)
 
-    with pytest.raises(emulate.EmulationError, match=message):
+    with pytest.raises(cuda_emulator.EmulationError, match=message):
         launch(whole, tensor_map(integers(16, 64), 16), threads=1)
 
 
@@ -219,7 +221,7 @@ def test_a_wrong_descriptor_is_named(descriptor, message):
         multiply(sums, descriptor, 0 | BY_ROWS, 0)
         wait(sums)
 
-    with pytest.raises(emulate.EmulationError, match=message):
+    with pytest.raises(cuda_emulator.EmulationError, match=message):
         launch(body)
 
 

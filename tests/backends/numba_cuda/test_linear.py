@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import linear, linear_hopper
-from engine.backends.numba_cuda.ptx import emulate
-from engine.backends.numba_cuda.ptx.emulate_hopper import tensor_map
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from ...tools import cuda_emulator
+from ...tools.hopper_emulator import tensor_map
 
 HOPPER = {
     "one": linear_hopper.HopperTile(64, 32, 2, consumers=1),
@@ -49,11 +50,11 @@ class Problem:
         if isinstance(tile, linear.Tile):
             kernel = linear.linear_kernel(activation, residual, tile)
             grid = -(-M // tile.columns), -(-N // tile.rows)
-            emulate.launch(kernel, grid, self.x, self.w, self.bias, addend, out, late=late)
+            cuda_emulator.launch(kernel, grid, self.x, self.w, self.bias, addend, out, late=late)
         else:
             kernel = linear_hopper.linear_kernel(activation, residual, tile)
             maps = tensor_map(self.x, tile.rows), tensor_map(linear_hopper.lay_out(self.w), tile.columns)
-            emulate.launch(kernel, grid, *maps, self.bias, addend, out, np.int32(K), late=late)
+            cuda_emulator.launch(kernel, grid, *maps, self.bias, addend, out, np.int32(K), late=late)
         return out if residual else from_bfloat16(out)
 
 

@@ -15,7 +15,6 @@ from engine.backends.numba_cuda.kernels.linear_hopper import SMALL as SMALL_TILE
 from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import hopper_tile
-from engine.backends.numba_cuda.ptx.emulate import EmulationError
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
 from engine.backends.numba_cuda.support import RUNS, check
 from engine.backends.numba_cuda.weights import upload_weights
@@ -35,6 +34,7 @@ from engine.programs.program import Program
 from engine.weights.parameters import expected_shapes
 
 from ...families.cases import CASES, TYPES
+from ...tools.cuda_emulator import EmulationError
 from ...tools.emulated_device import EmulatedDevice
 from ...tools.encoders import engine_of
 from ...tools.paths import ENCODERS

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from engine.backends.numba_cuda.kernels import embedding, norm, pooling
-from engine.backends.numba_cuda.ptx.emulate import launch
 from engine.backends.reference import formulas as ops
 from engine.encoding.pooling import pool
 from engine.model.text_config import POOLINGS
 from engine.weights.bfloat16 import to_bfloat16
+
+from ...tools.cuda_emulator import launch
 
 EPS = np.finfo(np.float32).eps
 PARTS = ("words", "positions", "token_types", "norm", "bfloat16")

@@ -13,16 +13,14 @@ W x + b + alpha/r * B (A x), and a table gives row_i + alpha/r * A_i B. The scri
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model
+from transformers import AutoModel, JinaEmbeddingsV3Model
 
-from .scaffold import VOCAB, Golden, float64_throughout, run, sizes, write_config, write_models
+from .scaffold import VOCAB, Golden, float64_throughout, run, write_models
 
 LENGTHS = (1, 2, 17, 33)
 JOINED = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -31,29 +29,16 @@ HUB = {"layers.": "encoder.layers.", "self_attn.o_proj": "mixer.out_proj", "post
 """Names of transformers, and those of the model's own code."""
 
 
-@dataclass(frozen=True)
 class Adapted(Golden):
     """A golden model with adapters."""
 
-    tasks: tuple[str, ...] = ()
-    rank: int = 0
-    alpha: float = 0.0
+    tasks = property(lambda self: self.own_config["lora_adaptations"])
+    rank = property(lambda self: self.own_config["lora_rank"])
+    scale = property(lambda self: self.own_config["lora_alpha"] / self.rank)
 
 
-JINA = {"classification": "", "retrieval.query": "Represent the query for retrieving evidence documents: "}
-MODELS = {
-    "jina_v3_tasks": Adapted("JinaEmbeddingsV3Model", sizes(42, 3, 61, 2, type_vocab_size=1), torch.bfloat16, rank=4,
-        alpha=1.0, tasks=("retrieval.query", "retrieval.passage", "separation", "classification", "text-matching"),
-        changes={"auto_map": {"AutoConfig": "jinaai/xlm-roberta-flash-implementation--configuration_xlm_roberta.X",
-        "AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"}, "lora_dropout_p": 0.0,
-        "lora_main_params_trainable": False, "load_trained_adapters": True, "task_instructions": JINA,
-        "matryoshka_dimensions": [8, 16], "emb_pooler": None, "truncate_dim": None, "use_flash_attn": True,
-        "use_reentrant": False}),
-    "jina_v3_two": Adapted("JinaEmbeddingsV3Model", sizes(36, 2, 29, 1, type_vocab_size=2, layer_norm_eps=0.01),
-        torch.float32, tasks=("a", "b"), rank=3, alpha=2.5),
-    "jina_v3_one": Adapted("JinaEmbeddingsV3Model", sizes(36, 6, 47, type_vocab_size=1), torch.float16, tasks=("only",),
-        rank=1, alpha=0.5),
-}  # fmt: skip
+MODELS = tuple(Adapted(name, "JinaEmbeddingsV3Model", dtype) for name, dtype in (
+    ("jina_v3_tasks", torch.bfloat16), ("jina_v3_two", torch.float32), ("jina_v3_one", torch.float16)))
 
 MISTAKES: dict[str, Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray, int]]] = {
     "no adapter": lambda a, b, task, n: (0 * a, b, task),
@@ -62,16 +47,16 @@ MISTAKES: dict[str, Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarra
 }  # fmt: skip
 
 
-def save_model(folder: Path, golden: Adapted) -> None:
+def save_model(golden: Adapted) -> None:
     """Write a model of random numbers in the dialect of its own code, with adapters of every map and table."""
     torch.manual_seed(0)
-    model = JinaEmbeddingsV3Model(JinaEmbeddingsV3Config(**golden.config))
+    model = JinaEmbeddingsV3Model(golden.config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if name.endswith(("norm.weight", "LayerNorm.weight")) else 0.0, 0.2)
-    model.to(golden.dtype).save_pretrained(folder)  # the names are already those of the model's own code
+    model.to(golden.stored).save_pretrained(golden.folder)  # the names are already those of the model's own code
     stored: dict[str, torch.Tensor] = {}
-    for name, tensor in load_file(folder / "model.safetensors").items():
+    for name, tensor in load_file(golden.folder / "model.safetensors").items():
         weight = name.removesuffix(".weight")
         if tensor.ndim != 2:
             stored[f"roberta.{name}"] = tensor
@@ -80,29 +65,25 @@ def save_model(folder: Path, golden: Adapted) -> None:
         a = torch.randn(n, *((rows, r) if table else (r, columns))) * 0.4
         b = torch.randn(n, *((r, columns) if table else (rows, r))) * 0.4
         stored[f"roberta.{weight}.parametrizations.weight.original"] = tensor
-        stored[f"roberta.{weight}.parametrizations.weight.0.lora_A"] = a.to(golden.dtype)
-        stored[f"roberta.{weight}.parametrizations.weight.0.lora_B"] = b.to(golden.dtype)
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    values = {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "position_embedding_type": "rotary",
-              "rotary_emb_base": 20000.0, "hidden_act": "gelu", "lora_adaptations": list(golden.tasks),
-              "lora_alpha": golden.alpha, "lora_rank": golden.rank, "layer_norm_eps": 1e-5}  # fmt: skip
-    write_config(folder, values | golden.config | golden.changes)
+        stored[f"roberta.{weight}.parametrizations.weight.0.lora_A"] = a.to(golden.stored)
+        stored[f"roberta.{weight}.parametrizations.weight.0.lora_B"] = b.to(golden.stored)
+    save_file(stored, golden.folder / "model.safetensors", {"format": "pt"})
 
 
-def save_tasks(folder: Path, golden: Adapted) -> None:
+def save_tasks(golden: Adapted) -> None:
     """Write tasks.npz beside a model, from the weights as they are stored."""
     stored = {name.removeprefix("roberta."): tensor.double()
-              for name, tensor in load_file(folder / "model.safetensors").items()}  # fmt: skip
+              for name, tensor in load_file(golden.folder / "model.safetensors").items()}  # fmt: skip
     adapters = {name.partition(".parametrizations")[0] for name in stored if "lora_A" in name}
     plain = {name.replace(".parametrizations.weight.original", ".weight"): tensor
              for name, tensor in stored.items() if "lora_" not in name}  # fmt: skip
     with float64_throughout(JinaEmbeddingsV3Model):
-        config = JinaEmbeddingsV3Config(**golden.config)
+        config = golden.config
         model = AutoModel.from_config(config, attn_implementation="eager").double().eval()
         state = {new: tensor for name, tensor in plain.items() for new, tensor in in_transformers(name, tensor)}
         missing, unexpected = model.load_state_dict(state, strict=False)
         if unexpected or any(not name.startswith("pooler.") for name in missing):
-            raise SystemExit(f"{folder}: {missing} {unexpected}")
+            raise SystemExit(f"{golden.name}: {missing} {unexpected}")
         rng = np.random.default_rng(0)
         arrays = {}
         for i, length in enumerate(LENGTHS):
@@ -118,10 +99,10 @@ def save_tasks(folder: Path, golden: Adapted) -> None:
                         continue
                     with added(model, stored, adapters, golden, number, change):
                         moved = np.abs(run(model, ids.astype(int)) - hidden).max()
-                    print(f"{folder.name}, {task}, {mistake}: changes the result by {moved:.3f}")
+                    print(f"{golden.name}, {task}, {mistake}: changes the result by {moved:.3f}")
                     if not moved >= 1e-2:
                         raise SystemExit("this mistake would not show")
-    np.savez_compressed(folder / "tasks.npz", **{name: array.astype(np.float32) if "hidden" in name else array
+    np.savez_compressed(golden.folder / "tasks.npz", **{name: array.astype(np.float32) if "hidden" in name else array
                                                  for name, array in arrays.items()})  # fmt: skip
 
 
@@ -146,7 +127,7 @@ def added(model: torch.nn.Module, stored: dict[str, torch.Tensor], adapters: set
         number = task
         if change is not None:
             a, b, number = change(a, b, task, len(golden.tasks))
-        a, b, scale = a[number], b[number], golden.alpha / golden.rank
+        a, b, scale = a[number], b[number], golden.scale
         if "embeddings" in own:
             hooks.append(model.get_submodule(own).register_forward_hook(
                 lambda module, given, out, a=a, b=b, scale=scale: out + scale * (a[given[0]] @ b)))

@@ -1,8 +1,9 @@
 """What the writers of golden encoders share: random models, their vectors in float64, and mistakes that must show.
 
-A writer lists its models as `Golden`, and calls `write_models`. A folder gets config.json, model.safetensors and
-expected.npz, which holds, for sequence i of the lengths, ids_{i} [T], rows_{i} (some of 0..T-1) and hidden_{i}
-[rows, D] in float32. A model with several token types has types_{i} [T], too.
+The config.json of a golden folder is written by hand, or by transformers once, and is what its model is made from: a
+writer lists its models as `Golden`, with what config.json cannot say, and calls `write_models`. A folder gets
+model.safetensors and expected.npz, which holds, for sequence i of the lengths, ids_{i} [T], rows_{i} (some of 0..T-1)
+and hidden_{i} [rows, D] in float32. A model with several token types has types_{i} [T], too.
 
 transformers computes some steps in float32 whatever the model's dtype. `float64_throughout` replaces this float32 by
 float64 while transformers' own code runs. A writer stops unless each mistake of `wrong_weights` and `wrong_settings`
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,6 @@ LENGTHS = (1, 2, 63, 64, 65, 66, 129, 300)
 CHECKED = 129
 """The length of the sequence in which each mistake must show."""
 LEAST = 1e-2
-SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 3, "max_position_embeddings": 320, "pad_token_id": 0,
-         "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 NORMS = ("norm.weight", "norm1.weight", "norm2.weight", "layernorm_before.weight", "layernorm_after.weight", "lambda1")
 """How the names of gains, which lie around 1, end in small letters."""
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "lm_head.decoder.weight",
@@ -54,17 +53,15 @@ TABLE = re.compile(r"embeddings\.weight$|embedding\.weight$|embed_tokens\.weight
 
 @dataclass(frozen=True)
 class Golden:
-    """One golden model."""
+    """One golden model: its folder in tests/golden/encoders, and what the config.json there does not say."""
 
-    kind: str
-    """The class of transformers, such as NomicBertModel; or the name of a model that transformers does not have."""
-    config: dict[str, Any]
-    """Arguments of the class's config."""
-    dtype: torch.dtype
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json says in place of the config that transformers writes."""
-    changes: dict[str, Any] = field(default_factory=dict)
-    """What config.json says otherwise than transformers writes it; None removes a key."""
+    name: str
+    kind: str = ""
+    """The class of transformers, or of a model that transformers does not have, where it is not the architecture."""
+    dtype: torch.dtype | None = None
+    """The numbers of its file, where config.json says others."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the class's config for a config.json that transformers cannot read."""
     new_names: bool = False
     """Whether the tensors have the names of transformers 5 rather than those of the checkpoints on the hub."""
     gain: float = 1.0
@@ -75,48 +72,50 @@ class Golden:
     """Mistakes in the config besides those of `OTHERS`."""
 
     @property
+    def folder(self) -> Path:
+        return ENCODERS / self.name
+
+    @cached_property
+    def own_config(self) -> dict[str, Any]:
+        """What config.json says."""
+        values: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        return values
+
+    @property
     def type(self) -> Any:
-        return getattr(transformers, self.kind)
+        return getattr(transformers, self.kind or self.own_config["architectures"][0])
 
+    @property
+    def config(self) -> Any:
+        """The config of transformers."""
+        # Parts of a model would begin in the dtype; the model_type of remote code gives tensors another model's names.
+        own = {key: value for key, value in self.own_config.items() if key not in ("dtype", "model_type")}
+        return self.type.config_class(**(self.options or own))
 
-def sizes(width: int, heads: int, ffn: int, layers: int = 3, **more: Any) -> dict[str, Any]:
-    """Return the arguments of a config by the names that most families have."""
-    return SIZES | {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": ffn,
-                    "num_hidden_layers": layers} | more  # fmt: skip
+    @property
+    def stored(self) -> torch.dtype:
+        """The numbers of its file."""
+        return self.dtype or getattr(torch, self.own_config.get("dtype") or self.own_config["torch_dtype"])
 
 
 Forward = Callable[..., np.ndarray]
 """Takes the ids [T], the token types [T] or None and the mask [T] or None, and returns vectors: float64 [T, D]."""
 
 
-def build(golden: Golden) -> Any:
-    """Return a model of transformers, and set torch's generator to its start."""
-    model = golden.type(golden.type.config_class(**golden.config))
-    torch.manual_seed(0)
-    return model
-
-
-def save_model(folder: Path, golden: Golden, model: Any = None) -> None:
+def save_model(golden: Golden, model: Any = None) -> None:
     """Write a model of random numbers that are large enough for a mistake to show."""
-    model = build(golden) if model is None else model
+    if model is None:
+        model = golden.type(golden.config)
+        torch.manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             mean = golden.gain if name.lower().endswith(NORMS) else 0.0
             parameter.normal_(mean, next((x for part, x in golden.spread.items() if part in name), 0.2))
-    model.to(golden.dtype).save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    model.to(golden.stored).save_pretrained(golden.folder)
+    (golden.folder / "generation_config.json").unlink(missing_ok=True)
     if golden.new_names:
         tensors = {name: tensor for name, tensor in model.state_dict().items() if name not in TIED}
-        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    if golden.changes:
-        path = folder / "config.json"
-        values = json.loads(path.read_text(encoding="utf-8")) | golden.changes
-        write_config(folder, {key: value for key, value in values.items()
-                              if value is not None or key not in golden.changes})  # fmt: skip
-
-
-def write_config(folder: Path, values: dict[str, Any]) -> None:
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        save_file(tensors, golden.folder / "model.safetensors", {"format": "pt"})
 
 
 def open_model(folder: Path, kind: Any = AutoModel, config: Any = None) -> Any:
@@ -256,7 +255,7 @@ def sparse(length: int) -> int:
     return 1 if length < 63 else 3 if length < 67 else 8
 
 
-def make_expected(folder: Path, run: Forward, tensors: Mapping[str, torch.Tensor], *,
+def make_expected(golden: Golden, run: Forward, tensors: Mapping[str, torch.Tensor], *,
                   wrong: Iterable[tuple[str, Forward]] = (), second: Forward | None = None,
                   lengths: tuple[int, ...] = LENGTHS, first_id: int = 4, step: Callable[[int], int] = sparse,
                   holes: tuple[int, ...] = (), least: float = LEAST) -> None:  # fmt: skip
@@ -283,7 +282,7 @@ def make_expected(folder: Path, run: Forward, tensors: Mapping[str, torch.Tensor
         rows = np.union1d(rows[:: step(length)], rows[-1:])
         hidden = run(*given)
         if second is not None and not (error := np.abs(hidden - second(*given)).max()) < 1e-10:
-            raise SystemExit(f"{folder.name}, {length} tokens: the two computations differ by {error:.1e}")
+            raise SystemExit(f"{golden.name}, {length} tokens: the two computations differ by {error:.1e}")
         if length == CHECKED:
             mistakes = [("no token types", lambda ids, types: run(ids))] * (types is not None)
             for name, compute in chain(mistakes, wrong, ((name, run) for name in wrong_weights(tensors))):
@@ -295,11 +294,11 @@ def make_expected(folder: Path, run: Forward, tensors: Mapping[str, torch.Tensor
                    f"hidden_{suffix}": hidden[rows].astype(np.float32)}  # fmt: skip
         if types is not None:
             arrays[f"types_{suffix}"] = types.astype(np.uint8)
-    np.savez_compressed(folder / "expected.npz", **arrays)
-    print(f"{folder.name}: vectors up to {max(np.abs(a).max() for n, a in arrays.items() if 'hidden' in n):.1f}")
+    np.savez_compressed(golden.folder / "expected.npz", **arrays)
+    print(f"{golden.name}: vectors up to {max(np.abs(a).max() for n, a in arrays.items() if 'hidden' in n):.1f}")
 
 
-def save_expected(folder: Path, golden: Golden, *, kind: Any = AutoModel, part: Callable[[Any], Any] | None = None,
+def save_expected(golden: Golden, *, kind: Any = AutoModel, part: Callable[[Any], Any] | None = None,
                   given: dict[str, Any] | None = None, float64: dict[str, bool] | None = None, **options: Any) -> None:
     """Write the expected.npz of a model of transformers, from the weights as they are stored.
 
@@ -307,25 +306,25 @@ def save_expected(folder: Path, golden: Golden, *, kind: Any = AutoModel, part: 
     `float64_throughout`. options: for `make_expected`.
     """
     def computed(config: Any = None) -> tuple[Any, Forward]:
-        whole = open_model(folder, kind, config)
+        whole = open_model(golden.folder, kind, config)
         model = whole if part is None else part(whole)
         return model, partial(run, model, **(given or {}))
 
     with float64_throughout(golden.type, **(float64 or {})):
         model, forward = computed()
-        config = (AutoConfig if kind is AutoModel else kind.config_class).from_pretrained(folder)
+        config = (AutoConfig if kind is AutoModel else kind.config_class).from_pretrained(golden.folder)
         wrong = ((name, computed(other)[1]) for name, other in wrong_settings(golden, config))
-        make_expected(folder, forward, model.state_dict(), wrong=wrong, **options)
+        make_expected(golden, forward, model.state_dict(), wrong=wrong, **options)
 
 
-def write_models(models: Mapping[str, Golden], expect: Callable[[Path, Golden], None],
-                 save: Callable[[Path, Golden], None] = save_model) -> None:  # fmt: skip
-    """Write the folders of golden models by their names, or only the folders named on the command line."""
+def write_models(models: Iterable[Golden], expect: Callable[[Golden], None],
+                 save: Callable[[Golden], None] = save_model) -> None:  # fmt: skip
+    """Write golden models, or only those named on the command line; config.json stays as it is."""
     one_quiet_thread()
-    for name in sys.argv[1:] or models:
-        folder, golden = ENCODERS / name, models[name]
-        folder.mkdir(exist_ok=True)
-        save(folder, golden)
-        expect(folder, golden)
-        if golden.own_config:
-            write_config(folder, golden.own_config)
+    for golden in models:
+        if golden.name in (sys.argv[1:] or [golden.name]):
+            config = golden.folder / "config.json"
+            kept = config.read_bytes()
+            save(golden)
+            expect(golden)
+            config.write_bytes(kept)

@@ -244,7 +244,7 @@ cdef struct Product:
     # written (Output.bfloat16); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
     Py_ssize_t (*attend_rows_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*attend_rows)(const Attention* call, float* scratch) noexcept nogil
-    # Roofline: run n rounds of independent products, and return their number of operations.
+    # Roofline: run n rounds of independent products, and return their number of operations. NULL in kernels of Numba.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum ProductKind:
@@ -308,5 +308,5 @@ cdef struct KernelTable:
     # out[M,N] = activation(x[M,N]) * y[M,N], the gate of a gated feed-forward network; out may be x.
     void (*gate)(int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, float* out,
                  Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
-    # Roofline: return the sum of n floats, where n is a multiple of 4*VL.
+    # Roofline: return the sum of n floats, where n is a multiple of 4*VL. NULL in kernels of Numba.
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 from numba import types
 
 from ...cpu.native.layout import FUNCTIONS, STRUCTS, Member, structures
-from ..target import PAIR_STEPS
 from .pointers import Field, Pointer, Struct
 
 # For the type checker, pointers and vectors are Any.
@@ -19,13 +18,11 @@ Shorts: TypeAlias = Any
 Bits: TypeAlias = Any
 Sizes: TypeAlias = Any
 Cells: TypeAlias = Any
-Operands: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
 Size: TypeAlias = int
 Int: TypeAlias = int
 Float: TypeAlias = float
-Double: TypeAlias = float
 
 # Pointers to the structs of table.pxd, which says what they and their fields mean.
 Linear: TypeAlias = Any
@@ -44,9 +41,8 @@ NUMBA_TYPES: dict[str, types.Type] = {
     "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
     "Sizes": Pointer(types.intp),
     "Cells": Pointer(Pointer(types.uint8)),
-    "Operands": Pointer(types.uint16 if PAIR_STEPS == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
-    "Double": types.float64, "None": types.void,
+    "None": types.void,
 }
 """The Numba type of each name in an annotation; those of structs follow."""
 

@@ -106,11 +106,6 @@ def _mask(b: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
     return b.bitcast(b.sext(lanes, VI), VF)
 
 
-def _upper(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    """Set the lower 16 bits of each lane to zero."""
-    return b.and_(bits, ir.Constant(VI, [-65536] * VL))
-
-
 v_and, v_or = _bits("and_"), _bits("or_")
 v_equal = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("==", x, y)))
 v_less = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("<", x, y)))
@@ -145,16 +140,12 @@ def _load_narrow(bits: int, widen: Callable[[ir.IRBuilder, ir.Value], ir.Value])
     return emits(vector)(load_widened)
 
 
-def _not_zero(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return _mask(b, b.icmp_unsigned("!=", x, x.type(None)))
-
-
 def _upper_halves(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """Return the floats whose upper halves are VL bfloat16 numbers."""
     return b.bitcast(b.shl(b.zext(x, VI), ir.Constant(VI, [16] * VL)), VF)
 
 
-v_load_mask = _load_narrow(8, _not_zero)
+v_load_mask = _load_narrow(8, lambda b, x: _mask(b, b.icmp_unsigned("!=", x, x.type(None))))
 v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
 v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
@@ -165,7 +156,7 @@ def _load_half(widen: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
 
 
 v_load_first = _load_half(lambda b, x: b.shl(x, ir.Constant(VI, [16] * VL)))
-v_load_second = _load_half(_upper)
+v_load_second = _load_half(lambda b, x: b.and_(x, ir.Constant(VI, [-65536] * VL)))        # without the lower 16 bits
 
 
 @emits()
@@ -250,9 +241,3 @@ def v_largest(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 def fetch_far(b: ir.IRBuilder, p: ir.Value) -> None:
     """Prefetch the cache line at p into the L2 cache."""
     fetch(b, p, locality=2)
-
-
-@emits()
-def fetch_near(b: ir.IRBuilder, p: ir.Value) -> None:
-    """Prefetch the cache line at p into the L1 cache."""
-    fetch(b, p, locality=3)

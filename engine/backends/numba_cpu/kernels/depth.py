@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from ..compiler.emit import F32, VF, fetch, fma, load, load_again, splat
+from ..compiler.emit import F32, VF, VI, fetch, fma, load, load_again, splat
 from ..compiler.flow import Sums, either, repeat
 from ..compiler.pointers import BYTE, POINTER, SIZE
-from ..target import DOT, LINE, OPERAND_BYTES, PAIR_STEPS, STEPS, VL
-from . import dot, pairs
-from .integer_pairs import NO_SUM
+from ..target import DOT, LINE, STEPS, VL
+from . import dot
+from .integer_pairs import NO_SUM, every
 
 EMPTY = ir.Constant(POINTER, None)      # a null pointer
 
@@ -36,15 +36,20 @@ def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return splat(b, b.load(pointer, typ=F32, align=4))
 
 
+def load_widened(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
+    """Load VL pairs of bfloat16 weights, and return the first or the second number of each as float."""
+    pairs = b.load(pointer, typ=VI, align=2)
+    widened = b.and_(pairs, every(0xFFFF0000)) if half else b.shl(pairs, every(16))
+    return b.bitcast(widened, VF)
+
+
 FLOATS = Arithmetic(a=F32, w=F32, vector=VL, zero=ir.Constant(VF, [0.0] * VL), row=broadcast,
                     column=lambda b, p, half: load(b, p), add=fma)
 INTEGERS = Arithmetic(a=BYTE, w=BYTE, vector=VL * DOT, zero=NO_SUM, row=dot.load_codes,
                       column=lambda b, p, half: dot.load_weights(b, p), add=dot.dot, steps=STEPS if DOT == 4 else 1)
-PAIRS = Arithmetic(a=ir.IntType(8 * OPERAND_BYTES), w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero,
-                   row=pairs.load_operand, column=pairs.load_weights, add=pairs.dot, pair_steps=PAIR_STEPS)
 WIDENED = Arithmetic(a=F32, w=ir.IntType(16), vector=VL * 2, zero=FLOATS.zero, row=broadcast,
-                     column=pairs.load_widened, add=fma, pair_steps=2)
-"""Weights in bfloat16 and operands in float32, which is PAIRS if PAIR_STEPS is 2."""
+                     column=load_widened, add=fma, pair_steps=2)
+"""Weights in bfloat16 and operands in float32."""
 
 
 def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
@@ -121,25 +126,18 @@ def _by_rows(values: list[ir.Value], nv: int) -> Sums:
     return [values[i : i + nv] for i in range(0, len(values), nv)]
 
 
-def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
-                   ahead: ir.Value, ahead_step: ir.Value, kind: Arithmetic) -> Sums:
-    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; kind: PAIRS or WIDENED.
+def multiply_widened(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+                     ahead: ir.Value, ahead_step: ir.Value) -> Sums:
+    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2]; a is not read beyond depth."""
+    width = nv * WIDENED.vector
 
-    If kind.pair_steps is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
-    """
-    width = nv * kind.vector
-
-    def multiply_whole_pairs(count: ir.Value) -> Sums:
-        return multiply(b, mr, nv, count, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, kind)
-
-    def add_last_step(sums: Sums) -> Sums:
+    def add_last_step() -> Sums:
         k = b.sub(depth, SIZE(1))
-        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), kind.w)
+        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), WIDENED.w)
         rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
-        return _add_products(b, kind, 0, _moved(b, a, k, kind.a), rows, w_last, sums)
+        return _add_products(b, WIDENED, 0, _moved(b, a, k, WIDENED.a), rows, w_last, sums)
 
-    if kind.pair_steps == 1:
-        return multiply_whole_pairs(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
-    sums = multiply_whole_pairs(b.lshr(depth, SIZE(1)))
+    pairs = b.lshr(depth, SIZE(1))
+    sums = multiply(b, mr, nv, pairs, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, WIDENED)
     depth_is_odd = b.trunc(depth, ir.IntType(1))
-    return either(b, depth_is_odd, lambda: add_last_step(sums), lambda: sums)
+    return either(b, depth_is_odd, add_last_step, lambda: sums)

@@ -33,18 +33,13 @@ ONES = every(0x00010001)        # in both int16 of each lane
 binding.initialize_native_asmparser()
 
 
-def as_codes(b: ir.IRBuilder, bits: ir.Value) -> Operand:
-    """Return the operand whose codes in each lane are the bytes of `bits`: all DOT codes, if DOT is 4."""
-    if INTEGERS == "lanes":
-        return [b.and_(b.lshr(bits, every(8 * i)), every(255)) for i in range(DOT)]
-    return [bits] * (DOT // 4)
-
-
 def load_codes(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
     """Broadcast the DOT codes from `pointer` on to every lane."""
     places = [b.gep(pointer, [SIZE(i)], source_etype=BYTE) for i in range(0, DOT, 4)]
     fours = [splat(b, b.load(place, typ=I32, align=1)) for place in places]
-    return fours if INTEGERS == "vpmaddubsw" else as_codes(b, fours[0])
+    if INTEGERS == "lanes":
+        return [b.and_(b.lshr(fours[0], every(8 * i)), every(255)) for i in range(DOT)]
+    return fours
 
 
 def load_weights(b: ir.IRBuilder, pointer: ir.Value) -> Operand:

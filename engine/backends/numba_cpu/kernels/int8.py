@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba.core.cgutils import global_constant
 
 from ..compiler.compiling import inline
-from ..compiler.emit import VF, VI
-from ..compiler.pointers import BYTE, as_integers8, null
-from ..compiler.structs import Code, Double, Floats, Integers8, Linear, Output, Size, Vector
+from ..compiler.pointers import as_integers8, null
+from ..compiler.structs import Code, Floats, Integers8, Linear, Output, Size, Vector
 from ..compiler.vector import (
     emits,
     v_fma,
@@ -29,13 +27,11 @@ from ..compiler.vector import (
     v_set1,
     v_sub,
     v_sum,
-    vector,
 )
-from ..target import DOT, DOT_MR, NR, NV, VL
+from ..target import DOT, DOT_MR, NR, VL
 from . import dot
 from .elementwise import IDENTITY, activate_rows
 from .linear import place_of
-from .roofline import in_rounds
 from .tile import columns, dot_tile
 
 
@@ -120,19 +116,3 @@ def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integ
             lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
             total += w[i * y.K + k]
         sums[c] = np.float32(total)
-
-
-@emits(vector)
-def dot_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
-    """Run n rounds of DOT_MR*NV independent dot products, with sums as codes, and return the sum of all."""
-    ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
-    weights = dot.load_weights(b, global_constant(b.module, "ones", ones))
-    starts = [ir.Constant(VI, [i] * VL) for i in range(DOT_MR * NV)]
-    total = in_rounds(b, n, starts, lambda x: dot.dot(b, dot.as_codes(b, x), weights, x), b.add)
-    return b.sitofp(total, VF)
-
-
-def dot_rounds(n: Size, sink: Floats) -> Double:
-    """Run n rounds of independent dot products, and return their integer operations."""
-    sink[0] = v_sum(dot_loop(n))
-    return 2.0 * DOT * VL * DOT_MR * NV * n

@@ -14,7 +14,7 @@ from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
 from ..compiler.pointers import SIZE, as_integers8, on_stack, store
-from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size, Vector
+from ..compiler.structs import Floats, Integers8, Ints, Linear, Output, Shorts, Size, Vector
 from ..compiler.vector import (
     emits,
     v_abs,
@@ -30,12 +30,11 @@ from ..compiler.vector import (
     v_sum,
     vector,
 )
-from ..target import MR, NR, NV, VL
+from ..target import MR, NR, VL
 from .dot import nearest
 from .elementwise import IDENTITY, activate_rows
-from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, every, load_pairs_of_bytes, pair
+from .integer_pairs import BLOCK_DEPTH, FETCHED, NO_SUM, SHORT, at, dot, load_pairs_of_bytes, pair
 from .linear import place_of
-from .roofline import in_rounds
 from .tile import columns, tile_of
 
 DEEPEST, INTEGER_ROWS = 4096, 64
@@ -173,17 +172,3 @@ def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: I
         to = panels + (first * padded_depth(y.K) + 2 * (c - first))
         for k in range(y.K):
             to[k // 2 * 2 * width + k % 2] = w[i * y.K + k]
-
-
-@emits(vector)
-def integer_loop(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
-    """Run n rounds of MR*NV independent products of pairs, with sums as operands, and return the sum of all."""
-    starts = [every(i) for i in range(MR * NV)]
-    total = in_rounds(b, n, starts, lambda x: dot(b, x, x, every(0x10001)), b.add)
-    return b.sitofp(total, VF)
-
-
-def integer_rounds(n: Size, sink: Floats) -> Double:
-    """Run n rounds of independent products of pairs, and return their integer operations."""
-    sink[0] = v_sum(integer_loop(n))
-    return 4.0 * VL * MR * NV * n

@@ -18,7 +18,7 @@ from ..compiler.flow import Sums, either
 from ..compiler.pointers import SIZE, Pointer, on_stack, store
 from ..compiler.vector import with_parameters
 from ..target import DOT, DOT_MR, LINE, MR, NV, VL
-from .depth import EMPTY, INTEGERS, PAIRS, WIDENED, Arithmetic, broadcast, multiply, multiply_pairs
+from .depth import EMPTY, INTEGERS, broadcast, multiply, multiply_widened
 
 
 def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
@@ -47,23 +47,14 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
     _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
 
 
-def _two_steps(name: str, kind: Arithmetic) -> Callable[..., None]:
-    """Return a tile as _linear with weights in bfloat16, two steps of depth side by side: w [depth/2][nv*VL][2]."""
-
-    def tile(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+def _widened(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
              out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value,
              ahead: ir.Value, ahead_step: ir.Value) -> None:
+    """Compute as _linear with weights in bfloat16, two steps of depth side by side: w [depth/2][nv*VL][2]."""
+    def product() -> Sums:
+        return multiply_widened(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step)
 
-        def product() -> Sums:
-            return multiply_pairs(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step, kind)
-
-        _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
-
-    tile.__name__ = name        # for the name of its LLVM function
-    return tile
-
-
-_pairs, _widened = _two_steps("_pairs", PAIRS), _two_steps("_widened", WIDENED)
+    _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
 
 
 def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: ir.Value, out_stride: ir.Value,
@@ -215,7 +206,6 @@ sums_of_rows = on_stack(types.float32, ROWS * NV * VL)
 """Allocate space for the sums of these rows and of a panel's columns."""
 
 linear_tile = tile_of(_linear)
-pairs_tile = tile_of(_pairs)
 widened_tile = tile_of(_widened)
 dot_tile = tile_of(_dot, DOT_MR)
 scores_tile = tile_of(_scores)

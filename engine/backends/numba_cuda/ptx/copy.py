@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..toolchain import ir, types
-from . import emulate
+from .emulated import current
 from .inline import Statement, function, i64, make, u32
 
 _ALIGN = 1024  # alignment in bytes that TMA's widest swizzle requires
@@ -37,7 +37,7 @@ shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
 
 # The four functions below are what the emulator runs in place of the instructions.
 def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
-    thread = emulate.current()
+    thread = current()
     block = thread.block
 
     def land() -> None:
@@ -53,20 +53,20 @@ def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
 
 
 def _commit() -> None:
-    thread = emulate.current()
+    thread = current()
     thread.copies.append(thread.uncommitted)
     thread.uncommitted = []
 
 
 def _wait(pending: int) -> None:
-    thread = emulate.current()
+    thread = current()
     while len(thread.copies) > pending:
         for land in thread.copies.popleft():
             land()
 
 
 def _store(to: np.int64, value: np.uint32) -> None:
-    emulate.current().block.global_bytes(int(to), size=4, align=4).view(np.uint32)[0] = value
+    current().block.global_bytes(int(to), size=4, align=4).view(np.uint32)[0] = value
 
 
 copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,

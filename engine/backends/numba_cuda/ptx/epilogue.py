@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import emulate
+from .emulated import WARP, current
 from .inline import PtxWriter, Registers, Statement, f32, i32, i64, straight, u32
 from .warp import ADD, PACK
 
@@ -79,8 +79,8 @@ _LINE = Statement("mad.lo.s64 $0, $1, $2, $3;", (i64,), (i64, i64, i64), lambda 
 
 def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, column: int) -> tuple[np.ndarray, ...]:
     """Do in Python what `_load_quad` does for the lanes of a warp, whose addresses, rows and columns are [32]."""
-    block = emulate.current().block
-    quads = np.zeros((emulate.WARP, 4), np.float32)
+    block = current().block
+    quads = np.zeros((WARP, 4), np.float32)
     for lane in np.flatnonzero((rows > row) & (columns > column)):
         quads[lane] = block.global_bytes(int(address[lane]), size=16, align=16).view(np.float32)
     return tuple(quads.T)
@@ -89,7 +89,7 @@ def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, 
 def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: np.ndarray, row: int,
            column: int) -> None:
     """Do in Python what `_store_quad` does."""
-    block = emulate.current().block
+    block = current().block
     quads = np.stack(values, axis=1).view(np.uint8)
     size = quads.shape[1]
     for lane in np.flatnonzero((rows > row) & (columns > column)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..toolchain import cuda, device_function, ir, types
-from . import emulate, emulate_hopper
+from .emulated import current
 from .inline import Statement, function, i32, i64, make, u32
 
 BY_ROWS = 1 << 62 | 1024 // 16 << 32 | 1 << 16
@@ -35,17 +35,17 @@ def _alone(text: str, inputs: tuple[Any, ...], python: Any) -> Any:
 
 
 barrier_init = _alone("mbarrier.init.shared::cta.b64 [$0], $1;", (u32, u32),
-                      lambda at, arrivals: emulate_hopper.make_barrier(int(at), int(arrivals)))
+                      lambda at, arrivals: current().block.hopper.make_barrier(int(at), int(arrivals)))
 """(barrier, arrivals): initialise an mbarrier, 8 bytes in shared memory."""
 barrier_expect = _alone("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", (u32, u32),
-                        lambda at, size: emulate_hopper.expect(int(at), int(size)))
+                        lambda at, size: current().block.hopper.expect(int(at), int(size)))
 """(barrier, bytes): arrive, and announce the bytes that copies will write before the phase ends."""
 barrier_arrive = _alone("mbarrier.arrive.shared::cta.b64 _, [$0];", (u32,),
-                        lambda at: emulate_hopper.barrier(int(at)).arrive())
+                        lambda at: current().block.hopper.barrier(int(at)).arrive())
 """(barrier): arrive."""
 barrier_wait = _alone("{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @!p bra WAIT; }",
-                      (u32, u32), lambda at, parity: emulate.current().block.wait_until(
-                          lambda: emulate_hopper.barrier(int(at)).passed(int(parity))))
+                      (u32, u32), lambda at, parity: current().block.wait_until(
+                          lambda: current().block.hopper.barrier(int(at)).passed(int(parity))))
 """(barrier, parity): wait for the end of the phase of this parity; the first is even, and an odd one came before."""
 fence_barriers = _alone("fence.mbarrier_init.release.cluster;", (), lambda: None)
 """Make new mbarriers visible to the units that signal them; `cuda.syncthreads()` makes them visible to threads."""
@@ -53,7 +53,7 @@ fence_tensor_map = _alone("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;
 """(address of a tensor map): make the map, which a copy wrote before the launch, visible in this block."""
 copy_box = _alone("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                   "[$0], [$1, {$2, $3}], [$4];", (u32, i64, i32, i32, u32),
-                  lambda *operands: emulate_hopper.copy_box(*(int(x) for x in operands)))
+                  lambda *operands: current().block.hopper.copy_box(*(int(x) for x in operands)))
 """(to, address of a tensor map, column, row, barrier): start to copy a box; its bytes count at the barrier."""
 
 
@@ -82,11 +82,11 @@ def ring_barriers(slots: int, consumers: int, others: int) -> Any:
 
 
 clear_shared = _alone("{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0], {z, z, z, z}; }", (u32,),
-                      lambda at: emulate.current().block.shared_bytes(int(at), size=16, align=16).fill(0))
+                      lambda at: current().block.shared_bytes(int(at), size=16, align=16).fill(0))
 """(to): write 16 zero bytes to shared memory."""
 fence_async = _alone("fence.proxy.async.shared::cta;", (), lambda: None)
 """Make this thread's writes to shared memory visible to products that its warpgroup starts after its next meeting."""
-warpgroup_meet = _alone("bar.sync $0, 128;", (u32,), lambda number: emulate_hopper.warpgroup(
+warpgroup_meet = _alone("bar.sync $0, 128;", (u32,), lambda number: current().block.hopper.warpgroup(
     f"barrier {number}", (), lambda _: None))
 """(number, 1 to 15): wait for all threads of the warpgroup, which alone uses this number."""
 
@@ -167,7 +167,8 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
         return _replace(context, builder, text, places, letters, [*left, *values[2:]], not fresh)
 
     def python(sums: Any, left: Any, right: Any, keep: Any = 0) -> None:
-        emulate_hopper.warpgroup(text, (sums, left, right, keep), lambda arguments: emulate_hopper.multiply(
+        unit = current().block.hopper
+        unit.warpgroup(text, (sums, left, right, keep), lambda arguments: unit.multiply(
             arguments, row_tiles, n, steps, advance, left_tile=512, transposed=transposed,
             rows_in_registers=left_in_registers))
 
@@ -187,6 +188,7 @@ def wgmma_wait(count: int, pending: int) -> Any:
         return _replace(context, builder, text, _places(context, builder, signature.args[0], values[0], count), [], [])
 
     def python(sums: Any) -> None:
-        emulate_hopper.warpgroup(text, (), lambda _: emulate_hopper.settle_products(pending))
+        unit = current().block.hopper
+        unit.warpgroup(text, (), lambda _: unit.settle_products(pending))
 
     return make(types.void, (types.Array,), generate, python)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..toolchain import intrinsic, ir, types
-from . import emulate
+from .emulated import WARP, current
 
 u16, i32, u32, i64, f32 = types.uint16, types.int32, types.uint32, types.int64, types.float32
 
@@ -103,7 +103,7 @@ class _Emulator:
         return statement(*values)
 
     def constant(self, kind: Any, value: float) -> Any:
-        return np.full(32, value, _NUMPY[kind])
+        return np.full(WARP, value, _NUMPY[kind])
 
     def add(self, value: Any, other: Any) -> Any:
         return value + np.asarray(other, np.uint32)
@@ -127,7 +127,7 @@ def function(statement: Statement, alone: bool = False) -> Any:
 
     def python(*values: Any) -> Any:
         typed: list[Any] = [_NUMPY[kind](value) for kind, value in zip(statement.inputs, values, strict=True)]
-        outputs: Any = statement(*typed) if alone else emulate.together(statement, typed)
+        outputs: Any = statement(*typed) if alone else current().together(statement, typed)
         return tuple(outputs) if tuple_type else outputs[0] if outputs else None
 
     result = tuple_type or (statement.outputs[0] if statement.outputs else types.void)
@@ -160,7 +160,7 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
         return context.get_dummy_value()
 
     def python(*values: Any) -> None:
-        emulate.together(run, [value if isinstance(argument, Registers) else _NUMPY[argument](value)
+        current().together(run, [value if isinstance(argument, Registers) else _NUMPY[argument](value)
                                for argument, value in zip(arguments, values, strict=True)])
 
     def run(*columns: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..toolchain import device_function
-from . import emulate
+from .emulated import current
 from .inline import PtxWriter, Registers, Statement, f32, function, straight, u32
 from .warp import bf16_of_bits
 
@@ -40,13 +40,13 @@ def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.nd
 
 
 def _ldmatrix(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
-    block = emulate.current().block
+    block = current().block
     rows = np.stack([block.shared_bytes(int(a), size=16, align=16).view(np.uint32) for a in addresses])
     return tuple(rows[8 * i:8 * i + 8][_G, _T] for i in range(4))
 
 
 def _ldmatrix_transposed(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
-    block = emulate.current().block
+    block = current().block
     halves = [block.shared_bytes(int(a), size=16, align=16).view(np.uint16) for a in addresses]
     rows = np.stack(halves).astype(np.uint32)
     return tuple(m[2 * _T, _G] | m[2 * _T + 1, _G] << np.uint32(16) for m in rows.reshape(4, 8, 8))

@@ -2,7 +2,8 @@
 
 Descriptors are decoded as the hardware does (PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"),
 and the 128-byte swizzle is an exclusive or of address bits. Therefore a wrong offset, stride or alignment gives wrong
-numbers here too. A copy or a product ends as late as waits allow or at once (`emulate.launch`); fences do nothing.
+numbers here too. A copy or a product ends as late as waits allow or at once (`cuda_emulator.launch`). Fences do
+nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .emulate import EmulationError, ThreadBlock, current
-from .warp import bf16_of_bits
+from engine.backends.numba_cuda.ptx.emulated import current
+from engine.backends.numba_cuda.ptx.warp import bf16_of_bits
 
 WARPGROUP = 128
 SWIZZLED = 64
 """Elements of a row of 128 bytes, which is the width of every box and panel."""
+
+
+class EmulationError(AssertionError):
+    """A kernel made an error, which a GPU might not report."""
 
 
 @dataclass
@@ -55,40 +59,6 @@ class Barrier:
         return self.phase != parity
 
 
-@dataclass
-class _State:
-    """The state of a block: barriers by address, and unfinished groups of products by warpgroup, the oldest first."""
-
-    barriers: dict[int, Barrier] = field(default_factory=dict)
-    products: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
-
-
-_STATES: WeakKeyDictionary[ThreadBlock, _State] = WeakKeyDictionary()
-
-
-def _state() -> _State:
-    return _STATES.setdefault(current().block, _State())
-
-
-def barrier(address: int) -> Barrier:
-    """Return the mbarrier that was created at an address of shared memory."""
-    if address not in _state().barriers:
-        raise EmulationError(f"no mbarrier was made at {address}")
-    return _state().barriers[address]
-
-
-def make_barrier(address: int, arrivals: int) -> None:
-    """Emulate mbarrier.init."""
-    current().block.shared_bytes(address, size=8, align=8)      # raises outside of shared memory
-    _state().barriers[address] = Barrier(arrivals, pending=arrivals)
-
-
-def expect(address: int, size: int) -> None:
-    """Emulate mbarrier.arrive.expect_tx."""
-    barrier(address).bytes += size
-    barrier(address).arrive()
-
-
 class TensorMap(np.ndarray):
     """A tensor map of 128 bytes as an argument of an emulated kernel; `tensor_map` creates it."""
 
@@ -104,28 +74,6 @@ def tensor_map(matrix: np.ndarray, box_rows: int) -> TensorMap:
     made = np.zeros(128, np.uint8).view(TensorMap)
     made.matrix, made.box_rows = matrix, box_rows
     return made
-
-
-def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> None:
-    """Emulate cp.async.bulk.tensor.2d: copy the box at [row, column] to `to`; its bytes count at mbarrier `signal`."""
-    block, arrived = current().block, barrier(signal)
-    tensor = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
-    if tensor is None:
-        raise EmulationError("a TMA copy was given an address that is no tensor map's")
-    target = block.shared_bytes(to, size=tensor.box_rows * 128, align=1024)
-
-    def land() -> None:
-        box = np.zeros((tensor.box_rows, SWIZZLED), np.uint16)
-        inside = tensor.matrix[row:row + tensor.box_rows, column:column + SWIZZLED]
-        box[:inside.shape[0], :inside.shape[1]] = inside
-        target.view(np.uint16)[_swizzle(2 * np.arange(box.size)) // 2] = box.ravel()
-        arrived.bytes -= target.size
-        arrived.settle()
-
-    if block.late:
-        arrived.flying.append(land)
-    else:
-        land()
 
 
 def _swizzle(address: np.ndarray) -> np.ndarray:
@@ -157,7 +105,7 @@ def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
 
 
 _LANE = np.arange(WARPGROUP)
-# The first row of 64, and the first column of each 8, of which each thread holds numbers (`mma.py`).
+# The first row of 64, and the first column of each 8, of which each thread holds numbers (`ptx/mma.py`).
 _ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
 
 
@@ -181,41 +129,84 @@ def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: b
         registers[:] = registers + values if keep else values
 
 
-def warpgroup(what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:
-    """Wait for the 128 threads of a warpgroup, and run the action once on all their arguments."""
-    thread = current()
-    number = thread.number // WARPGROUP
+class Hopper:
+    """The asynchronous units of a block: barriers by address, and unfinished products by warpgroup, oldest first."""
 
-    def once(arguments: list[Any]) -> list[None]:
-        action(arguments)
-        return [None] * WARPGROUP
+    def __init__(self, block: Any) -> None:
+        self._block = block
+        self._barriers: dict[int, Barrier] = {}
+        self._products: dict[int, list[Callable[[], None]]] = defaultdict(list)
 
-    thread.block.meet((f"warpgroup {number}", what), WARPGROUP, argument, once)
+    def barrier(self, address: int) -> Barrier:
+        """Return the mbarrier that was created at an address of shared memory."""
+        if address not in self._barriers:
+            raise EmulationError(f"no mbarrier was made at {address}")
+        return self._barriers[address]
 
+    def make_barrier(self, address: int, arrivals: int) -> None:
+        """Emulate mbarrier.init."""
+        self._block.shared_bytes(address, size=8, align=8)      # raises outside of shared memory
+        self._barriers[address] = Barrier(arrivals, pending=arrivals)
 
-def multiply(arguments: list[Any], row_tiles: int, n: int, steps: int, advance: tuple[int, int], left_tile: int,
-             transposed: bool, rows_in_registers: bool) -> None:
-    """Start a group of products, as `hopper.wgmma` describes it; arguments of 128 threads (sums, left, right, keep)."""
-    sums, lefts, rights, keeps = (list(column) for column in zip(*arguments, strict=True))
-    if len({int(r) for r in rights}) > 1 or len({bool(k) for k in keeps}) > 1:
-        raise EmulationError("the threads of a warpgroup disagree about a product's operands")
+    def expect(self, address: int, size: int) -> None:
+        """Emulate mbarrier.arrive.expect_tx."""
+        self.barrier(address).bytes += size
+        self.barrier(address).arrive()
 
-    def run() -> None:
-        for step in range(steps):
-            right = operand(int(rights[0]) + step * advance[1], n, transposed)
-            for tile in range(row_tiles):
-                left = (_left(lefts, step) if rows_in_registers
-                        else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, transposed=False))
-                _accumulate(sums, tile * n // 2, left @ right.T, bool(keeps[0]) or step > 0)
+    def copy_box(self, to: int, map_address: int, column: int, row: int, signal: int) -> None:
+        """Emulate cp.async.bulk.tensor.2d: copy the box at [row, column] to `to`; its bytes count at `signal`."""
+        block, arrived = self._block, self.barrier(signal)
+        tensor = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
+        if tensor is None:
+            raise EmulationError("a TMA copy was given an address that is no tensor map's")
+        target = block.shared_bytes(to, size=tensor.box_rows * 128, align=1024)
 
-    if current().block.late:
-        _state().products[current().number // WARPGROUP].append(run)
-    else:
-        run()
+        def land() -> None:
+            box = np.zeros((tensor.box_rows, SWIZZLED), np.uint16)
+            inside = tensor.matrix[row:row + tensor.box_rows, column:column + SWIZZLED]
+            box[:inside.shape[0], :inside.shape[1]] = inside
+            target.view(np.uint16)[_swizzle(2 * np.arange(box.size)) // 2] = box.ravel()
+            arrived.bytes -= target.size
+            arrived.settle()
 
+        if block.late:
+            arrived.flying.append(land)
+        else:
+            land()
 
-def settle_products(pending: int) -> None:
-    """Emulate wgmma.wait_group for the warpgroup of the running thread."""
-    groups = _state().products[current().number // WARPGROUP]
-    while len(groups) > pending:
-        groups.pop(0)()
+    def warpgroup(self, what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:
+        """Wait for the 128 threads of a warpgroup, and run the action once on all their arguments."""
+        thread = current()
+        number = thread.number // WARPGROUP
+
+        def once(arguments: list[Any]) -> list[None]:
+            action(arguments)
+            return [None] * WARPGROUP
+
+        self._block.meet((f"warpgroup {number}", what), WARPGROUP, argument, once)
+
+    def multiply(self, arguments: list[Any], row_tiles: int, n: int, steps: int, advance: tuple[int, int],
+                 left_tile: int, transposed: bool, rows_in_registers: bool) -> None:
+        """Start a group of products of `hopper.wgmma`; arguments of 128 threads: (sums, left, right, keep)."""
+        sums, lefts, rights, keeps = (list(column) for column in zip(*arguments, strict=True))
+        if len({int(r) for r in rights}) > 1 or len({bool(k) for k in keeps}) > 1:
+            raise EmulationError("the threads of a warpgroup disagree about a product's operands")
+
+        def run() -> None:
+            for step in range(steps):
+                right = operand(int(rights[0]) + step * advance[1], n, transposed)
+                for tile in range(row_tiles):
+                    left = (_left(lefts, step) if rows_in_registers
+                            else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, transposed=False))
+                    _accumulate(sums, tile * n // 2, left @ right.T, bool(keeps[0]) or step > 0)
+
+        if self._block.late:
+            self._products[current().number // WARPGROUP].append(run)
+        else:
+            run()
+
+    def settle_products(self, pending: int) -> None:
+        """Emulate wgmma.wait_group for the warpgroup of the running thread."""
+        groups = self._products[current().number // WARPGROUP]
+        while len(groups) > pending:
+            groups.pop(0)()

@@ -1,17 +1,23 @@
-"""Choose the languages of a translation, for models that have a token for each language."""
+"""`Generator.translate`: the translations of texts, and the languages of models that have a token for each of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, located, shown
+from ..base.stop import NEVER, Stop
 from ..model.text_config import TextConfig
+from ..text.sentences import read_texts
 from ..text.special_tokens import special_ids
+from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
+from .generate import GENERATE, GenerateOptions
+from .inputs import place_of, read_ids
 
 _TOKENS = {
     "m2m_100": re.compile(r"__(?P<m2m>[a-z]{2,3})__|(?P<nllb>[a-z]{3}_[A-Z][a-z]{3})"),
@@ -74,3 +80,63 @@ def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, la
     changed = ids.copy()
     changed[place] = language
     return changed
+
+
+class TranslatingModel(GeneratingModel, Protocol):
+    """What a translation uses of a model: a `Generator`, or anything with these attributes."""
+
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """See `Generator.language_ids`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateOptions(GeneratingOptions):
+    """The options of `Generator.translate` that say what is computed."""
+
+    source_language: str | None = None
+    target_language: str | None = None
+
+
+def check_translates(model: GeneratingModel) -> None:
+    """Raise `UnsupportedError` for a model without an encoder, or without the tokenizer of source or target."""
+    prepared = model.prepared
+    if prepared.encoder_config is None:
+        raise UnsupportedError("this model has no encoder, so it does not translate; call generate")
+    for text in (prepared.source_text, prepared.text):
+        prepared.tokenizer(text)
+
+
+def sources_of(model: TranslatingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
+               ) -> tuple[list[Any], dict[str, Any]]:
+    """Return the inputs and the settings with which `generate` translates texts. places: as in `place_of`."""
+    prepared, sources = model.prepared, []
+    for i, text in enumerate(read_texts(texts)[0]):
+        with located(place_of(i, places)):
+            sources.append(read_ids(prepared, prepared.source_text, text, "a text", prepared.lengths.source))
+    family, languages = prepared.config.family, model.language_ids
+    inputs, of_languages = choose_languages(family, languages, sources, options.source_language,
+                                            options.target_language)
+    settings = of_languages | {**options.settings}
+    config = prepared.generation.changed(**settings)
+    # All families but Marian name the language of a result by its first token, which these two settings choose.
+    first_tokens = {config.decoder_start_token_id, config.forced_bos_token_id}
+    if languages and family != "marian" and not first_tokens & {*languages.values()}:
+        raise InputError(f"this model needs a target_language for its results; it knows {', '.join(languages)}")
+    return inputs, settings
+
+
+def _prepare(model: TranslatingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
+             places: Sequence[str] | None = None) -> PreparedWorks:
+    inputs, settings = sources_of(model, texts, options, places)
+    generated = GENERATE.prepare(model, inputs, GenerateOptions(settings=settings), stop, places)
+
+    def finish(i: int, results: Any) -> Any:
+        """Return the text of one translation, or a list of texts."""
+        found = generated.finish(i, results)
+        return [one.text for one in found] if isinstance(found, list) else found.text
+
+    return replace(generated, finish=finish, single=isinstance(texts, str))
+
+
+TRANSLATE = DecoderMethod("translate", TranslateOptions, check_translates, _prepare)

@@ -23,15 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from ...global_names import global_names
-from ..kernel import Kernel
-from ..toolchain import cuda, types
+from engine.backends.global_names import global_names
+from engine.backends.numba_cuda.kernel import Kernel
+from engine.backends.numba_cuda.ptx.emulated import WARP, current
+from engine.backends.numba_cuda.toolchain import cuda, types
 
-WARP = 32
-
-
-class EmulationError(AssertionError):
-    """A kernel made an error, which a GPU might not report."""
+from .hopper_emulator import EmulationError, Hopper
 
 
 def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
@@ -89,6 +86,20 @@ class Thread(threading.Thread):
         self.block.unfinished.discard(self)
         self.block.hand_on()
 
+    def together(self, action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any]) -> list[Any]:
+        """Run an action on a whole warp and return this lane's results; `action(*columns)` returns arrays [32].
+
+        A column holds the scalars of 32 lanes as an array, or their arrays as a list.
+        """
+
+        def on_columns(rows: list[Any]) -> list[Any]:
+            columns = [list(column) if isinstance(column[0], np.ndarray) else np.array(column)
+                       for column in zip(*rows, strict=True)]
+            outputs = action(*columns)
+            return [[output[lane] for output in outputs] for lane in range(WARP)]
+
+        return self.block.meet((f"warp {self.number // WARP}", action), WARP, values, on_columns)
+
 
 class _Abandoned(Exception):
     """Raised in threads whose block has failed."""
@@ -101,6 +112,7 @@ class ThreadBlock:
                  arguments: Sequence[Any], late: bool) -> None:
         self.kernel, self.body, self.arguments, self.late = kernel, body, arguments, late
         self.grid, self.index = grid, index
+        self.hopper = Hopper(self)
         self.shared = np.full(kernel.shared, 0xFF, np.uint8)
         """Dynamic shared memory, initialised with NaN, so that a read before a write shows in the result."""
         self.arrays: dict[Any, np.ndarray] = {}
@@ -206,29 +218,6 @@ def _bytes(array: np.ndarray) -> tuple[int, np.ndarray]:
     if not array.flags.c_contiguous:
         raise EmulationError(f"a kernel's arguments are contiguous; got strides {array.strides} of shape {array.shape}")
     return array.ctypes.data, array.reshape(-1).view(np.uint8)
-
-
-def current() -> Thread:
-    """Return the running thread."""
-    thread = threading.current_thread()
-    assert isinstance(thread, Thread), "PTX functions run inside kernels"
-    return thread
-
-
-def together(action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any]) -> list[Any]:
-    """Run an action on a whole warp and return this lane's results; `action(*columns)` returns arrays [32].
-
-    A column holds the scalars of 32 lanes as an array, or their arrays as a list.
-    """
-
-    def on_columns(rows: list[Any]) -> list[Any]:
-        columns = [list(column) if isinstance(column[0], np.ndarray) else np.array(column)
-                   for column in zip(*rows, strict=True)]
-        outputs = action(*columns)
-        return [[output[lane] for output in outputs] for lane in range(WARP)]
-
-    thread = current()
-    return thread.block.meet((f"warp {thread.number // WARP}", action), WARP, values, on_columns)
 
 
 class _Cuda:

@@ -1,4 +1,4 @@
-"""`Handle`: the ticket of a work of a decoder, for whoever waits for its tokens or its results."""
+"""`DecoderTicket`: the ticket of a work of a decoder, for whoever waits for its tokens or its results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .results import Token
 from .works import DecoderEntry
 
 
-class Handle(Ticket):
-    """A request to a model that generates. Any thread may iterate over its tokens, several at once."""
+class DecoderTicket(Ticket):
+    """A work of a decoder, for its caller. Any thread may iterate over its tokens, several at once."""
 
     __slots__ = ()
     entry: DecoderEntry
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the results, and return them; raises the error of the request.
+        """Wait for the results, and return them; raises the error of the work.
 
         timeout: as in `wait`.
         """
@@ -25,7 +25,7 @@ class Handle(Ticket):
         return self.entry.results
 
     def __iter__(self) -> TokenIterator:
-        """Return an iterator over all new tokens, which ends with the request; its `next` raises the error, once."""
+        """Return an iterator over all new tokens, which ends with the work; its `next` raises the error, once."""
         return TokenIterator(self)
 
     def tokens(self, begin: int, most: int | None = None) -> list[Token]:
@@ -38,22 +38,22 @@ class Handle(Ticket):
 
 
 class TokenIterator(Iterator[Token]):
-    """The new tokens of a request, one by one, as they come."""
+    """The new tokens of a work, one by one, as they come."""
 
-    def __init__(self, handle: Handle):
-        self._handle = handle
+    def __init__(self, ticket: DecoderTicket):
+        self._ticket = ticket
         self._given, self._over = 0, False      # how many tokens were returned, and whether the end was
 
     def __next__(self) -> Token:
         while not self._over:
-            ended = self._handle.done       # then no further token comes
-            tokens = self._handle.tokens(self._given, 1)
+            ended = self._ticket.done       # then no further token comes
+            tokens = self._ticket.tokens(self._given, 1)
             if tokens:
                 self._given += 1
                 return tokens[0]
             if ended:
                 self._over = True
-                self._handle.wait()     # raises the error of the request
+                self._ticket.wait()     # raises the error of the work
                 break
-            self._handle.wait_for_more(self._given)
+            self._ticket.wait_for_more(self._given)
         raise StopIteration

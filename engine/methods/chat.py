@@ -1,0 +1,87 @@
+"""`Generator.chat` and `stream_chat`: what a model answers to conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..base.errors import InputError, UnsupportedError, located
+from ..base.stop import NEVER, Stop
+from ..chat import Reply
+from ..chat.messages import conversations_of
+from ..chat.template_options import TemplateOptions
+from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
+from .generate import GENERATE, GenerateOptions, prepare_one
+
+if TYPE_CHECKING:
+    from ..chat.template import Prompts
+
+
+class ChattingModel(GeneratingModel, Protocol):
+    """What a chat uses of a model: a `Generator`, or anything with these attributes."""
+
+    @property
+    def chat_prompts(self) -> Prompts:
+        """See `ChatMethods.chat_prompts`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(TemplateOptions, GeneratingOptions):
+    """The options of `Generator.chat` that say what is computed: those of the template and of the generation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.add_generation_prompt and not self.continue_final_message:
+            raise InputError("add_generation_prompt=False leaves out the start of the answer; leave it out, or say "
+                             "continue_final_message=True to go on with the last message")
+
+
+def check_chats(model: GeneratingModel) -> None:
+    """Raise `UnsupportedError` for a model that reads a source and no chat."""
+    if model.prepared.encoder_config is not None:
+        raise UnsupportedError("this model has an encoder, which reads a source and no chat; call generate")
+
+
+def conversation_place(i: int, single: bool) -> str:
+    """Return what an error message calls a conversation. single: whether the caller gave one alone."""
+    return "the conversation" if single else f"conversation {i}"
+
+
+def _prepare(model: ChattingModel, messages: Any, options: ChatOptions, stop: Stop = NEVER,
+             places: Sequence[str] | None = None) -> PreparedWorks:
+    conversations, single = conversations_of(messages)
+    places = places or [conversation_place(i, single) for i in range(len(conversations))]
+    prompts = []
+    for place, conversation in zip(places, conversations, strict=True):
+        with located(place):
+            prompts.append(model.chat_prompts.ids(conversation, options, stop))
+    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    generated = GENERATE.prepare(model, prompts, own, stop, places)
+
+    def finish(i: int, results: Any) -> Any:
+        """Return the reply to a conversation, or a list of replies."""
+        found, last = generated.finish(i, results), conversations[i][-1]
+        if isinstance(found, list):
+            return [Reply.of(one, last, options.continue_final_message) for one in found]
+        return Reply.of(found, last, options.continue_final_message)
+
+    return replace(generated, finish=finish, single=single)
+
+
+def prepare_chat_stream(model: ChattingModel, messages: Any, options: ChatOptions, stop: Stop = NEVER) -> PreparedWorks:
+    """Return the call for one conversation, of whose answer somebody reads the tokens one by one.
+
+    The results of its work become a `Generated`, and not a `Reply`.
+    """
+    [conversation, *others], single = conversations_of(messages)
+    if not single:
+        raise InputError(f"stream_chat takes one conversation, not a list of {1 + len(others)}; call it for each, "
+                         "as many at once as you like, or call chat, which takes a list")
+    with located(conversation_place(0, single)):
+        prompt = model.chat_prompts.ids(conversation, options, stop)
+    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    return prepare_one(model, "stream", prompt, None, own, stop)
+
+
+CHAT = DecoderMethod("chat", ChatOptions, check_chats, _prepare)

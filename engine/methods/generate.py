@@ -1,0 +1,83 @@
+"""`Generator.generate`, `results`, `stream` and `Session.submit`: new tokens for texts or ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ..base.arguments import flag
+from ..base.errors import InputError, located
+from ..base.options import option
+from ..base.stop import NEVER, Stop
+from ..encoding.outputs import read_attention_heads
+from ..generation.prepared import PreparedModel
+from ..generation.results import Generated
+from ..generation.settings import settings_of_call
+from ..model.generation_config import GenerationConfig
+from ..programs.observe import AttentionHead
+from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
+from .inputs import place_of, read_requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(GeneratingOptions):
+    """The options of `Generator.generate` that say what is computed."""
+
+    prompts: Any = None
+    add_special_tokens: bool = option(True, flag)
+    output_attentions: Any = None
+
+
+def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,
+             places: Sequence[str] | None = None) -> PreparedWorks:
+    return _requests(model.prepared, inputs, options, settings_of_call(model.prepared.generation, options.settings),
+                     stop, places)
+
+
+def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, config: GenerationConfig, stop: Stop,
+              places: Sequence[str] | None) -> PreparedWorks:
+    asked = _heads(model, options.output_attentions)
+    heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
+    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places,
+                                              special=options.add_special_tokens)):
+        with located(place_of(i, places)):
+            works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
+
+    def finish(i: int, results: Sequence[Generated]) -> Any:
+        """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""
+        results = [model.with_text(result) for result in results]
+        if asked:
+            results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
+                       for one in results]
+        return results if samples > 1 else results[0]
+
+    return PreparedWorks(model.queue, works, finish, partial(place_of, places=places), isinstance(inputs, str), samples)
+
+
+def _heads(model: PreparedModel, value: Any) -> dict[AttentionHead, AttentionHead]:
+    """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
+    if model.encoder_config is None and value is not None and value is not False:
+        raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
+    return read_attention_heads("output_attentions", value, model.config.num_layers, model.config.num_heads)
+
+
+def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, options: GenerateOptions,
+                stop: Stop = NEVER, *, several: bool = False) -> PreparedWorks:
+    """Return the call for one text, or for the ids of one, of which somebody reads the tokens one by one.
+
+    called: the method of the user. prompt: as in `Generator.stream`. several: whether the text may have several
+    results. Raises `InputError`.
+    """
+    if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
+        raise InputError(f"{called} takes one text, not {len(source)} in a list; call {called}(text) for each, as "
+                         "many at once as you like, or results(texts), which yields the whole result of each text")
+    config = settings_of_call(model.prepared.generation, options.settings)
+    if config.num_return_sequences > 1 and not several:
+        raise InputError(f"{called} gives one result; leave out num_return_sequences")
+    options = replace(options, prompts=None if prompt is None else [prompt])
+    return _requests(model.prepared, [source], options, config, stop, None)
+
+
+GENERATE = DecoderMethod("generate", GenerateOptions, lambda model: model.prepared, _prepare)

@@ -1,0 +1,118 @@
+"""Read the inputs of a model that generates: texts or ids of the caller become checked requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.advice import CHAT
+from ..base.arguments import refuse_chat, warn_caller
+from ..base.errors import InputError, located, shown
+from ..base.stop import NEVER, Stop
+from ..generation.lengths import Bound
+from ..generation.prepared import PreparedModel
+from ..generation.results import Request
+from ..model.generation_config import GenerationConfig, ids_array
+from ..model.text_config import TextConfig
+from ..text.sentences import check_order, check_sentences
+
+_NO_TEMPLATE = ("the model has no chat template; chat(messages, template=...) takes one, or write the prompt as one "
+               r"text with the special tokens of the model, such as '<|im_start|>user\nHello<|im_end|>\n"
+               r"<|im_start|>assistant\n', which are read as special tokens")
+"""What to do with the messages of a chat where the model has no template."""
+
+
+def place_of(i: int, places: Sequence[str] | None = None) -> str:
+    """Return what an error message calls input i. places: what it calls each input; None to count them from 0."""
+    return f"input {i}" if places is None else places[i]
+
+
+def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop = NEVER, *,
+                  places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None
+                  ) -> list[Request]:
+    """Return the checked requests of inputs; texts become ids. Raises `InputError`.
+
+    inputs, prompts: as in `Generator.generate`. config: the settings of the requests. places: as in `place_of`.
+    special: whether a text gets the special tokens that the tokenizer adds. bound: of the tokens of an input, if not
+    that of a source, or of a prompt for a model without an encoder.
+    """
+    refuse_chat(inputs, _instead_of_messages(model))
+    if isinstance(inputs, str):
+        inputs, prompts = [inputs], None if prompts is None else [prompts]
+    expected = "the inputs must be a text, or a list of texts or of token ids"
+    single = isinstance(inputs, (bytes, Mapping)) or getattr(inputs, "shape", None) == ()
+    if single or not isinstance(inputs, Iterable):
+        raise InputError(f"{expected}, not {shown(inputs)}")
+    check_order(inputs, expected)
+    items = list(inputs)
+    check_no_prompts(model, prompts)
+    starts: list[Any] = [None] * len(items)
+    if prompts is not None:
+        starts = list_of_items("prompts", prompts)
+    if len(starts) != len(items):
+        raise InputError(f"there are {len(items)} inputs and {len(starts)} prompts; each input needs one")
+    requests = []
+    for i, item in enumerate(items):
+        stop.check()
+        with located(place_of(i, places)):
+            requests.append(_request(model, item, starts[i], config, special, bound, stop))
+    return requests
+
+
+def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
+    """Raise `InputError` for prompts of a model without an encoder."""
+    if model.encoder_config is None and prompts is not None:
+        raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
+
+
+def _request(model: PreparedModel, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None,
+             stop: Stop) -> Request:
+    """Return the request of one input, checked as far as its own ids go. The others are as in `read_requests`."""
+    refuse_chat(item, _instead_of_messages(model))
+    lengths = model.lengths
+    if model.encoder_config is None:
+        ids = read_ids(model, model.text, item, "an input", bound or lengths.prompt, special, stop)
+        return Request(source=None, prompt=ids.tolist(), config=config)
+    ids = read_ids(model, model.source_text, item, "an input", bound or lengths.source, special, stop)
+    start = None if prompt is None else read_ids(model, model.text, prompt, "a prompt", lengths.prompt, special, stop)
+    return Request(ids.tolist(), None if start is None else start.tolist(), config)
+
+
+def read_ids(model: PreparedModel, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True,
+             stop: Stop = NEVER) -> NDArray[np.int64]:
+    """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows.
+
+    text: how the model reads a text. what: what messages call the item. special: whether a text gets the special tokens
+    that the tokenizer adds. stop: when to stop.
+    """
+    if not isinstance(item, str):
+        if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
+            raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
+        return ids_array(what, item, bound.check)
+    tokenizer, checked = model.tokenizer(text), check_sentences([item])
+    bound.check(tokenizer.least_tokens(item, bound.most, stop), at_least=True)      # before all of it is tokenized
+    if special:
+        [ids] = tokenizer(checked, stop).input_ids
+    else:
+        ids = np.array(tokenizer.encode(item, add_special_tokens=False, stop=stop), np.int64)
+    bound.check(len(ids))
+    if special and (start := tokenizer.repeated_start(item, ids)):
+        warn_caller(f"{what} begins with {start}, and the tokenizer adds another one, so that there are two; leave "
+                    "it out of the text, or say add_special_tokens=False", UserWarning)
+    return ids.astype(np.int64)
+
+
+def list_of_items(name: str, items: Any) -> Any:
+    """Return a list of texts or of ids; raises `InputError` for anything else. name: the caller's argument."""
+    if isinstance(items, (str, bytes)) or not isinstance(items, (Sequence, np.ndarray)):
+        raise InputError(f"the {name} must be a list of texts or of token ids, not {shown(items)}")
+    return items
+
+
+def _instead_of_messages(model: PreparedModel) -> str:
+    """Return what to do with messages in place of a text."""
+    chat = None if model.text is None else model.text.chat
+    return CHAT if chat is not None and chat.templates else _NO_TEMPLATE

@@ -1,0 +1,194 @@
+"""`Reranker.predict` and `Reranker.rank`: pairs and documents by a cross-encoder, or by a language model with a prompt.
+
+A cross-encoder computes pairs of texts as `Engine.predict` does. A language model reads a prompt for each pair, and the
+logits of its next token are those of the pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arguments import flag, positive_int_or_none
+from ..base.errors import InputError
+from ..base.options import Options, option
+from ..base.stop import NEVER, Stop
+from ..encoding.call import PLAIN, Call
+from ..generation.scoring import LastLogits
+from ..generation.step_queue import StepQueue
+from ..heads.coverage import limit_of_rank
+from ..heads.pairs import check_query
+from ..queues.work import Pieces, Work
+from ..text.sentences import add_prompt, check_text, choose_prompt
+from ..text.tokenizer import Tokens
+from ..weights.calibration import Calibration
+from .method import EncodingModel, Method
+from .pairs import QueryLogits, listed_documents, listed_pairs, pair_logits, read_pairs
+from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload
+
+
+class RerankingModel(Protocol):
+    """What the methods use of a reranker: a `Reranker`, or anything with these attributes."""
+
+    @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """See `Loaded.calibrations`."""
+
+    @property
+    def cross_encoder(self) -> EncodingModel | None:
+        """See `Reranker.cross_encoder`."""
+
+    @property
+    def queue(self) -> Any:
+        """See `Reranker.queue`."""
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """See `Reranker.answers`; a language model alone has them."""
+
+    def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any, stop: Stop) -> list[NDArray[np.int64]]:
+        """See `Reranker.prompts`; a language model alone has them."""
+
+    def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `Reranker.scores_of`."""
+
+    def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
+                 limit: np.float32 | None = None, *, as_logits: bool = False) -> list[dict[str, Any]]:
+        """See `Reranker.ranks_of`."""
+
+
+@dataclass(frozen=True)
+class RerankerPredictOptions(Options):
+    """The options of `Reranker.predict` that say what is computed."""
+
+    instruction: str | None = None
+    logits: bool = option(False, flag)
+    cache_key: str = option("", check_text)
+
+
+@dataclass(frozen=True)
+class RerankerRankOptions(RerankerPredictOptions):
+    """The options of `Reranker.rank` that say what is computed."""
+
+    top_k: int | None = option(None, positive_int_or_none)
+    return_documents: bool = option(False, flag)
+    coverage: float | None = None
+
+
+class PromptLogits:
+    """Computes the logit of each prompt of one call in the queue of a language model, as a `Computing`.
+
+    Prompts of one query begin alike, and the model reads this beginning once for all of them.
+    """
+
+    def __init__(self, queue: StepQueue, answers: Sequence[int], queries: Sequence[str], cache_key: str = ""):
+        """answers: the ids of one or two tokens. queries: that of each prompt of the call. cache_key: whose prompts
+        share what is read.
+
+        The logit of a prompt is that of the first answer, without that of the second one if there are two.
+        """
+        self._queue, self._answers, self._queries, self._cache_key = queue, [*answers], queries, cache_key
+
+    def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield ([number of a prompt], [its logit]) for each prompt of the call, as soon as it is there."""
+        for number, logit in self._logits(range(len(tokens.input_ids)), tokens.input_ids, call.stop):
+            yield [number], [logit]
+
+    def work(self, tokens: Tokens, call: Call) -> Work:
+        """Return the work of all prompts of the call for a queue in front of that of the model."""
+        return Work(self._compute, [len(ids) for ids in tokens.input_ids], tokens.input_ids)
+
+    def _compute(self, pieces: Pieces, stop: Stop) -> NDArray[np.float32]:
+        [(work, numbers)] = pieces      # each call has a job of its own
+        logits = dict(self._logits(numbers, work.data, stop))
+        return np.array([logits[number] for number in numbers], np.float32)
+
+    def _logits(self, numbers: Sequence[int], prompts: Sequence[NDArray[Any]], stop: Stop
+                ) -> Iterator[tuple[int, np.float32]]:
+        """Yield the number and the logit of each of some prompts. prompts: all of the call."""
+        by_query: dict[str, list[int]] = {}
+        for number in numbers:
+            by_query.setdefault(self._queries[number], []).append(number)
+        works = [LastLogits([prompts[i] for i in members], self._answers, names=[f"pair {i}" for i in members])
+                 for members in by_query.values()]
+        for work in works:
+            work.cache_key = self._cache_key
+        owner = object()        # the call has its share of the tokens
+        tickets = [self._queue.submit(work, owner=owner, stop=stop) for work in works]
+        try:
+            for members, work, ticket in zip(by_query.values(), works, tickets, strict=True):
+                for token in ticket:        # its id is the number of a prompt of the work that has its logits now
+                    logits = work.scores[token.id]
+                    assert logits is not None
+                    yield members[token.id], logits[0] - logits[1] if len(logits) == 2 else logits[0]
+        finally:
+            for ticket in tickets:
+                ticket.cancel()
+
+
+class _Prompts(Workload):
+    """The prompts of pairs, and the logit of each."""
+
+    def __init__(self, model: RerankingModel, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
+                 finish: Callable[[np.ndarray], Any]):
+        """finish: makes the result of the call of float32 [n]."""
+        queries = [query for query, _ in pairs]
+        super().__init__(PromptLogits(model.queue, model.answers, queries, options.cache_key), pairs,
+                         results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER + DICTIONARY))
+        self._model, self._instruction, self._finish = model, options.instruction, finish
+
+    def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
+        """Yield all pairs at once unless there are limits, so that the beginning of a query's prompts is read once."""
+        if most is None and most_characters is None:
+            return iter([range(len(self.inputs))] if self.inputs else [])
+        return super().parts(most, most_characters)
+
+    def slice(self, places: range, stop: Stop = NEVER) -> Slice:
+        """Return the prompts of some pairs as tokens."""
+        prompts = self._model.prompts(self.inputs[places.start : places.stop], self._instruction, stop)
+        return Slice(places, Tokens(prompts, [_NO_TYPES] * len(prompts)))
+
+    def result(self) -> Any:
+        """Return what `finish` makes of the logits."""
+        return self._finish(self.results)
+
+
+_NO_TYPES = np.zeros(0, np.int32)
+
+
+def _workload(model: RerankingModel, query: str | None, pairs: Sequence[tuple[str, str]],
+              options: RerankerPredictOptions, finish: Callable[[np.ndarray], Any]) -> Workload:
+    """Return the work for the logits of pairs. query: that of all pairs; None for pairs with queries of their own."""
+    if model.cross_encoder is None:
+        return _Prompts(model, pairs, options, finish)
+    if options.instruction is not None:
+        raise InputError("a cross-encoder reads no instruction; leave it out")
+    runner = model.cross_encoder.runner_of("classify")
+    prompt = choose_prompt(runner.encoder.text, None, None)
+    if query is None:
+        return pair_logits(runner, add_prompt(prompt, pairs), lambda logits: finish(logits[:, 0]))
+    return QueryLogits(runner, prompt + query, [text for _, text in pairs], lambda logits: finish(logits[:, 0]))
+
+
+def _prepare_scores(model: RerankingModel, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
+                    ) -> Workload:
+    return _workload(model, None, pairs, options,
+                     lambda logits: logits if options.logits else model.scores_of(logits))
+
+
+def _prepare_ranks(model: RerankingModel, given: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
+    query, texts = given
+    limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
+    documents = texts if options.return_documents else None
+    return _workload(model, query, [(query, text) for text in texts], options, lambda logits: model.ranks_of(
+        logits, documents, options.top_k, limit, as_logits=options.logits))
+
+
+RERANKER_PREDICT = Method("predict", RerankerPredictOptions, lambda model: model.queue, read_pairs, _prepare_scores,
+                          listed_pairs)
+RERANKER_RANK = Method("rank", RerankerRankOptions, lambda model: model.queue,
+                       lambda given, options: (check_query(*given), False), _prepare_ranks, listed_documents)

@@ -1,0 +1,106 @@
+"""`Transcriber.transcribe`: the texts of recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.options import option
+from ..base.stop import NEVER, Stop
+from ..generation.settings import settings_of_call
+from ..speech import Transcribing, Transcription
+from ..speech.samples import MAX_SECONDS, check_limit, check_samples
+from ..speech.sources import check_path, is_source
+from ..speech.tokens import TASKS
+from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions
+
+
+class HearingModel(GeneratingModel, Protocol):
+    """What a transcription uses of a model: a `Transcriber`, or anything with these attributes."""
+
+    @property
+    def transcription(self) -> Transcription:
+        """See `Transcriber.transcription`."""
+
+
+def _timestamps(name: str, value: Any) -> bool | str:
+    if isinstance(value, str) and value == "word":
+        return value
+    if value not in (True, False):
+        raise InputError(f'{name} must be True, False or "word", not {shown(value)}')
+    return bool(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscribeOptions(GeneratingOptions):
+    """The options of `Transcriber.transcribe` that say what is computed; the model checks language and task."""
+
+    language: str | None = None
+    task: str = TASKS[0]
+    timestamps: bool | str = option(False, _timestamps)
+    max_seconds: float = option(MAX_SECONDS, lambda name, value: check_limit(value))
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """A call of `transcribe`, in the place of `PreparedWorks`.
+
+    A recording is no work of its own: it is read when its turn comes, and what the model is asked next depends on what
+    it has answered about the window before.
+    """
+
+    transcription: Transcription
+    items: list[Any]
+    """The recordings: sources, whose paths lead to files, and checked samples."""
+    wanted: Transcribing
+    max_seconds: float
+    single: bool
+
+    def results(self, stop: Stop = NEVER, show_progress_bar: bool | None = False) -> Iterator[Any]:
+        """Yield the result of each recording, in order, each as soon as it is there.
+
+        show_progress_bar: as in `Transcriber.transcribe`.
+        """
+        wanted = replace(self.wanted, stop=stop)
+        return self.transcription.results(self.items, wanted, self.max_seconds, show_progress_bar)
+
+
+def is_recording(audio: Any) -> bool:
+    """Return whether an argument is one recording, and not a list of them."""
+    return is_source(audio) or (isinstance(audio, np.ndarray) and audio.ndim == 1 and audio.dtype.kind != "O")
+
+
+def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
+    """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
+    if is_recording(audio):
+        audio = [audio]
+    if not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "shape", None) == ():
+        raise InputError("audio must be a path, the bytes of a file, an open file or an array of samples, or a list of "
+                         f"them, not {shown(audio)}")
+    for item in audio:
+        check_path(item)
+    return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]
+
+
+def _prepare(model: HearingModel, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
+             places: Sequence[str] | None = None) -> Recordings:
+    """Return the call; the messages about recordings have their numbers, whatever `places` says."""
+    transcription = model.transcription
+    code = transcription.tokens.spoken(options.language, options.task)
+    config = settings_of_call(model.prepared.generation, options.settings)
+    by_word = options.timestamps == "word"
+    if options.timestamps:
+        transcription.check_windows(config)
+    if by_word and not config.alignment_heads:
+        raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
+                               "alignment_heads=[(layer, head), ...], or timestamps=True")
+    wanted = Transcribing(code, options.task, bool(options.timestamps), by_word, config)
+    items = check_recordings(audio, options.max_seconds)
+    return Recordings(transcription, items, wanted, options.max_seconds, is_recording(audio))
+
+
+TRANSCRIBE = DecoderMethod("transcribe", TranscribeOptions, lambda model: model.prepared, _prepare)
