@@ -1,4 +1,4 @@
-"""`Room`: how many cells of the cache are left for what the sequences of a queue read, and which of them gives way.
+"""`CacheRoom`: how many cells of the cache are left for the sequences of a queue, and which of them gives way.
 
 A sequence with one hypothesis enters when there is room for its ids, and grows. Each has a goal, the tokens up to which
 cells are promised to it: its ids when it enters, and some more new tokens when it comes back. A request with several
@@ -22,7 +22,7 @@ SAFE = 64
 """The new tokens that a sequence makes at least before it gives way again."""
 
 
-class Room:
+class CacheRoom:
     """The cells of one decoder. It belongs to the thread that has the queue's turn."""
 
     def __init__(self, stepper: SourceStepper, prefixes: Prefixes, tokens: int | None):

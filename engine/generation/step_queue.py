@@ -23,7 +23,7 @@ from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
 from .prefixes import BLOCK, Prefixes, cells_of
-from .room import Room
+from .room import CacheRoom
 from .schedule import Budget, Pace, Schedule
 from .tickets import DecoderTicket
 from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
@@ -100,7 +100,7 @@ class StepQueue(WorkQueue):
         """Tokens of prompts that the model has read."""
         self.prefixes = Prefixes(stepper, keep_tokens)
         """What the model has read, and reads now, for whoever would read it again."""
-        self.room = Room(stepper, self.prefixes, cache_tokens)
+        self.room = CacheRoom(stepper, self.prefixes, cache_tokens)
         """Who has room in the cache, and who waits for it."""
         self._stepper = stepper
         self._active: set[StepWork] = set()

@@ -46,6 +46,8 @@ class Statistics(CacheStatistics):
     """Tokens of prompts that were in the cache, or that another request was about to read."""
     read_tokens: int
     """Tokens of prompts that the model has read."""
+    times_given_way: int
+    """How often a request has lost its cells in a full cache, and read again what it needed."""
 
 
 class Generator(ChatMethods):
@@ -84,8 +86,9 @@ class Generator(ChatMethods):
             source is refused.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
-        cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
-            for each beam or sample. A request that can never fit is refused; others wait. None for any number.
+        cache_tokens: the most tokens in the cache, in cells of 16, those that are kept included. A request enters when
+            there is room for its prompt, or for all of its beams or samples, and gives way when the cache is full. One
+            that can never fit is refused. None for any number.
         keep_tokens: the most tokens of prompts and answers whose keys and values are kept between calls, so that a
             later prompt with the same beginning does not read it again; it changes no result. 0 keeps nothing. None is
             4,096, or cache_tokens if that is less.
@@ -244,4 +247,5 @@ class Generator(ChatMethods):
         entered, waiting = queue.counts
         return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
                           tokens_in=queue.tokens_in, tokens_out=queue.tokens_out, kept_tokens=queue.prefixes.kept,
-                          found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read)
+                          found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read,
+                          times_given_way=queue.room.gave_way)

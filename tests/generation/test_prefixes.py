@@ -213,6 +213,16 @@ def test_owners_with_different_keys_share_nothing(keys):
     assert (counts[0] == counts[1]) == (keys == "ab")
 
 
+def test_requests_with_sources_share_nothing():
+    stepper = TableStepper()
+    queue = queue_of(stepper, keep_tokens=ENDLESS)
+    requests = [Request([5 + i], [7] * 40, GenerationConfig(max_new_tokens=9)) for i in range(3)]
+    handles = [submit(queue, request) for request in requests]
+    finish(queue)
+    assert [handle.result() for handle in handles] == [generate(TableStepper(), [each])[0] for each in requests]
+    assert (queue.prefixes.found, queue.prefixes.kept) == (0, 0)
+
+
 def test_a_chat_reads_its_new_tokens():
     rng, stepper = random.Random(0), TableStepper(bias={2: -9.0})
     queue, ids = queue_of(stepper, keep_tokens=4096), []

@@ -194,6 +194,20 @@ def test_what_gave_way_is_read_again_only_where_it_had_to_go():
     stepper.assert_clean()
 
 
+def test_scores_of_a_sequence_that_gave_way_are_added_once():
+    stepper, rng = Bounded(160), random.Random(0)
+    queue = queue_of(stepper, rng, most=12, cache_tokens=160)
+    what = Request(None, [5] * 20, GREEDY), [rng.randrange(3, 20) for _ in range(90)]
+    handle = submit(queue, Scoring(stepper, *what))
+    while not handle.done:
+        for _ in range(3):
+            queue.step()
+        if queue._entered and queue.room.gave_way < 5:
+            queue._give_way(queue._entered[0])
+    assert handle.result() == alone(what)
+    assert queue.room.gave_way == 5
+
+
 def test_kept_prefixes_leave_before_anybody_gives_way():
     stepper = Bounded(320)
     queue = queue_of(stepper, cache_tokens=320, keep_tokens=320)

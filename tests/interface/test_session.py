@@ -372,3 +372,16 @@ def test_interrupts_of_steps_arrive_and_keep_nothing():
     gc.collect()
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.cache_tokens) == (0, statistics.kept_tokens)
+
+
+def test_owners_share_nothing_unless_they_say_so():
+    generator = Generator(language_model())
+    session, found = generator.session(), []
+    for owner, key in (("a", None), ("b", None), ("a", None), ("b", "a"), ("", None)):
+        session.submit([1, *[2] * 40], owner=owner, cache_key=key, max_new_tokens=1).result()
+        found.append(generator.statistics().found_tokens)
+    assert found == [0, 0, 32, 64, 64]
+    generator.generate([[1, *[2] * 40]], max_new_tokens=1)
+    assert generator.statistics().found_tokens == 96, "calls share with requests without an owner"
+    with pytest.raises(InputError, match="cache_key must be a text"):
+        generator.generate([[1]], cache_key=3)
