@@ -12,7 +12,7 @@ import time
 import engine
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jane")
-DOCUMENT = "\n".join(f"{name} lives in house {10 * i + j}, and her {thing} is {colour}."
+DOCUMENT = "\n".join(f"{name} lives in house {10 * i + j}, and the {thing} of {name} is {colour}."
                      for i, name in enumerate(NAMES) for j, (thing, colour) in enumerate(
                          [("door", "red"), ("roof", "grey"), ("car", "blue"), ("boat", "white")]))
 QUESTIONS = [f"Which colour is the {thing} of {name}? Question {i}." for i in range(1, 4) for name in NAMES

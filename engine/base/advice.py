@@ -76,7 +76,6 @@ LOAD: Mapping[str, OtherName] = each({
     "max_queued_batches": instead(_BATCHES, 0),
     "cache_tokens": instead("a Generator alone has it; max_rows and max_batch_tokens bound a call of a Transcriber or "
                             "of a Reranker, and an Engine keeps nothing"),
-    "keep_tokens": instead("it is for language models, whose prompts share their beginnings"),
     # What a call or the folder says.
     "seed truncate_dim normalize_embeddings batch_size": instead(AT_CALL),
     "verbose": instead('logging.getLogger("engine") says how much is logged', False),

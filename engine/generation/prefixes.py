@@ -18,20 +18,22 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .encoder_decoder import SourceStepper
 from .works import Sequence, StepWork
 
 BLOCK = 16
 """The ids of a block: the tokens of a cell, so that no child of a prefix has to copy a part of one."""
+ITEM = 8
+"""The bytes of an id."""
 
 
 @dataclass(eq=False, slots=True)
 class _Run:
     """Blocks of ids that follow those of the parent."""
 
-    ids: NDArray[np.int64]
+    ids: bytes
+    """Of int64, which C compares as a whole."""
     parent: _Run | None
     length: int
     """The number of ids from the root to its end."""
@@ -45,6 +47,11 @@ class _Run:
     """The next runs, by their first blocks."""
     key: Hashable = None
     """Of a root: whose sequences share it."""
+
+    @property
+    def count(self) -> int:
+        """The number of its ids."""
+        return len(self.ids) // ITEM
 
 
 class Prefixes:
@@ -156,13 +163,13 @@ class Prefixes:
         while tokens > 0 and self._idle:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None
-            old, size = run.hypothesis, min(len(run.ids), -(-tokens // BLOCK) * BLOCK)
+            old, size = run.hypothesis, min(run.count, cells_of(tokens) * BLOCK)
             tokens, self.kept = tokens - size, self.kept - size
-            if size == len(run.ids):
+            if size == run.count:
                 del self._idle[run]
                 self._remove(run)
             else:
-                run.ids, run.length = run.ids[:-size], run.length - size
+                run.ids, run.length = run.ids[: -size * ITEM], run.length - size
                 run.hypothesis = self._held(old, run.length)
             self._stepper.release([old])
         if not self._roots and self._request is not None:
@@ -183,22 +190,23 @@ class Prefixes:
         """
         if not end:
             return None
-        ids, key = sequence.ids[:end], sequence.work.cache_key
+        ids, key = sequence.ids[:end].tobytes(), sequence.work.cache_key
         run = self._roots.get(key)
         if run is None:
-            run = self._roots[key] = _Run(ids[:0], None, 0, key=key)
+            run = self._roots[key] = _Run(b"", None, 0, key=key)
         while run.length < end:
-            rest = ids[run.length :]
-            child = run.children.get(_first(rest))
+            at = run.length * ITEM
+            first = ids[at : at + BLOCK * ITEM]
+            child = run.children.get(first)
             if child is None:
-                child = run.children[_first(rest)] = _Run(rest.copy(), run, end)
-            elif (common := _common(child.ids, rest)) < len(child.ids):
-                child = self._split(child, common)
+                child = run.children[first] = _Run(ids[at:], run, end)
+            elif not ids.startswith(child.ids, at):
+                child = self._split(child, _common(child.ids, ids[at:]))
             run = child
         for each in _path(run):
             if not each.users and each in self._idle:
                 del self._idle[each]
-                self.kept -= len(each.ids)
+                self.kept -= each.count
             each.users += 1
         return run
 
@@ -214,7 +222,7 @@ class Prefixes:
                 self._remove(each)
             elif not each.users:
                 idle[each] = None
-                self.kept += len(each.ids)
+                self.kept += each.count
         if soon:
             self._idle = idle | self._idle
         else:
@@ -222,10 +230,11 @@ class Prefixes:
 
     def _split(self, run: _Run, at: int) -> _Run:
         """Divide a run after some of its ids, and return the first part."""
-        upper = _Run(run.ids[:at], run.parent, run.length - len(run.ids) + at, run.reader, users=run.users)
+        begin = run.length - run.count
+        upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
         assert run.parent is not None
         run.parent.children[_first(upper.ids)] = upper
-        run.ids, run.parent = run.ids[at:], upper
+        run.ids, run.parent = run.ids[at * ITEM :], upper
         upper.children[_first(run.ids)] = run
         if run.hypothesis is not None:
             upper.hypothesis = self._held(run.hypothesis, upper.length)
@@ -239,7 +248,7 @@ class Prefixes:
         if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
             return
         parent.parent.children[_first(parent.ids)] = run
-        run.ids, run.parent = np.concatenate([parent.ids, run.ids]), parent.parent
+        run.ids, run.parent = parent.ids + run.ids, parent.parent
         if parent.hypothesis is not None:
             self._stepper.release([parent.hypothesis])
         self._join(run)
@@ -266,12 +275,12 @@ def _path(run: _Run | None) -> list[_Run]:
     return runs[::-1]
 
 
-def _first(ids: NDArray[np.int64]) -> bytes:
-    return ids[:BLOCK].tobytes()
+def _first(ids: bytes) -> bytes:
+    return ids[: BLOCK * ITEM]
 
 
-def _common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
-    """Return how many first ids two arrays share, in whole blocks."""
-    n = min(len(first), len(second))
-    differs = first[:n] != second[:n]
+def _common(first: bytes, second: bytes) -> int:
+    """Return how many first ids two runs share, in whole blocks."""
+    n = min(len(first), len(second)) // ITEM
+    differs = np.frombuffer(first, np.int64, n) != np.frombuffer(second, np.int64, n)
     return int(differs.argmax()) // BLOCK * BLOCK if differs.any() else n

@@ -25,7 +25,7 @@ from . import advice
 LOADED = (Engine, Generator, Reranker, Transcriber)
 OF_ENGINES = ("prompt", "prompt_name", "batch_size", "activation_fn", "apply_softmax")
 ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt"),
-             *product(("load", "__init__"), ("cache_tokens", "keep_tokens")), *product(("predict", "rank"), OF_ENGINES)}
+             *product(("load", "__init__"), ("cache_tokens",)), *product(("predict", "rank"), OF_ENGINES)}
 """Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument, such as
 those that `predict` of an Engine has and that of a Reranker lacks."""
 PARSER, PARSERS = parsers()

@@ -67,7 +67,7 @@ def check_idle(queue, stepper):
     """Nothing is open: what is kept is what the cells hold, and no more than the bound."""
     prefixes = queue.prefixes
     assert not prefixes._places
-    assert stepper.held == prefixes.kept == sum(len(run.ids) for run in prefixes._idle)
+    assert stepper.held == prefixes.kept == sum(run.count for run in prefixes._idle)
     assert prefixes.kept <= prefixes.most
     if not prefixes.kept:
         stepper.assert_clean()
