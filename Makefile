@@ -268,8 +268,7 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 
 # A test whose messages are not recorded fails, and so does a record that no test asks for; neither changes a file.
 snapshots: $(INSTALLED)  ## Record anew the messages that tests compare with; read the difference before you commit it
-	$(BIN)/python -m pytest -q --snapshot-update tests/cli/test_typed_lines.py tests/server/test_routes.py \
-		tests/families/test_configs.py tests/families/test_generating.py
+	$(BIN)/python -m pytest -q --snapshot-update $$(grep -lrE '\b(snapshot|refusals)\b' tests --include='test_*.py')
 
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in environments of their own
 	$(PYTHON) -m tests.golden.make all $(FOLDER)

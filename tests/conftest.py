@@ -1,6 +1,7 @@
 """Define fixtures that several folders of tests use."""
 
 import gc
+import inspect
 import json
 import os
 import shutil
@@ -102,6 +103,32 @@ def compiled_backends(request):
 def one_backend():
     """Return the name of the fastest backend, for what lies in a model or a file and not in a backend."""
     return RUNNING[0]
+
+
+@pytest.fixture
+def refusals(tmp_path, snapshot):
+    """Return a function that calls another one with each row, which is refused, and compares errors with recorded ones.
+
+    `make snapshots` records them anew, behind rows that are dicts. A function whose first argument is `tmp_path` gets a
+    folder for each row.
+    """
+
+    def check(call, rows):
+        own = next(iter(inspect.signature(call).parameters), "") == "tmp_path"
+        found = []
+        for i, row in enumerate(rows):
+            folder = tmp_path / f"{i}"
+            if own:
+                folder.mkdir()
+            with pytest.raises(engine.EngineError) as caught:
+                call(*[folder] * own, *(row if type(row) is tuple else (row,)))
+            message = f"{caught.typename}: {caught.value}"
+            for place, name in ((folder, "FOLDER"), (tmp_path, "FOLDER"), (GOLDEN, "GOLDEN")):
+                message = message.replace(str(place), name)
+            found.append(f"{row}: {message}" if isinstance(row, dict) and len(str(row)) < 300 else message)
+        assert "\n".join(found) == snapshot
+
+    return check
 
 
 @pytest.fixture

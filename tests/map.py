@@ -9,8 +9,6 @@ tests/mistakes in it. A module with neither has those of `OTHERS`, or else of th
 tests/project/test_map.py checks that `OTHERS` has no more than it needs.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from fnmatch import fnmatchcase

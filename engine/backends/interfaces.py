@@ -45,10 +45,10 @@ class PoolingPlan(Plan, Protocol):
     """A plan that also pools token vectors on its device, so that `Engine.encode` need not copy them from there."""
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
-        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.encoding.pooling.pool` does.
+        """Return one vector for each sequence, float32 [B, len(modes)*D].
 
         modes: any of `engine.model.text_config.POOLINGS`; their results lie side by side. skip: number of tokens at the
-        start of each sequence that are not pooled, int [B] or one for all. stop: as in `forward`.
+        start of each sequence that are not pooled, int [B] or one for all. stop: ends the call.
         """
 
 

@@ -37,7 +37,7 @@ def positive_int(name: str, value: Any, expected: str = "an int of at least 1") 
 
 
 def positive_int_or_none(name: str, value: Any) -> int | None:
-    """Return None for None, and any other value as `positive_int` does."""
+    """Return None for None, and an integer of at least 1 as an int; raises `InputError` for any other value."""
     return None if value is None else positive_int(name, value, "None or an int of at least 1")
 
 

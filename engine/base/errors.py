@@ -123,14 +123,19 @@ def listed(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none.
+    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none."""
+    return "".join(f" (did you mean {one}?)" for one in closest(name, known))
 
+
+def closest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
+    """Return the known name that a wrong name resembles most, in a list; an empty list if there is none.
+
+    least: how much alike both have to be, as `difflib.get_close_matches` counts it.
     The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
     none of more than 100 characters.
     """
     names = [other for other in islice(known, _MOST_COMPARED) if len(other) <= _LONGEST_COMPARED]
-    closest = get_close_matches(name, names, n=1) if len(name) <= _LONGEST_COMPARED else []
-    return f" (did you mean {closest[0]}?)" if closest else ""
+    return get_close_matches(name, names, n=1, cutoff=least) if len(name) <= _LONGEST_COMPARED else []
 
 
 @contextmanager

@@ -170,8 +170,8 @@ def spectrum(x: NDArray[np.float64]) -> _Complex:
     parts = _transform(x[::2], x[1::2])
     real, imaginary = (np.append(part, part[:1], axis=0) for part in parts)
     real_back, imaginary_back = real[::-1], imaginary[::-1]
-    cosine, sine = (table[:, None] for table in _turns(2 * half, step=1, count=half + 1))
-    odd = _turned((imaginary + imaginary_back) * 0.5, (real_back - real) * 0.5, cosine, sine)
+    cosine, sine = (table[:, None] for table in _angles_of_turns(2 * half, step=1, count=half + 1))
+    odd = _rotated_by((imaginary + imaginary_back) * 0.5, (real_back - real) * 0.5, cosine, sine)
     return (real + real_back) * 0.5 + odd[0], (imaginary - imaginary_back) * 0.5 + odd[1]
 
 
@@ -189,21 +189,21 @@ def _transform(real: NDArray[np.float64], imaginary: NDArray[np.float64]) -> _Co
         real, imaginary = np.empty((2, left, p, done, n))
         for q, (a, b) in enumerate(parts):
             if q and left > 1:
-                cosine, sine = _turns(p * left, step=q, count=left)
-                a, b = _turned(a, b, cosine[:, None, None], sine[:, None, None])
+                cosine, sine = _angles_of_turns(p * left, step=q, count=left)
+                a, b = _rotated_by(a, b, cosine[:, None, None], sine[:, None, None])
             real[:, q], imaginary[:, q] = a, b
         done *= p
     return real.reshape(N, n), imaginary.reshape(N, n)
 
 
-def _turned(real: NDArray[np.float64], imaginary: NDArray[np.float64], cosine: NDArray[np.float64],
+def _rotated_by(real: NDArray[np.float64], imaginary: NDArray[np.float64], cosine: NDArray[np.float64],
             sine: NDArray[np.float64]) -> _Complex:
     """Return the parts of (real + i imaginary) (cosine - i sine)."""
     return real * cosine + imaginary * sine, imaginary * cosine - real * sine
 
 
 @cache
-def _turns(N: int, step: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _angles_of_turns(N: int, step: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the cosines and the sines of 2 pi step j / N for j below count."""
     return cos_sin(2 * np.pi * step * np.arange(count) / N)
 
@@ -234,7 +234,7 @@ def _transform_of_few(real: NDArray[np.float64], imaginary: NDArray[np.float64])
     even, odd = [[both(part[first], part[last]) for part in (real, imaginary)] for both in (np.add, np.subtract)]
     parts = [(real[0] + even[0].sum(axis=0), imaginary[0] + even[1].sum(axis=0))] * p       # the first is X_0
     for q in range(1, p // 2 + 1):
-        cosine, sine = (table[1:, None, None, None] for table in _turns(p, step=q, count=p // 2 + 1))
+        cosine, sine = (table[1:, None, None, None] for table in _angles_of_turns(p, step=q, count=p // 2 + 1))
         a, b = real[0] + (even[0] * cosine).sum(axis=0), imaginary[0] + (even[1] * cosine).sum(axis=0)
         c, d = (odd[1] * sine).sum(axis=0), (odd[0] * sine).sum(axis=0)
         parts[q], parts[-q] = (a + c, b - d), (a - c, b + d)

@@ -43,7 +43,7 @@ def require_speech(module: str, what: str) -> ModuleType:
 
 
 def require_server(module: str) -> ModuleType:
-    """Import a module of the [server] extra as `require` does."""
+    """Import a module of the [server] extra, or raise `UnsupportedError`."""
     return _imported(module, "serve", install_command("server"))
 
 
@@ -60,7 +60,7 @@ def needs_package(name: str, what: str) -> Iterator[None]:
 
 
 def require_files(module: str) -> ModuleType:
-    """Import a module of the [files] extra as `require` does."""
+    """Import a module of the [files] extra, or raise `UnsupportedError`."""
     return _imported(module, "Parquet, and places such as s3://bucket,", install_command("files"), "need")
 
 

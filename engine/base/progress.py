@@ -17,7 +17,7 @@ NO_ETA = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 
 
 def is_shown(show: bool | None) -> bool:
-    """Return whether a bar appears, as `progress` says."""
+    """Return `show`, or for None whether somebody looks who wants bars."""
     if show is not None:
         return show
     asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)

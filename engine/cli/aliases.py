@@ -14,6 +14,8 @@ from ..base.other_names import OtherName, same
 from .other_options import is_option, row_of
 
 _FLAGS = {"true": True, "false": False}
+FLAG_VALUES = {("transcribe", "--timestamps", "word"): "leave out word, and type --words for the times of words"}
+"""What to do in place of a value that a flag has in Python alone, by the command, the flag and the value."""
 
 
 @dataclass
@@ -129,6 +131,9 @@ class _Reader:
         values: list[str | None]
         if action.nargs == 0 or any(isinstance(theirs, bool) for theirs, _ in row.values):
             given = self._flag(value)
+            following = self._next() if value is None and given is None else value
+            if given is None and (advice := FLAG_VALUES.get((self._name, row.ours, following or ""))):
+                raise InputError(f"{typed} has no value here; {advice}")
             if given is None and value is not None:
                 raise InputError(f"argument {typed}: expected True or False, not {shown(value)}")
             effect = dict(row.values).get(given is not False, given is not False)

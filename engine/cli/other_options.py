@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any
 
 from ..base.advice import AT_CALL, CALLS, COMMANDS, FILE, LOAD, MODEL, OPTIONS
-from ..base.errors import listed, nearest
+from ..base.errors import closest, listed, nearest
 from ..base.other_names import OtherName, same
 from ..interface.engine import Engine
 from ..interface.generator import Generator
@@ -26,6 +26,8 @@ PYTHON: Mapping[str, Callable[..., Any]] = {
     "rank": Reranker.rank, "generate": Generator.generate, "chat": Generator.chat, "translate": Generator.translate,
     "transcribe": Transcriber.transcribe}
 """The method that a command calls, which has arguments that the command lacks."""
+SURE = 0.8
+"""How much alike a misspelt option and one of another program have to be, from 0 to 1, for a guess."""
 
 
 def advice_on_command(typed: str, commands: Iterable[str]) -> str:
@@ -115,12 +117,10 @@ def _has(command: argparse.ArgumentParser, ours: str | None) -> bool:
 
 def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[str]]:
     """Return the names of other programs that a command takes, by the option or place that each stands for."""
-    candidates = [*OPTIONS.get(name, {}), *OPTIONS[""],
-                  *(f"--{each.replace('_', '-')}" for each in (*CALLS.get(name, {}), *LOAD))]
     places = [action.dest.upper() for action in command._actions if not action.option_strings]
     spoken = dict(zip((MODEL, FILE), places, strict=False))
     found: dict[str, list[str]] = {}
-    for typed in dict.fromkeys(candidates):
+    for typed in dict.fromkeys(_names_of_others(name)):
         row = row_of(command, name, typed)
         if row is None or row.ours is None:
             continue
@@ -128,6 +128,15 @@ def other_names(command: argparse.ArgumentParser, name: str) -> dict[str, list[s
         if flags != [False]:
             found.setdefault(" ".join([spoken.get(row.ours, row.ours), *filter(None, flags)]), []).append(typed)
     return found
+
+
+def _names_of_others(name: str) -> list[str]:
+    """Return the options and the arguments of other programs that we know for a command, as options."""
+    return [*OPTIONS.get(name, {}), *OPTIONS[""], *(_as_option(each) for each in (*CALLS.get(name, {}), *LOAD))]
+
+
+def _as_option(argument: str) -> str:
+    return f"--{argument.lstrip('-').replace('_', '-')}"
 
 
 def advice_on_options(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> str:
@@ -147,10 +156,25 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     if (row is None or row.advice == AT_CALL) and argument in _in_python(name):
         return f". In Python, {PYTHON[name].__name__} has {argument} for it"
     if row is None:
-        return nearest(typed, _options(command))
+        return _guess(command, name, typed)
     if row.ours is None:
         return f". In Python: {row.advice}"
     return f". In Python, {function} has {listed([row.ours])} for it"
+
+
+def _guess(command: argparse.ArgumentParser, name: str, typed: str) -> str:
+    """Return a question after the known option that a misspelt one resembles, and what becomes of it if it is not ours.
+    """
+    others = [each for each in _names_of_others(name) if row_of(command, name, each) is not None]
+    known, spelled = [*_options(command), *others, *map(_as_option, _in_python(name))], _as_option(typed)
+    [guess] = closest(spelled, known, SURE) or closest(spelled, _options(command)) or [""]
+    if not guess:
+        return ""
+    row = row_of(command, name, guess)
+    if row is not None and row.ours is not None and row.ours.startswith("-") and not row.values:
+        guess = row.ours
+    is_taken = is_ours(command, guess) if row is None else row.ours is not None
+    return f" (did you mean {guess}?){'' if is_taken else _advice(command, name, guess)}"
 
 
 def _in_python(name: str) -> Collection[str]:

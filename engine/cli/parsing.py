@@ -7,11 +7,13 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import NoReturn
 
 from ..base.advice import COMMANDS, FILE, MODEL
 from ..base.errors import InputError
 from .aliases import Aliases, as_path, as_typed, take_aliases
+from .console import is_text
 from .other_options import (
     advice_on_command,
     advice_on_options,
@@ -23,6 +25,10 @@ from .other_options import (
 
 MANY_FILES = {"encode": "engine encode reads one file; engine embed MODEL FILES -o FOLDER reads many"}
 """What to do with several files, by a command that reads one."""
+TAKE_MODELS = ("convert", "embed")
+"""The commands whose words behind the model may look like models."""
+ONE_TEXT = ("chat", "generate", "translate", "classify", "tag", "answer", "encode")
+"""The commands that take one text in the place of a file."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +49,7 @@ class CommandsParser(Parser):
 
     def format_help(self) -> str:
         """Return the help, with one list of the other names of commands."""
-        return f"{super().format_help()}\n{_filled(f'Other names of commands: {names_for(other_commands())}.')}\n"
+        return f"{super().format_help()}\n{_wrapped(f'Other names of commands: {names_for(other_commands())}.')}\n"
 
 
 class CommandParser(Parser):
@@ -71,9 +77,12 @@ class CommandParser(Parser):
         args, left = self.parse_known_intermixed_args(_as_paths(typed))
         if unknown := unknown_options(self, self.name, typed):
             self.error(advice_on_options(self, self.name, unknown))
+        places = [getattr(args, action.dest) for action in self._actions if not action.option_strings]
+        words = [word for given in places for word in ([given] if isinstance(given, str) else given or [])]
         self._check_places(args, left)
+        self._check_order([*words, *left])
         if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}; {MANY_FILES.get(self.name) or self._form}")
+            self.error(f"unrecognized arguments: {' '.join(left)}; {self._instead_of([*words, *left])}")
         args.command = self.name
         return args
 
@@ -109,7 +118,28 @@ class CommandParser(Parser):
     def format_help(self) -> str:
         """Return the help, with one list of the other names that the command takes."""
         names = names_for(other_names(self, self.name))
-        return super().format_help() + (f"\n{_filled(f'Other names that mean the same: {names}.')}\n" if names else "")
+        return super().format_help() + (f"\n{_wrapped(f'Other names that mean the same: {names}.')}\n" if names else "")
+
+    def _check_order(self, words: Sequence[str]) -> None:
+        """End the program where a text or a file stands before the model, and say what to type.
+
+        words: those of the line that are no options and no values of options.
+        """
+        models = [word for word in words[1:] if _is_model(word)]
+        if models and not _may_be_model(words[0]) and self.name not in TAKE_MODELS:
+            rest = [word for word in words if word != models[0]]
+            self.error(f"the model comes first; type: {self._typed(models[0], rest)}")
+
+    def _instead_of(self, words: Sequence[str]) -> str:
+        """Say what to do about words that are too many."""
+        if self.name in ONE_TEXT and all(map(is_text, words[1:])):
+            return f"a text of several words stands in quotes, as in: {self._typed(words[0], words[1:])}"
+        return MANY_FILES.get(self.name) or self._form
+
+    def _typed(self, model: str, words: Sequence[str]) -> str:
+        """Return the command line for a model and a text of these words, or files."""
+        words = [" ".join(words)] if self.name in ONE_TEXT else words
+        return " ".join([self.prog, *map(quote, [model, *words])])
 
     def _check_places(self, args: argparse.Namespace, left: Sequence[str]) -> None:
         """End the program where an option and a word without one both give the model, or the file."""
@@ -117,8 +147,8 @@ class CommandParser(Parser):
         places = [action.dest for action in self._actions if not action.option_strings][1:]
         words = [word for given in (getattr(args, dest) for dest in places)
                  for word in ([given] if isinstance(given, str) else given or [])]
-        models = [word for word in words if os.path.isdir(word) or word.endswith((".npz", ".gguf"))]
-        if MODEL in by_option and (left or models) and self.name not in ("convert", "embed"):   # which take such words
+        models = [*filter(_is_model, words)]
+        if MODEL in by_option and (left or models) and self.name not in TAKE_MODELS:
             word = [*models, *words, *left][0]
             self.error(f"{by_option[MODEL][0]} and {as_typed(word)} both give the model; leave one of them out")
         if FILE in by_option and left:
@@ -153,7 +183,21 @@ def parse(parser: argparse.ArgumentParser, commands: Mapping[str, CommandParser]
     return parser.parse_args([first] if first else [])
 
 
-def _filled(text: str) -> str:
+def _is_model(word: str) -> bool:
+    """Return whether a word seems to be the path of a model, and not a text or a file to read."""
+    return os.path.isdir(word) or word.endswith((".npz", ".gguf"))
+
+
+def _may_be_model(word: str) -> bool:
+    """Return whether a word may be meant as a model: one of these, a file without a suffix, or a name on the hub."""
+    if _is_model(word):
+        return True
+    if os.path.lexists(word):
+        return "." not in os.path.basename(word)
+    return re.fullmatch(r"[\w.-]+/[\w./-]+", word) is not None
+
+
+def _wrapped(text: str) -> str:
     """Return a text in lines of at most 80 characters, in which no name is cut at a hyphen."""
     return textwrap.fill(text, 80, break_on_hyphens=False, break_long_words=False)
 

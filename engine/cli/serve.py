@@ -103,9 +103,9 @@ def _model(args: argparse.Namespace) -> Engine | Reranker:
 
 def _run(model: Engine | Reranker, settings: Settings, keys: Any, listener: Any) -> None:
     from ..server import logs
-    from ..server.app import Served
     from ..server.mapped import MappedFiles
     from ..server.metrics import Metrics
+    from ..server.served import Served
     from ..server.service import Service
     from ..server.start import run
 

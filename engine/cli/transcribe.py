@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..interface.transcriber import Transcriber
+from ..methods.transcribe import TranscribeOptions
 from ..speech.tokens import TASKS
 from .console import STDIO, add_model, add_output, check_output, check_stdin, run_options, writing_lines
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
@@ -26,7 +27,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_output(command)
     command.add_argument("--language", help="language that is spoken, such as de or German; by default a model of "
                          "several languages finds it")
-    command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
+    command.add_argument("--task", default=TranscribeOptions.task, choices=TASKS, help="translate writes English")
     times = command.add_mutually_exclusive_group()
     times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")
     times.add_argument("--words", action="store_true", help="write a line with its times for each word")

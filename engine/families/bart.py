@@ -86,7 +86,7 @@ class _Variant:
     """Makes the table of positions [rows, D], with which that of a file is compared; None for a learned table."""
 
 
-def _old(before: bool, embedding: bool, final: bool, **more: Any) -> Values:
+def _old_norm_keys(before: bool, embedding: bool, final: bool, **more: Any) -> Values:
     """Return the keys of old configs that say where norms are, with the values that a model needs."""
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
 
@@ -95,17 +95,17 @@ _BLENDERBOT = {"vocab_size": 8008, "d_model": 2560, "encoder_layers": 2, "decode
                "encoder_attention_heads": 32, "decoder_attention_heads": 32, "encoder_ffn_dim": 10240,
                "decoder_ffn_dim": 10240, "max_position_embeddings": 128}
 _VARIANTS = {
-    "bart": _Variant(_old(before=False, embedding=True, final=False)),
-    "blenderbot": _Variant(_old(before=True, embedding=False, final=True, **_BLENDERBOT), norm_place="pre",
+    "bart": _Variant(_old_norm_keys(before=False, embedding=True, final=False)),
+    "blenderbot": _Variant(_old_norm_keys(before=True, embedding=False, final=True, **_BLENDERBOT), norm_place="pre",
                            embedding_norm=False, offset=0),
     "m2m_100": _Variant({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"},
                         norm_place="pre", embedding_norm=False, logits_bias=False,
                         sinusoids=partial(halved_sinusoids, last=True)),
-    "marian": _Variant(_old(before=False, embedding=False, final=False, vocab_size=58101,
+    "marian": _Variant(_old_norm_keys(before=False, embedding=False, final=False, vocab_size=58101,
                             static_position_embeddings=True),
                        embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
-    "mbart": _Variant(_old(before=True, embedding=True, final=True), norm_place="pre"),
-    "pegasus": _Variant(_old(before=True, embedding=False, final=True, static_position_embeddings=True),
+    "mbart": _Variant(_old_norm_keys(before=True, embedding=True, final=True), norm_place="pre"),
+    "pegasus": _Variant(_old_norm_keys(before=True, embedding=False, final=True, static_position_embeddings=True),
                         norm_place="pre", embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")

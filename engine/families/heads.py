@@ -135,7 +135,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     form = _choose(forms, values, tensors)
     if form is None or _lacks_words(form, values, tensors):
         return ()
-    steps, weights = _steps(form, values, encoder, tensors)
+    steps, weights = _steps_and_arrays(form, values, encoder, tensors)
     rows = form.rows
     if form.pooling:
         rows, place = _pooling(form, values)
@@ -196,7 +196,7 @@ def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np
                                "weights lack")
 
 
-def _steps(form: HeadNames, values: Values, config: ModelConfig,
+def _steps_and_arrays(form: HeadNames, values: Values, config: ModelConfig,
            tensors: Mapping[str, np.ndarray]) -> tuple[list[Step], dict[str, np.ndarray]]:
     """Return the steps of a head and its arrays under the names here."""
     steps: list[Step] = []

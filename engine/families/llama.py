@@ -203,7 +203,7 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
             every = integer(values, "sliding_window_pattern", every)
         kinds, layer_kinds = _by_layer(values, kind, head, layers, windowed=lambda i: not every or (i + 1) % every != 0)
     else:
-        kinds, layer_kinds = _alike(values, kind, head), ()
+        kinds, layer_kinds = _attention_of_all_layers(values, kind, head), ()
     tied = decodes and boolean(values, "tie_word_embeddings", False)
     config = ModelConfig(
         family=family,
@@ -232,7 +232,7 @@ def read_config(values: Values, family: str, kind: Variant, *, decodes: bool = T
     return replace(config, **kind.options)
 
 
-def _alike(values: Values, variant: Variant, width: int) -> tuple[AttentionKind, ...]:
+def _attention_of_all_layers(values: Values, variant: Variant, width: int) -> tuple[AttentionKind, ...]:
     """Return the attention of all layers of a model whose layers are alike; width: of a head."""
     names = values.get("layer_types") or []
     if not isinstance(names, list) or any(name != "full_attention" for name in names):

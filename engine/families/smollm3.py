@@ -20,7 +20,7 @@ _VARIANT = llama.Variant({
 def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     config = llama.read_config(values, "smollm3", _VARIANT)
-    rotates = _rotating(values, config.num_layers)
+    rotates = _layers_that_rotate(values, config.num_layers)
     if not all(rotates):
         # Llama's one kind, 0, rotates, and the new kind, 1, does not.
         config = replace(config, attention_kinds=(*config.attention_kinds, AttentionKind(causal=True)),
@@ -28,7 +28,7 @@ def read_generator(values: Values) -> Parts:
     return Parts(Part(config, llama.names_of(config)))
 
 
-def _rotating(values: Values, num_layers: int) -> list[bool]:
+def _layers_that_rotate(values: Values, num_layers: int) -> list[bool]:
     """Return for each layer whether it rotates; no_rope_layers has 1 for a layer that does, and 0 for another one."""
     stated, every = values.get("no_rope_layers"), fields.integer(values, "no_rope_layer_interval", 4)
     if stated is None:

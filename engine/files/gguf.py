@@ -102,12 +102,11 @@ class GgufFile:
              blocks_of: Callable[[str, np.ndarray], np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Return the tensors as read-only arrays, under the names that `rename` returns for them.
 
-        As in `read_safetensors`, a tensor whose new name is None is not read, and F32, BF16 and, with keep_float16,
-        F16 are views of the map where they are aligned. Blocks are converted to float32 as in llama.cpp. With
-        blocks_of, a matrix in Q8_0, Q4_0 or Q4_1 is a view [N, K/32] of its blocks (`engine.weights.blocks`), one in
-        Q5_0 becomes blocks of Q8_0, which hold the same numbers, and of the name and the float32 numbers of any other
-        it makes blocks. Raises `WeightsError` for types without a conversion here, and for two tensors with the same
-        new name.
+        A tensor whose new name is None is not read. F32, BF16 and, with keep_float16, F16 are views of the map where
+        they are aligned. Blocks are converted to float32 as in llama.cpp. With blocks_of, a matrix in Q8_0, Q4_0 or
+        Q4_1 is a view [N, K/32] of its blocks (`engine.weights.blocks`), one in Q5_0 becomes blocks of Q8_0, which hold
+        the same numbers, and of the name and the float32 numbers of any other it makes blocks. Raises `WeightsError`
+        for types without a conversion here, and for two tensors with the same new name.
         """
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:

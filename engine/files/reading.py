@@ -230,7 +230,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the value of a UTF-8 JSON text that must be an object, as `parse_json` does."""
+    """Return the value of a UTF-8 JSON text that must be an object; raises `FormatError`."""
     value = parse_json(data)
     if not isinstance(value, dict):
         raise FormatError(f"expected a JSON object, found {type(value).__name__}")
@@ -238,7 +238,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def parse_list(data: bytes) -> list[Any]:
-    """Return the value of a UTF-8 JSON text that must be a list, as `parse_json` does."""
+    """Return the value of a UTF-8 JSON text that must be a list; raises `FormatError`."""
     value = parse_json(data)
     if not isinstance(value, list):
         raise FormatError(f"expected a JSON list, found {type(value).__name__}")

@@ -56,10 +56,14 @@ class Scoring(StepWork):
         self.scores = []
 
     def show(self, logits: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
-        """Give `seen` the logits for the last scores, but what it has got before a reset."""
-        if self.seen is not None and (fresh := len(self.scores) - self._shown) > 0:
+        """Give `seen` the logits for the scores that were added last, and the tokens of these.
+
+        After a reset, scores come again that `seen` has had; they are left out.
+        """
+        new = len(self.scores) - self._shown
+        if self.seen is not None and new > 0:
             self._shown = len(self.scores)
-            self.seen(logits[-fresh:], targets[-fresh:])
+            self.seen(logits[-new:], targets[-new:])
 
     def group(self, vocab_size: int) -> Group:
         return _Scorings()

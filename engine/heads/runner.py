@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.batch import lengths_of
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.functions import tanh
@@ -81,7 +82,7 @@ class HeadRunner:
         The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
         """
         most = max(1, LOGITS_AT_A_TIME // self.config.outputs)
-        for part in ranges(np.diff(ends).tolist(), most):
+        for part in ranges(lengths_of(ends).tolist(), most):
             start, end = ends[part.start], ends[part.stop]
             logits, ends_of_part = self._run(rows[start:end], ends[part.start : part.stop + 1] - start)
             yield from (logits[first:last] for first, last in pairwise(ends_of_part.tolist()))
@@ -187,7 +188,7 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of the rows [M, D] of each sequence, and the ends of its one row; none for no rows."""
     parts = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
              if start < end]
-    counts = np.minimum(np.diff(ends), 1)
+    counts = np.minimum(lengths_of(ends), 1)
     return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
 
 

@@ -138,13 +138,13 @@ def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray 
     doubted = runner.calibration is not None
     if tagging.strategy == "none":
         return [{"entity": token.label, "score": float(token.score), "index": token.index, "word": token.text,
-                 "start": token.start, "end": token.end, **(_doubt([token]) if doubted else {})}
+                 "start": token.start, "end": token.end, **(_doubts([token]) if doubted else {})}
                 for token in tokens if token.label not in tagging.ignored]
     join = runner.encoder.tokenizer.join
     if tagging.strategy != "simple":
         tokens = [_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    entities = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
+    entities = [_entity(group, join) | (_doubts(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
     return [entity for entity in entities if entity["entity_group"] not in tagging.ignored]
 
 
@@ -203,10 +203,10 @@ def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: 
 
 def _same_entity(before: _Token, token: _Token) -> bool:
     """Return whether a token goes on with the entity of the one before it."""
-    return not token.label.startswith("B-") and _kind(token.label) == _kind(before.label)
+    return not token.label.startswith("B-") and _without_prefix(token.label) == _without_prefix(before.label)
 
 
-def _kind(label: str) -> str:
+def _without_prefix(label: str) -> str:
     """Return a label without B- or I- before it."""
     return label[2:] if label.startswith(("B-", "I-")) else label
 
@@ -218,7 +218,7 @@ def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
 
 
-def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
+def _doubts(tokens: Sequence[_Token]) -> dict[str, float]:
     """Return the means of the margins and the entropies of tokens or words."""
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
     return {"margin": float(margin(rows).mean()), "entropy": float(entropy(rows).mean())}

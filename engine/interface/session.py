@@ -16,11 +16,13 @@ from ..generation.tickets import DecoderTicket
 from ..methods.decoding import GeneratingModel
 from ..methods.generate import GenerateOptions, prepare_one
 from ..text.stops import StopText
-from .stream import Piece, Pieces, finish_reason
+from .stream import OfOneProcess, Piece, Pieces, finish_reason
 
 
-class Submission:
+class Submission(OfOneProcess):
     """A request to a session. It ends when nobody holds this object any more. Any thread may call its methods."""
+
+    _instead = "send what result() returns"
 
     def __init__(self, handle: DecoderTicket, finish: Callable[[int, Any], Any], samples: int,
                  new_text: Callable[[], StopText] | None):
@@ -62,7 +64,7 @@ class Submission:
         return Pieces(iter(self._handle), None if self._new_text is None else self._new_text())
 
 
-class Session:
+class Session(OfOneProcess):
     """Many requests to one generator, from any number of threads, which are computed together.
 
         with generator.session() as session:
@@ -74,6 +76,8 @@ class Session:
     Outside of one, whoever waits for a result computes, or calls `step`. Each request has the bits of the request
     alone.
     """
+
+    _instead = "pickle its Generator, and call session() of that there"
 
     def __init__(self, generator: GeneratingModel, pace: Pace):
         self._generator, self._model, self._pace = generator, generator.prepared, pace

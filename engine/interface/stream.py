@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ..backends.lock import new_turn
-from ..base.errors import Cancelled, EngineError, InputError, TimedOut
+from ..base.errors import Cancelled, EngineError, InputError, TimedOut, UnsupportedError
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.results import Token
@@ -26,8 +27,21 @@ class Piece:
     of the result, also where it ends inside a character, whose U+FFFD the last piece has."""
 
 
-class Pieces(Iterator[Piece]):
+class OfOneProcess:
+    """An object that belongs to the threads and the queue of one process, so that it is neither pickled nor copied."""
+
+    _instead: str
+    """What to do in another process."""
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(f"a {type(self).__name__} belongs to this process, and is neither pickled nor copied; "
+                               f"{self._instead}")
+
+
+class Pieces(OfOneProcess, Iterator[Piece]):
     """The new tokens of one result with their texts, which one thread reads at a time."""
+
+    _instead = "send the pieces that list(...) reads of it"
 
     def __init__(self, tokens: Iterator[Token], text: StopText | None):
         """text: of no tokens yet; None without a tokenizer."""
@@ -75,8 +89,10 @@ class Pieces(Iterator[Piece]):
         return token
 
 
-class Stream(Iterator[Piece]):
+class Stream(OfOneProcess, Iterator[Piece]):
     """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
+
+    _instead = "send the pieces that list(stream) reads, or pickle the Generator, and call its stream there"
 
     def __init__(self, model: PreparedModel, work: DecoderWork, stop: Stop):
         """Take a request that is checked, which the first `next` begins, and when it has to stop."""

@@ -194,7 +194,7 @@ class Job:
         """
         while True:     # again after each pass that computed something: another process may have given up a claim
             missing = self.missing(chosen)
-            if not missing or not self._pass(missing, report):
+            if not missing or not self._compute_unclaimed(missing, report):
                 return self.missing(chosen)
 
     def missing(self, units: Iterable[Unit]) -> list[Unit]:
@@ -202,7 +202,7 @@ class Job:
         there = part_names(self.folder)
         return [unit for unit in units if unit.name not in there]
 
-    def _pass(self, missing: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> int:
+    def _compute_unclaimed(self, missing: Sequence[Unit], report: Callable[[Unit, JobPart], None]) -> int:
         """Compute the units that nobody has claimed, and return their number.
 
         Reading in one thread, tokenizing and computing in two, and writing in this one overlap, each bounded.
@@ -261,7 +261,7 @@ class Job:
         columns = self.settings.columns
         own_id = columns.id if columns.id or "id" not in columns.keep else "id"     # None: parts get an id of their own
         metadata = {"id": own_id, **unit.place, "isa": self.isa, "model": self.settings.model}
-        return make_part(unit.file.name, rows, computed, lambda: self._empty, self.settings.recipe, metadata)
+        return make_part(unit.file.name, rows, computed, lambda: self._no_columns, self.settings.recipe, metadata)
 
     def compute_again(self, unit: Unit) -> JobPart:
         """Return the part of a unit, computed from its file."""
@@ -283,7 +283,7 @@ class Job:
         return self.make(unit, chosen, computed).data, kept, len(rows.reasons)
 
     @lazy
-    def _empty(self) -> dict[str, Any]:
+    def _no_columns(self) -> dict[str, Any]:
         """The columns of no results, for a part without a row."""
         columns = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).results)
         return {name: column[:0] for name, column in columns.items()}
@@ -388,7 +388,7 @@ def _differences(there: dict[str, Any], here: dict[str, Any], at: str = "") -> I
         if isinstance(a, dict) and isinstance(b, dict):
             yield from _differences(a, b, "unit_" if name == "unit" else "")        # the options are --unit-rows, ...
         elif a != b:
-            yield f"{option_of(at + name)} ({_given(a)} there, {_given(b)} now)"
+            yield f"{option_of(at + name)} ({_as_option(a)} there, {_as_option(b)} now)"
 
 
 def option_of(name: str) -> str:
@@ -396,7 +396,7 @@ def option_of(name: str) -> str:
     return _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
 
 
-def _given(value: Any) -> str:
+def _as_option(value: Any) -> str:
     """Return the value of an option for a message."""
     if not value or value is True:
         return "given" if value else "not given"

@@ -80,7 +80,7 @@ def make_part(name: str, rows: JobRows, computed: Computed, empty: Callable[[], 
     tokens = int(np.array(computed.tokens, np.int64)[indices].sum())
     empty_texts = sum(rows.texts[i] == "" for i in good)
     counts = {"rows": len(good), "rejected": len(reasons), "empty": empty_texts, "tokens": tokens}
-    columns = {key: _taken(column, good, rows.types.get(key)) for key, column in rows.columns.items()}
+    columns = {key: _rows_of_column(column, good, rows.types.get(key)) for key, column in rows.columns.items()}
     if metadata["id"] is None:
         pa = require_files("pyarrow")
         columns = {"id": pa.array([f"{name}:{rows.positions[i]}" for i in good], pa.string()), **columns}
@@ -113,7 +113,7 @@ def _answers(rows: JobRows, reasons: dict[int, str], places: dict[int, int], com
     return JobPart(_json_lines(answers), _json_lines(refusals), counts)
 
 
-def _taken(column: Any, rows: list[int], kind: Any) -> Any:
+def _rows_of_column(column: Any, rows: list[int], kind: Any) -> Any:
     """Return some rows of a copied column as an array of Arrow. kind: the type of a list; None for strings."""
     pa = require_files("pyarrow")
     if isinstance(column, list):
@@ -123,12 +123,12 @@ def _taken(column: Any, rows: list[int], kind: Any) -> Any:
 
 def _ids(rows: JobRows, i: int) -> dict[str, Any]:
     """Return the copied values of a row for JSON. "columns" has those whose names are those of fields of its line."""
-    plain = {name: _plain(column[i]) for name, column in rows.columns.items()}
+    plain = {name: _json_value(column[i]) for name, column in rows.columns.items()}
     hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}
     return plain | ({"columns": hidden} if hidden else {})
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a string, None or a value of Arrow as JSON can hold it; what it cannot hold, such as NaN, as a string."""
     try:
         value = value if isinstance(value, (str, type(None))) else as_json(value)

@@ -95,7 +95,7 @@ class GgufSource(Source):
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return all tensors; types without a kernel become blocks of q8_0 if the model stays in blocks."""
-        return self._file.read(keep_float16=True, blocks_of=_rounded if self._keeps_blocks else None)
+        return self._file.read(keep_float16=True, blocks_of=_to_q8_0 if self._keeps_blocks else None)
 
     @property
     def _keeps_blocks(self) -> bool:
@@ -126,11 +126,11 @@ def _in_blocks(part: Transformer) -> Transformer:
     if precision_of(config, weights) in BLOCKS:
         for name, parameter in parameters_of(config).items():
             if parameter.kind == "linear" and name in weights and weights[name].shape == parameter.shape:
-                weights[name] = _rounded(name, widened(weights[name]), parameter.heads)
+                weights[name] = _to_q8_0(name, widened(weights[name]), parameter.heads)
     return replace(part, weights=weights)
 
 
-def _rounded(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
+def _to_q8_0(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
     """Return a float32 matrix in q8_0; raises `WeightsError` for numbers that it does not hold."""
     try:
         return quantize_q8_0(numbers, heads)
@@ -190,7 +190,7 @@ def read_encoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
 def _part(kind: Architecture, part: Part, config: ModelConfig, table: str | None = None) -> Part:
     """Return a part of a file; part: of the family. table: "short" or "long", that of LongRoPE; None for none."""
     finish = part.finish if kind.finishes else None
-    return Part(config, kind.names, partial(_restored, kind.neighbours, table, finish), text=part.text)
+    return Part(config, kind.names, partial(_as_hugging_face, kind.neighbours, table, finish), text=part.text)
 
 
 def _with_biases(config: ModelConfig, kind: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
@@ -209,7 +209,7 @@ def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
     return ids | ({"eos_token_id": ends} if ends else {})
 
 
-def _restored(neighbours: bool, table: str | None, finish: Finish | None, config: ModelConfig,
+def _as_hugging_face(neighbours: bool, table: str | None, finish: Finish | None, config: ModelConfig,
               weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the model with its scaled frequencies and the rows of queries and keys as in a Hugging Face file.
 

@@ -69,7 +69,7 @@ def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None
     task: the adapter to merge, of a folder that holds adapters for several tasks.
     precision: that of the run, if it is not that of the weights. Quantized matrices of a GGUF file are then
         widened to float32, as llama.cpp does it; else Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and others become q8_0.
-    long_context: as in `Generator.load`.
+    long_context: of a model with two tables of rotary positions, whether to take the one for long sequences.
 
     Raises `WeightsError`, with everything that is wrong with the weights in one message, `UnsupportedError` for a model
     or a setting that does not run here, `InputError` for an unknown task or kind, and `HubError`.
@@ -112,7 +112,7 @@ def _hint(path: str) -> str:
 
 
 def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tuple[Path, Fetched | None]:
-    """Return where a model is, and for a name on the hub what was fetched; path, revision: as in `open_source`.
+    """Return where a model is, and for a name on the hub what was fetched.
 
     A path that exists wins. A str of the form org/name is taken for a name if nothing called org is in the working
     folder, or if there is a revision, which a path has not. Raises `WeightsError`, `InputError` and `HubError`.

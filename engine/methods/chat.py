@@ -1,34 +1,30 @@
-"""`Generator.chat` and `stream_chat`: what a model answers to conversations."""
+"""`Generator.chat` and `stream_chat`: what a model, a `Generator`, answers to conversations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, UnsupportedError, located
+from ..base.options import option
 from ..base.stop import NEVER, Stop
 from ..chat import Reply
 from ..chat.messages import conversations_of
 from ..chat.template_options import TemplateOptions
-from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
+from ..text.sentences import check_text
+from .decoding import DecoderMethod, GeneratingOptions, PreparedWorks
 from .generate import GENERATE, GenerateOptions, prepare_one
 
 if TYPE_CHECKING:
     from ..chat.template import Prompts
 
 
-class ChattingModel(GeneratingModel, Protocol):
-    """What a chat uses of a model: a `Generator`, or anything with these attributes."""
-
-    @property
-    def chat_prompts(self) -> Prompts:
-        """See `ChatMethods.chat_prompts`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TemplateOptions, GeneratingOptions):
     """The options of `Generator.chat` that say what is computed: those of the template and of the generation."""
+
+    cache_key: str = option("", check_text)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +33,7 @@ class ChatOptions(TemplateOptions, GeneratingOptions):
                              "continue_final_message=True to go on with the last message")
 
 
-def check_chats(model: GeneratingModel) -> None:
+def check_chats(model: Any) -> None:
     """Raise `UnsupportedError` for a model that reads a source and no chat."""
     if model.prepared.encoder_config is not None:
         raise UnsupportedError("this model has an encoder, which reads a source and no chat; call generate")
@@ -48,14 +44,15 @@ def conversation_place(i: int, single: bool) -> str:
     return "the conversation" if single else f"conversation {i}"
 
 
-def _prepare(model: ChattingModel, messages: Any, options: ChatOptions, stop: Stop = NEVER,
+def _prepare(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
+    make: Prompts = model.chat_prompts
     conversations, single = conversations_of(messages)
     places = places or [conversation_place(i, single) for i in range(len(conversations))]
     prompts = []
     for place, conversation in zip(places, conversations, strict=True):
         with located(place):
-            prompts.append(model.chat_prompts.ids(conversation, options, stop))
+            prompts.append(make.ids(conversation, options, stop))
     own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
     generated = GENERATE.prepare(model, prompts, own, stop, places)
 
@@ -69,7 +66,7 @@ def _prepare(model: ChattingModel, messages: Any, options: ChatOptions, stop: St
     return replace(generated, finish=finish, single=single)
 
 
-def prepare_chat_stream(model: ChattingModel, messages: Any, options: ChatOptions, stop: Stop = NEVER) -> PreparedWorks:
+def prepare_chat_stream(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER) -> PreparedWorks:
     """Return the call for one conversation, of whose answer somebody reads the tokens one by one.
 
     The results of its work become a `Generated`, and not a `Reply`.

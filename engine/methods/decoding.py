@@ -15,13 +15,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..base.options import Options, option
+from ..base.options import Options
 from ..base.stop import NEVER, Stop
 from ..generation.calls import Results
 from ..generation.prepared import PreparedModel
 from ..generation.step_queue import StepQueue
 from ..generation.works import DecoderWork
-from ..text.sentences import check_text
 from ..weights.calibration import Calibration
 from .method import AnyOptions, NamedMethod
 
@@ -37,6 +36,10 @@ class GeneratingModel(Protocol):
     def calibrations(self) -> dict[str, Calibration]:
         """See `Loaded.calibrations`."""
 
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """See `Generator.language_ids`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratingOptions(Options):
@@ -45,7 +48,6 @@ class GeneratingOptions(Options):
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `GenerationConfig` in place of the model's own settings. `settings_of_call` checks them, because a
     setting that is not given has the value of the model's files."""
-    cache_key: str = option("", check_text)
 
 
 class Prepared(Protocol):
@@ -94,7 +96,7 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
     input, None to count them from 0; returns the call. Raises `InputError` for a wrong input, before anything is
     computed, and `UnsupportedError` for options that the model does not have."""
 
-    def results(self, model: GeneratingModel, inputs: Any, options: AnyOptions, stop: Stop = NEVER,
+    def results(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER,
                 places: Sequence[str] | None = None) -> Iterator[Any]:
         """Check all inputs, and return an iterator over their results, in order, each as soon as it is there.
 
@@ -103,7 +105,7 @@ class DecoderMethod(NamedMethod[AnyOptions], Generic[AnyOptions, AnyPrepared]):
         self.needs(model)
         return self.prepare(model, inputs, options, stop, places).results(stop)
 
-    def run(self, model: GeneratingModel, inputs: Any, options: AnyOptions, stop: Stop = NEVER) -> Any:
+    def run(self, model: Any, inputs: Any, options: AnyOptions, stop: Stop = NEVER) -> Any:
         """Return the results of all inputs in a list, or of a single input its result alone."""
         self.needs(model)
         prepared = self.prepare(model, inputs, options, stop, None)

@@ -67,10 +67,11 @@ class _LateVectors(Workload):
         self._scales = options.normalize_embeddings and not encoder.scales_tokens      # a second time changes bits
 
     def take(self, part: Slice, numbers: Sequence[int], rows: Any, stop: Stop = NEVER) -> None:
-        """Keep the vectors of the tokens that count."""
-        super().take(part, numbers, [
-            _late_vectors(self._late, part.tokens.input_ids[i], row, self._task, self._scales)
-            for i, row in zip(numbers, rows, strict=True)])
+        """Keep the vectors of each sequence, float32 [T', D'], without those of the tokens that the task leaves out."""
+        for number, vectors in zip(numbers, rows, strict=True):
+            stays = _stays(part.tokens.input_ids[number], self._late, self._task)
+            vectors = vectors if stays.all() else vectors[stays]
+            self.results[part.places[number]] = normalize(vectors) if self._scales else vectors
 
 
 class _HeadVectors(Workload):
@@ -93,17 +94,6 @@ def _late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentenc
     return _expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
 
 
-def _late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, scales: bool
-                 ) -> np.ndarray:
-    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T].
-
-    scales: whether to scale each to length 1.
-    """
-    kept = _scored(ids, late, task)
-    vectors = vectors if kept.all() else vectors[kept]
-    return normalize(vectors) if scales else vectors
-
-
 def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
     """Return the tokens of texts of a task, filled up, with the number of tokens of each text that are read."""
     if task != "query" or late.expansion_length is None:
@@ -118,7 +108,7 @@ def _expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
                         for types, n in zip(tokens.token_type_ids, missing, strict=True)])
 
 
-def _scored(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
+def _stays(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:
     """Return which tokens of a text have a vector in the result: bool [T]."""
     kept = np.ones(len(ids), bool)
     if (task or "document") in late.skip_tasks and late.skip_ids:

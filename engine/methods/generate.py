@@ -17,6 +17,7 @@ from ..generation.results import Generated
 from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig
 from ..programs.observe import AttentionHead
+from ..text.sentences import check_text
 from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
 from .inputs import place_of, read_requests
 
@@ -28,6 +29,7 @@ class GenerateOptions(GeneratingOptions):
     prompts: Any = None
     add_special_tokens: bool = option(True, flag)
     output_attentions: Any = None
+    cache_key: str = option("", check_text)
 
 
 def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,

@@ -1,14 +1,15 @@
 """`Reranker.predict` and `Reranker.rank`: pairs and documents by a cross-encoder, or by a language model with a prompt.
 
 A cross-encoder computes pairs of texts as `Engine.predict` does. A language model reads a prompt for each pair, and the
-logits of its next token are those of the pair.
+logits of its next token are those of the pair. The model of a method here is a `Reranker`, or anything with its
+attributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,40 +26,9 @@ from ..heads.pairs import check_query
 from ..queues.work import Pieces, Work
 from ..text.sentences import add_prompt, check_text, choose_prompt
 from ..text.tokenizer import Tokens
-from ..weights.calibration import Calibration
-from .method import EncodingModel, Method
+from .method import Method
 from .pairs import QueryLogits, listed_documents, listed_pairs, pair_logits, read_pairs
 from .workload import DICTIONARY, NUMBER, Cost, Slice, Workload
-
-
-class RerankingModel(Protocol):
-    """What the methods use of a reranker: a `Reranker`, or anything with these attributes."""
-
-    @property
-    def calibrations(self) -> dict[str, Calibration]:
-        """See `Loaded.calibrations`."""
-
-    @property
-    def cross_encoder(self) -> EncodingModel | None:
-        """See `Reranker.cross_encoder`."""
-
-    @property
-    def queue(self) -> Any:
-        """See `Reranker.queue`."""
-
-    @property
-    def answers(self) -> tuple[int, ...]:
-        """See `Reranker.answers`; a language model alone has them."""
-
-    def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any, stop: Stop) -> list[NDArray[np.int64]]:
-        """See `Reranker.prompts`; a language model alone has them."""
-
-    def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """See `Reranker.scores_of`."""
-
-    def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
-                 limit: np.float32 | None = None, *, as_logits: bool = False) -> list[dict[str, Any]]:
-        """See `Reranker.ranks_of`."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +103,7 @@ class PromptLogits:
 class _Prompts(Workload):
     """The prompts of pairs, and the logit of each."""
 
-    def __init__(self, model: RerankingModel, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
+    def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
                  finish: Callable[[np.ndarray], Any]):
         """finish: makes the result of the call of float32 [n]."""
         queries = [query for query, _ in pairs]
@@ -160,7 +130,7 @@ class _Prompts(Workload):
 _NO_TYPES = np.zeros(0, np.int32)
 
 
-def _workload(model: RerankingModel, query: str | None, pairs: Sequence[tuple[str, str]],
+def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
               options: RerankerPredictOptions, finish: Callable[[np.ndarray], Any]) -> Workload:
     """Return the work for the logits of pairs. query: that of all pairs; None for pairs with queries of their own."""
     if model.cross_encoder is None:
@@ -174,13 +144,13 @@ def _workload(model: RerankingModel, query: str | None, pairs: Sequence[tuple[st
     return QueryLogits(runner, prompt + query, [text for _, text in pairs], lambda logits: finish(logits[:, 0]))
 
 
-def _prepare_scores(model: RerankingModel, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
+def _prepare_scores(model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions
                     ) -> Workload:
     return _workload(model, None, pairs, options,
                      lambda logits: logits if options.logits else model.scores_of(logits))
 
 
-def _prepare_ranks(model: RerankingModel, given: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
+def _prepare_ranks(model: Any, given: tuple[str, list[str]], options: RerankerRankOptions) -> Workload:
     query, texts = given
     limit = limit_of_rank(model.calibrations, options.coverage, options.top_k)
     documents = texts if options.return_documents else None

@@ -25,7 +25,7 @@ def run(method: Method[AnyOptions], model: Any, inputs: Any, options: AnyOptions
         batch_size: Any = None, show_progress_bar: Any = None, truncation: Any = None, timeout: Any = None) -> Any:
     """Return the result of a method for inputs, or of a single input its result alone.
 
-    model: an `EncodingModel`, or for the methods of a reranker a `RerankingModel`.
+    model: an `EncodingModel`, or for the methods of a reranker a `Reranker`.
     batch_size, show_progress_bar, truncation, timeout: as in `Engine.encode`. Raises what the method raises.
     """
     method.needs(model)

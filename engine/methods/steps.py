@@ -110,8 +110,8 @@ def _tokens_of(workload: Workload, truncation: bool, stop: Stop) -> Generator[in
     for places in workload.parts(STEP_INPUTS, STEP_CHARACTERS):
         rest, passing = least * (count - places.stop), workload.passing(places)
         yield max(passing, workload.cost.of(count, tokens + least * len(places) + rest))
-        for counted in workload.counted(places, stop):
-            yield max(passing, workload.cost.of(count, tokens + counted + rest))
+        for here in workload.token_sums(places, stop):
+            yield max(passing, workload.cost.of(count, tokens + here + rest))
         with reporting(cuts):
             part = workload.slice(places, stop)
         parts.append(part)

@@ -95,8 +95,8 @@ class _Tags(WindowedTexts):
         return entities_of(self._runner, texts, part.windows or (), dict(enumerate(part.rows)), self._tagging,
                            split=self._options.is_split_into_words, stop=stop)
 
-    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
-        """Yield how many tokens some texts have in all windows: a text may have as many windows as tokens."""
+    def token_sums(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Count the tokens of all windows; a text may have as many windows as tokens."""
         if (stride := self._options.stride) is not None:
             tokens = 0
             for text in self.inputs[places.start : places.stop]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +16,7 @@ from ..speech import Transcribing, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
 from ..speech.tokens import TASKS
-from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions
-
-
-class HearingModel(GeneratingModel, Protocol):
-    """What a transcription uses of a model: a `Transcriber`, or anything with these attributes."""
-
-    @property
-    def transcription(self) -> Transcription:
-        """See `Transcriber.transcription`."""
+from .decoding import DecoderMethod, GeneratingOptions
 
 
 def _timestamps(name: str, value: Any) -> bool | str:
@@ -86,10 +78,10 @@ def check_recordings(audio: Any, max_seconds: float = MAX_SECONDS) -> list[Any]:
     return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]
 
 
-def _prepare(model: HearingModel, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
+def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> Recordings:
-    """Return the call; the messages about recordings have their numbers, whatever `places` says."""
-    transcription = model.transcription
+    """Return the call. model: a `Transcriber`. Messages about recordings have their numbers, whatever `places` says."""
+    transcription: Transcription = model.transcription
     code = transcription.tokens.spoken(options.language, options.task)
     config = settings_of_call(model.prepared.generation, options.settings)
     by_word = options.timestamps == "word"

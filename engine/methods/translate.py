@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,14 +82,6 @@ def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, la
     return changed
 
 
-class TranslatingModel(GeneratingModel, Protocol):
-    """What a translation uses of a model: a `Generator`, or anything with these attributes."""
-
-    @property
-    def language_ids(self) -> dict[str, int]:
-        """See `Generator.language_ids`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions(GeneratingOptions):
     """The options of `Generator.translate` that say what is computed."""
@@ -107,7 +99,7 @@ def check_translates(model: GeneratingModel) -> None:
         prepared.tokenizer(text)
 
 
-def sources_of(model: TranslatingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
+def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
                ) -> tuple[list[Any], dict[str, Any]]:
     """Return the inputs and the settings with which `generate` translates texts. places: as in `place_of`."""
     prepared, sources = model.prepared, []
@@ -126,7 +118,7 @@ def sources_of(model: TranslatingModel, texts: Any, options: TranslateOptions, p
     return inputs, settings
 
 
-def _prepare(model: TranslatingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
+def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
     inputs, settings = sources_of(model, texts, options, places)
     generated = GENERATE.prepare(model, inputs, GenerateOptions(settings=settings), stop, places)

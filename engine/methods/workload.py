@@ -143,8 +143,12 @@ class Workload:
         """Return how many tokens each sequence has at least, before any input is tokenized."""
         return 1
 
-    def counted(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
-        """Yield how many tokens some inputs have at least, as they are counted, where `slice` may make very many."""
+    def token_sums(self, places: range, stop: Stop = NEVER) -> Iterator[int]:
+        """Count the tokens of some inputs before `slice` makes them; yield the sum so far after each input.
+
+        A method does it whose windows may have far more tokens than the texts, so that its caller can refuse a call
+        that would take too much memory. Other methods yield nothing.
+        """
         return iter(())
 
     def passing(self, places: range) -> int:

@@ -195,7 +195,7 @@ class GenerationConfig:
         """Return the most tokens, prompt included, of a request whose prompt has this number of tokens.
 
         longest: the most tokens that the model reads. The last token of a result is not read any more, so that
-        longest + 1 tokens are possible. advice: as in `check_length`.
+        longest + 1 tokens are possible. advice: for the end of the message about a prompt that is too long.
         """
         check_length("the prompt", prompt, longest, advice=advice)
         most = math.inf if longest is None else longest + 1

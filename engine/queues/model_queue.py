@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..base.stop import NEVER, Stop
@@ -17,8 +18,8 @@ from .work_queue import WorkQueue
 
 Result = TypeVar("Result")
 
-NAP, LONGEST = 1e-4, 0.005
-"""Seconds that a caller sleeps at a time, and at most, before a batch, until others come again with new works."""
+LONGEST = 0.005
+"""The most seconds that a caller sleeps before a batch, until others come again with new works."""
 LEAST = 1 / 64
 """The least part of the time of the last batch for which it sleeps, after it has done so in vain; the most is 1."""
 ENOUGH = 256
@@ -65,23 +66,6 @@ class Counts:
         self.by_tokens[min(len(self.by_tokens) - 1, max(0, tokens - 1).bit_length())] += 1
 
 
-class Rate:
-    """How many tokens are computed in a second, as the last batches were."""
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = 0.0
-
-    @property
-    def value(self) -> float:
-        """Tokens in a second; 0 until a batch was counted."""
-        return self._tokens / self._seconds if self._seconds else 0.0
-
-    def count(self, tokens: int, seconds: float) -> None:
-        """Count a batch; each before it counts less with every new one."""
-        kept = 1 - 1 / KEPT
-        self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
-
-
 class ModelQueue(WorkQueue):
     """The works of one loaded model, which are computed in batches. Any thread may call it."""
 
@@ -97,11 +81,11 @@ class ModelQueue(WorkQueue):
         """The tokens of the batch that is computed now."""
         self.order: Order[RowsEntry] = Order()
         """The works that have pieces left."""
-        self._limits: list[int] = []        # the most tokens of a batch, of each `start` without its `stop`
-        self._rate = Rate()
+        self._measured = 0.0, 0.0       # tokens, and their seconds, of full batches; an older one counts less
         self._callers = self._before = 0        # works that were open at the last batch
         self._seconds = self._ended = 0.0       # of the last batch: how long it took, and when it ended
         self._patience = 1.0
+        self._lingers: SimpleQueue[None] | None = None      # the bell of a caller that waits in `_linger`
 
     def submit(self, work: Work, priority: int = 0, owner: str = "", deadline: float = 0.0, stop: Stop = NEVER
                ) -> RowsTicket:
@@ -112,8 +96,11 @@ class ModelQueue(WorkQueue):
         which a caller that waits looks at, and a batch of this work alone. Raises `Closing` after `close`.
         """
         self._check_open()
-        entry = RowsEntry(next(self._numbers), work, priority, owner, OwnStop(stop, deadline), self._mixes)
-        return self._accept(RowsTicket(self, entry))
+        ticket = self._accept(RowsTicket(self, RowsEntry(next(self._numbers), work, priority, owner,
+                                                         OwnStop(stop, deadline), self._mixes)))
+        if (bell := self._lingers) is not None and self._all_came():
+            bell.put(None)
+        return ticket
 
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
@@ -158,7 +145,8 @@ class ModelQueue(WorkQueue):
     @property
     def rate(self) -> float:
         """Tokens in a second, of full batches; 0 until it is known."""
-        return self._rate.value
+        tokens, seconds = self._measured
+        return tokens / seconds if seconds else 0.0
 
     @property
     def tokens(self) -> int:
@@ -195,15 +183,20 @@ class ModelQueue(WorkQueue):
         until = self._ended + min(self._patience * self._seconds, LONGEST)
         if self._all_came() or time.perf_counter() > until:
             return
-        while not (came := self._all_came()) and time.perf_counter() < until:
-            time.sleep(NAP)
+        bell: SimpleQueue[None] = SimpleQueue()
+        self._lingers = bell        # which `submit` rings
+        try:
+            while not (came := self._all_came()) and (seconds := until - time.perf_counter()) > 0:
+                with suppress(Empty):
+                    bell.get(timeout=seconds)
+        finally:
+            self._lingers = None
         self._patience = min(1.0, 2 * self._patience) if came else max(LEAST, self._patience / 2)
 
     def _all_came(self) -> bool:
         """Return whether as many works wait as before the last batch, or enough for a batch without them."""
-        arrived = [*self._arrived]
-        return (len(self._open) + len(arrived) >= self._callers
-                or self.order.tokens + sum(waiting.left for waiting in arrived) >= ENOUGH)
+        return (len(self._open) + len(self._arrived) >= self._callers
+                or self.order.tokens + sum(waiting.left for waiting in [*self._arrived]) >= ENOUGH)
 
     def _compute_next(self) -> bool:
         """Compute one batch; return False if none waits."""
@@ -215,7 +208,7 @@ class ModelQueue(WorkQueue):
     def _room(self) -> int:
         """Return the most tokens of the next batch, which is short while several works wait."""
         if self.has_thread:
-            return min(self._limits, default=self.max_tokens)
+            return min([self.max_tokens, *self._limits()])
         if len(self._open) == 1:
             return self.max_tokens
         return max(min(FEWEST, self.max_tokens), min(self.max_tokens, int(self.rate * SECONDS)))
@@ -262,7 +255,8 @@ class ModelQueue(WorkQueue):
         # A batch that is not half full, or failed, says little about the rate.
         full = self._room() if self.has_thread else min(FEWEST, self.max_tokens)
         if not failed and (2 * tokens >= full or not self.rate):
-            self._rate.count(tokens, seconds)
+            before, kept = self._measured, 1 - 1 / KEPT
+            self._measured = kept * before[0] + tokens, kept * before[1] + max(seconds, 1e-6)
 
     def _run(self, works: Sequence[RowsEntry], begun: float) -> None:
         """Compute what was taken of some works of one job in a batch that has begun, and hand out the rows."""
@@ -280,6 +274,8 @@ class ModelQueue(WorkQueue):
                 try:
                     waiting.work.look(own)
                 except Exception as error:
+                    if self._must_leave(error):
+                        raise
                     self._finish(waiting, error)
                     continue
             if waiting.given == len(waiting.work.order):
@@ -290,25 +286,6 @@ class ModelQueue(WorkQueue):
         if waiting.taken > waiting.given:
             self._run([waiting], begun)
 
-    def start(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Let a thread of the queue's own step, as `WorkQueue.start` does.
-
-        max_tokens: the most tokens of a batch until `stop`; None for those of the queue, which are the most.
-        """
-        limit = min(self.max_tokens, max_tokens or self.max_tokens)
-        self._limits = [*(self._limits if self.has_thread else ()), limit]
-        try:
-            super().start(owner)
-        except BaseException:
-            self._limits.remove(limit)
-            raise
-
-    def stop(self, owner: object = None, max_tokens: int | None = None) -> None:
-        """Take back a `start` with these arguments; after the last one the callers step again."""
-        with suppress(ValueError):      # in a forked child there may be no such start
-            self._limits.remove(min(self.max_tokens, max_tokens or self.max_tokens))
-        super().stop(owner)
-
     def forget_rate(self) -> None:
         """Measure the rate anew, as after a first batch, which brought the weights into memory."""
-        self._rate = Rate()
+        self._measured = 0.0, 0.0

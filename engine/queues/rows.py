@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from .work_queue import WorkQueue
 
 
+@dataclass(slots=True)
 class GivenRows:
     """The rows of some pieces of a work, which one batch computed."""
 
-    __slots__ = ("end", "numbers", "rows")
-
-    def __init__(self, numbers: list[int], end: int, rows: Any):
-        """end: how many pieces of the work have their row now."""
-        self.numbers, self.end, self.rows = numbers, end, rows
+    numbers: list[int]
+    end: int
+    """How many pieces of the work have their row now."""
+    rows: Any
 
 
 class RowsEntry(Entry):
@@ -48,9 +49,11 @@ class RowsEntry(Entry):
         self.most = work.most
         """The most pieces of a batch."""
         self.parts: list[GivenRows] = []
-        self._stand_at(0, sum(work.costs))
-        if not work.order:
-            self.end = True
+        self.taken, self.left, self.pieces_left = 0, sum(work.costs), len(work.order)
+        if work.order:
+            self.first = work.costs[work.order[0]]
+        else:
+            self.first, self.end = 0, True
 
     @property
     def given(self) -> int:
@@ -66,13 +69,9 @@ class RowsEntry(Entry):
                 break
             taken, size, oversize = taken + 1, size + cost, False
         pieces = taken - self.taken
-        self._stand_at(taken, self.left - size)
+        if pieces:
+            self.taken, self.left, self.pieces_left, self.first = taken, self.left - size, self.pieces_left - pieces, 0
         return pieces, size
-
-    def _stand_at(self, taken: int, left: int) -> None:
-        order = self.work.order
-        self.taken, self.left, self.pieces_left = taken, left, len(order) - taken
-        self.first = self.work.costs[order[0]] if order and not taken else 0
 
     def give(self, rows: Any, shared: bool) -> None:
         """Take the rows of the pieces that were taken last. shared: the batch has rows of other works, too."""
@@ -92,8 +91,9 @@ class RowsEntry(Entry):
 
     def rewind(self) -> None:
         """Take back what a batch has taken that was never computed."""
-        given = self.given
-        self._stand_at(given, sum(self.work.costs[i] for i in self.work.order[given:]))
+        given, costs, order = self.given, self.work.costs, self.work.order
+        self.taken, self.left, self.pieces_left = given, sum(costs[i] for i in order[given:]), len(order) - given
+        self.first = costs[order[0]] if order and not given else 0
 
 
 class RowsTicket(Ticket):
@@ -119,14 +119,14 @@ class RowsTicket(Ticket):
 
         A row is given once, and not kept: `result` has no rows of which an iteration has given some.
         """
-        entry = self.entry
-        if self._read == len(entry.parts) and entry.end is None:
-            self._queue.wait([entry], self._read)
-        if self._read == len(entry.parts):
-            self._raise()
-            raise StopIteration
-        part = entry.parts[self._read]
-        self._read += 1
+        entry, read = self.entry, self._read
+        if read == len(entry.parts):
+            if entry.end is None:
+                self._queue.wait([entry], read)
+            if read == len(entry.parts):
+                self._raise()
+                raise StopIteration
+        part, self._read = entry.parts[read], read + 1
         rows, part.rows = part.rows, None
         return part.numbers, rows
 

@@ -75,5 +75,5 @@ class Ticket:
         self.cancel()
 
     def _raise(self) -> None:
-        if self.error is not None:
-            raise self.error
+        if self.entry.end is not True and (error := self.error) is not None:
+            raise error

@@ -64,7 +64,7 @@ class WorkQueue(ABC):
         self._stepping: Sequence[Entry] = ()        # what the caller waits for that had the turn last
         self._thread: threading.Thread | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()       # an item ends the sleep of `_thread`
-        self._owners: list[weakref.ref[Any]] = []       # of each `start` without its `stop`
+        self._starts: list[tuple[weakref.ref[Any], int | None]] = []    # the owner and the limit of each without `stop`
         self._leaves = Stop()       # ends `_thread`, also while it waits for the turn
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._closing = False
@@ -128,30 +128,31 @@ class WorkQueue(ABC):
         """
         bell: SimpleQueue[bool] | None = None
         heir = False        # whether this thread had the turn, or was told to take it, so that it has to hand it on
-        looks = True
+        asked = False       # whether it has just asked for the turn in vain, without a bell
         try:
             while not has_news(entries, seen):
-                if looks:
+                if not asked:
                     self._check_waiting(entries, until)
-                for entry in entries:
-                    if entry.process != os.getpid():
-                        heir = True
-                        self._adopt(entry)
+                    for entry in entries:
+                        if entry.process != os.getpid():
+                            heir = True
+                            self._adopt(entry)
                 steps = not self.has_thread
-                if steps:
-                    heir = True
-                    with self._turn.take_if_free() as taken:
-                        if taken:
-                            self._step_for(entries, seen, until)
-                    if taken and has_news(entries, seen):
-                        return
-                looks = bell is not None
-                if bell is None:        # and try once more: the turn may have come free before the bell was there
+                if bell is None and (asked or self._asleep or not steps):       # probably somebody steps already
                     bell = SimpleQueue()
                     for entry in entries:
                         entry.bells_of(seen).append(bell)
                     if steps:
                         self._asleep.append(bell)
+                if steps:
+                    heir = True
+                    with self._turn.take_if_free() as taken:
+                        if taken:
+                            self._step_for(entries, seen, until)
+                if has_news(entries, seen):
+                    return
+                asked = bell is None
+                if bell is None:        # and ask once more: the turn may have come free before the bell was there
                     continue
                 heir = False
                 try:
@@ -342,16 +343,17 @@ class WorkQueue(ABC):
                     raise
                 LOG.warning("a callback of a ticket raised %s: %s", type(error).__name__, error)
 
-    def start(self, owner: object = None) -> None:
+    def start(self, owner: object = None, limit: int | None = None) -> None:
         """Let a thread of the queue's own step, in place of the callers, until `stop` with the same owner, or `close`.
 
         owner: the thread also ends when all owners that started it have died, as after an interrupt between this call
-        and a block that would end with `stop`. None for the queue itself.
+        and a block that would end with `stop`. None for the queue itself. limit: the most tokens of a batch until then.
         """
+        owner = self if owner is None else owner
         self._check_thread()
         with self._starting.take():
-            living = [one for one in self._owners if one() is not None] if self.has_thread else []
-            self._owners = [*living, weakref.ref(self if owner is None else owner)]
+            living = [one for one in self._starts if one[0]() is not None] if self.has_thread else []
+            self._starts = [*living, (weakref.ref(owner), limit)]
             if not self.has_thread:
                 leaves = self._leaves = Stop()
                 thread = self._thread = threading.Thread(target=self._serve, args=(leaves,), name="engine-queue",
@@ -359,26 +361,29 @@ class WorkQueue(ABC):
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    self._thread, self._owners = None, []
+                    self._thread, self._starts = None, []
                     raise BackendUnavailable(f"the system starts no thread for the queue: {error}; end other threads"
                                              ) from None
 
     def stop(self, owner: object = None) -> None:
-        """Take back a `start` of an owner, if there is one; after the last one the callers step again."""
+        """Take back what an owner has started, if anything; after the last owner the callers step again."""
+        owner = self if owner is None else owner
         with self._starting.take():
-            with suppress(ValueError):      # a forked child has no thread, and an owner may stop twice
-                self._owners.remove(weakref.ref(self if owner is None else owner))
+            self._starts = [one for one in self._starts if one[0]() is not owner]
             if (thread := self._thread) is None or (thread.is_alive() and self._is_wanted()):
                 return
-            self._leaves.cancelled = True
+            self._thread, self._leaves.cancelled = None, True
             self._bell.put(None)
-            self._thread = None
             thread.join()
         self._hand_on()
 
     def _is_wanted(self) -> bool:
         """Return whether an owner that has started the thread lives and has not stopped it."""
-        return any(owner() is not None for owner in self._owners)
+        return any(owner() is not None for owner, _ in self._starts)
+
+    def _limits(self) -> list[int]:
+        """Return the limits of the owners that have started the thread."""
+        return [limit for owner, limit in self._starts if limit is not None and owner() is not None]
 
     def _retire(self) -> bool:
         """Let the thread end if nobody wants it; return whether it does. The callers step again."""

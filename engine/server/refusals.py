@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from ..base.errors import Closing, EngineError, InputError, Overloaded, TextTooLong, TimedOut, UnsupportedError
 from .settings import Limit
@@ -14,6 +17,10 @@ STATUSES: Mapping[str, int] = {
     "method": 405, "slow": 408, "too_large": 413, "type": 415, "header": 431, "overloaded": 429, "failed": 500,
     "closing": 503, "changed": 503, "full": 503, "late": 504}
 """The status of each reason, unless a family has another."""
+
+
+JSON = (b"content-type", b"application/json")
+"""The header of every body but that of /metrics."""
 
 
 class Refusal(EngineError):
@@ -89,3 +96,14 @@ OPENAI = ErrorForm(_openai, cuts=False, statuses={})
 """Of the routes of OpenAI and vLLM, and of ours."""
 COHERE = ErrorForm(_cohere, cuts=True, statuses={})
 TEI = ErrorForm(_tei, cuts=True, statuses={"wrong": 422, "too_long": 413})
+
+
+def refused(family: ErrorForm, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return the status, the headers and the body that say why there is no answer. request: its id."""
+    status = family.status(refusal)
+    headers = [JSON]
+    if refusal.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(refusal.retry_after))))
+    if refusal.reason == "key":
+        headers.append((b"www-authenticate", b"Bearer"))
+    return status, headers, orjson.dumps(family.body(refusal, status, request))

@@ -160,7 +160,7 @@ class Service:
         return self._queue.tokens / rate if rate else 0.0
 
     @property
-    def _waiting(self) -> int:
+    def _waiting_tokens(self) -> int:
         """The tokens that wait for a batch, and those of the present one."""
         return self._queue.in_flight + self._queue.tokens
 
@@ -223,7 +223,7 @@ class Service:
             else:
                 try:
                     # A text has at least one token: what is too late with one is refused before it costs anything.
-                    self._admission.check_wait(self._waiting, lambda: self._queue.before_first(key, first=1))
+                    self._admission.check_wait(self._waiting_tokens, lambda: self._queue.before_first(key, first=1))
                 except Overloaded as refusal:
                     error = refusal
                     self._refused += 1
@@ -234,11 +234,11 @@ class Service:
             return future
         future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
         is_long = _is_long(task, inputs, request.base)
-        self._worked(request, lambda: self._tokenize(request), self._admit, is_long)
+        self._hand_over(request, lambda: self._tokenize(request), self._admit, is_long)
         return future
 
-    def _worked(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
-                ) -> None:
+    def _hand_over(self, request: Pending, call: Callable[[], Any], then: Callable[[Pending, Any], object], long: bool
+                   ) -> None:
         """Let the workers do a part of a request, and then go on with its result; an error settles the request."""
 
         def done(result: Any, error: BaseException | None) -> None:
@@ -302,17 +302,17 @@ class Service:
         except Overloaded as error:
             self._settle(request, error)
         else:
-            ticket.add_done_callback(lambda ticket: self._computed(request, ticket))
+            ticket.add_done_callback(lambda ticket: self._finish(request, ticket))
 
     def _check(self, request: Pending, work: Work) -> None:
         """Raise `Overloaded` for a request that would wait too long."""
         queue, key, size = self._queue, request.key, sum(work.costs)
-        waiting = self._waiting
+        waiting = self._waiting_tokens
         self._admission.check_wait(waiting, lambda: queue.before_first(key, work.costs[work.order[0]]))
         self._admission.check_end(before_last=lambda: queue.before_last(key, size), waiting=waiting, size=size,
                                   left=request.deadline - time.monotonic())
 
-    def _computed(self, request: Pending, ticket: RowsTicket) -> None:
+    def _finish(self, request: Pending, ticket: RowsTicket) -> None:
         """Let the workers finish a request of which all sequences were computed."""
         if ticket.error is not None:        # without a raise, whose traceback would hold the request
             self._settle(request, ticket.error)
@@ -323,7 +323,7 @@ class Service:
         def finished(request: Pending, value: Any) -> None:
             self._settle(request, Answer(value, tokenized.counts, tokenized.cut, times, tokenized.bytes))
 
-        self._worked(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
+        self._hand_over(request, lambda: tokenized.result(ticket.result()), finished, tokenized.bytes > LONG_BYTES)
 
     def _settle(self, request: Pending, result: Answer | BaseException) -> None:
         """Give a request its answer or its error, once."""
@@ -395,7 +395,7 @@ class Service:
             while self._open:
                 self._empty.wait()
         self.workers.end()      # first, because one may have a ticket for a request that was settled meanwhile
-        self._queue.stop(self, self.max_batch_tokens)
+        self._queue.stop(self)
 
     def __enter__(self) -> Service:
         return self

@@ -21,9 +21,10 @@ import uvicorn
 from ..base.errors import InputError
 from ..files.claims import claim
 from . import logs
-from .app import App, Served
+from .app import App
 from .connections import Connections
 from .protocol import Protocol
+from .served import Served
 from .settings import CONNECTIONS, Settings
 
 BACKLOG = 2048

@@ -218,8 +218,7 @@ class Workers:
                ) -> Result:
         """Let a thread call a function; return at once a future of its result, or that of the steps it returns.
 
-        A call whose future is cancelled ends at its next step. key: whose call it is. deadline: the `time.monotonic()`
-        at which it ends with `TimedOut`, between two steps.
+        A call whose future is cancelled ends at its next step. key, deadline: as in `WorkerCall`.
         """
         future = Result()
         call = WorkerCall(function, partial(_settle, future), key, deadline)

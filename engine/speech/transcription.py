@@ -71,7 +71,7 @@ class Transcription:
                 if in_windows:
                     results |= self._windows(batch, options, heard)
                 else:
-                    results |= self._short(batch, options)
+                    results |= self._texts_of_short(batch, options)
                     heard(sum(map(len, batch.values())) / RATE)
                 while following in results:
                     yield results.pop(following)
@@ -151,7 +151,7 @@ class Transcription:
         if wrong is not None:
             raise wrong
 
-    def _short(self, recordings: dict[int, np.ndarray], options: Transcribing) -> dict[int, Any]:
+    def _texts_of_short(self, recordings: dict[int, np.ndarray], options: Transcribing) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
 
         recordings: their samples.
@@ -178,7 +178,7 @@ class Transcription:
                 silent = is_silent(no_speech, results[0], config.length_penalty)
                 if not silent and self.tokens.has_times:
                     # Silence may give a probable text without timestamps; then the one with timestamps decides.
-                    timed = self._timed(config).changed(num_return_sequences=1)
+                    timed = self._with_timestamps(config).changed(num_return_sequences=1)
                     [again] = yield self._work(window, 0, spoken, options, timed, timestamps=True)
                     silent = is_silent(no_speech, again, config.length_penalty)
         texts = ["" if silent else self._model.with_text(result).text for result in results]
@@ -190,7 +190,7 @@ class Transcription:
         prompt = self.tokens.prompt(language, options.task, times=timestamps)
         return self._model.checked(Request([number], prompt, config), window)
 
-    def _timed(self, config: GenerationConfig) -> GenerationConfig:
+    def _with_timestamps(self, config: GenerationConfig) -> GenerationConfig:
         """Return the settings with which the model writes timestamps."""
         return config.changed(return_timestamps=True, no_timestamps_token_id=self.tokens.no_times)
 
@@ -210,7 +210,7 @@ class Transcription:
 
     def _windows_task(self, recording: Recording, options: Transcribing, heard: Callable[[float], object]) -> Task:
         """Transcribe one recording to its end."""
-        first_time, config, number = self.tokens.no_times + 1, self._timed(options.config), 0
+        first_time, config, number = self.tokens.no_times + 1, self._with_timestamps(options.config), 0
         decode = self._model.tokenizer(self._model.text).decode
         with located(f"recording {recording.number}"):
             while recording.left > 0:

@@ -87,7 +87,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         fitted to). Not for score.
     seed: of the permutation that halves the texts. One half fits the temperature; the other half, which the report
         measures, gives the scores for a coverage.
-    batch_size: for an Engine, as in `Engine.encode`. show_progress_bar, timeout: as there.
+    batch_size: for an Engine, the most texts that are computed at a time. show_progress_bar: None shows one on a
+        terminal at log level INFO. timeout: seconds after which it stops with `TimedOut`; None for no limit.
 
     The model does not change, and a calibration that it has is not used: `model.with_calibration(report.calibration)`
     returns a calibrated object, and `engine.save(model.with_calibration(...), path)` writes a calibrated file.
@@ -111,7 +112,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
     if isinstance(model, Generator):
         if labels is not None:
             raise InputError("the labels of next tokens are the tokens of the texts; leave labels out")
-        return _said(_of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout)))
+        report = _of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout))
+        return _warned_if_worse(report)
     rows, wanted = _list("texts", texts), _list("labels", labels)
     if len(rows) != len(wanted):
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
@@ -119,10 +121,10 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
     run = _Run(model, bias, int(seed), Call(batch_size, Stop.after(timeout)), show_progress_bar, timeout)
     kinds = {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}
-    return _said(kinds[task](rows, wanted))
+    return _warned_if_worse(kinds[task](rows, wanted))
 
 
-def _said(report: CalibrationReport) -> CalibrationReport:
+def _warned_if_worse(report: CalibrationReport) -> CalibrationReport:
     """Return the report; warns the caller of a calibration that makes the expected calibration error worse."""
     before, after = report.before, report.after
     if before is not None and after is not None and after.ece > before.ece:

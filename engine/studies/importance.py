@@ -71,7 +71,7 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
                 break
     if read < LEAST_TOKENS:
         raise InputError(f"the calibration texts have {read} tokens; give {LEAST_TOKENS} at least, better {max_tokens}")
-    return {name: _relative(means) for name, means in squares.means().items()}
+    return {name: _divided_by_mean(means) for name, means in squares.means().items()}
 
 
 def _sequences(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Iterator[list[int]]:
@@ -85,7 +85,7 @@ def _sequences(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Itera
                 yield ids[:length]
 
 
-def _relative(means: np.ndarray) -> np.ndarray:
+def _divided_by_mean(means: np.ndarray) -> np.ndarray:
     """Return positive numbers whose mean is about 1; an input that is always 0 counts a little."""
     mean = float(means.mean())
     return np.maximum(means / mean if mean > 0 else np.ones_like(means), LEAST).astype(np.float32)

@@ -69,10 +69,10 @@ class Excerpts:
             return sentence
         parts: list[list[_Excerpt]] = [[] for _ in texts]
         size = start        # characters of each text that are tokenized; doubled until they suffice
-        while not self._suffice([excerpts[-1] for excerpts in parts if excerpts]):
+        while not self._give_all_tokens([excerpts[-1] for excerpts in parts if excerpts]):
             if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
                 longest = max(texts, key=len)
-                if all(self._enough(excerpts[-1]) for excerpts in parts):
+                if all(self._reaches_limit(excerpts[-1]) for excerpts in parts):
                     raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
                                      "each text we cannot tell which has more tokens; shorten one of them, such as "
                                      f"{shown(longest[:100])} of {len(longest):,} characters")
@@ -86,7 +86,7 @@ class Excerpts:
         # The shortest excerpts that give the same tokens: each text has enough, and the same one has more tokens.
         longer = parts[0][-1].tokens > parts[1][-1].tokens
         pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
-        first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
+        first, second = next(pair for pair in pairs if all(self._reaches_limit(part) for part in pair)
                              and (pair[0].tokens > pair[1].tokens) == longer)
         return first.text, second.text
 
@@ -99,9 +99,9 @@ class Excerpts:
             raise _too_few(text, size)
         return part.certain
 
-    def _suffice(self, parts: list[_Excerpt]) -> bool:
+    def _give_all_tokens(self, parts: list[_Excerpt]) -> bool:
         """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
-        if not parts or not all(self._enough(part) for part in parts):
+        if not parts or not all(self._reaches_limit(part) for part in parts):
             return False
         if len(parts) == 1 or self.even or all(part.whole for part in parts):
             return True
@@ -109,7 +109,7 @@ class Excerpts:
         one, other = parts
         return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
 
-    def _enough(self, part: _Excerpt) -> bool:
+    def _reaches_limit(self, part: _Excerpt) -> bool:
         return part.whole or part.certain >= self.limit
 
     def _excerpt(self, text: str, size: int, encode: Encode) -> _Excerpt:

@@ -80,7 +80,8 @@ def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
     title      a line above the picture
     as_figure  return a matplotlib figure, which needs matplotlib
 
-    Returns an SVG picture as a string, as `attention` does, and raises the same errors.
+    Returns an SVG picture as a string, which a notebook shows. Raises `InputError` for shares of another form, and
+    `UnsupportedError` for a figure without matplotlib.
     """
     table = np.asarray(shares)
     if table.ndim != 2:
@@ -101,7 +102,7 @@ def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin
     title      a line above the picture
     as_figure  return a matplotlib figure, which needs matplotlib
 
-    Returns an SVG picture as a string, as `attention` does. Raises `InputError` if there are no bins, and
+    Returns an SVG picture as a string, which a notebook shows. Raises `InputError` if there are no bins, and
     `UnsupportedError` for a figure without matplotlib.
     """
     curves = {"before": _bins("before", before)} | ({} if after is None else {"after": _bins("after", after)})

@@ -58,19 +58,19 @@ def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
     offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a step, and zeros stay.
     """
-    return _quantize(w, _balanced)
+    return _quantize(w, _round_balanced)
 
 
 def _quantize(w: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Quantize with all 8 bits; `rounded` rounds numbers [n, K] in steps of their rows."""
-    weight, scale = _empty(w)
+    weight, scale = _empty_results(w)
     for rows in row_slabs(w):
         scale[rows] = _scale(_largest(w[rows]))
         weight[rows] = rounded(w[rows] / scale[rows, None])
     return weight, scale
 
 
-def _balanced(ratio: np.ndarray) -> np.ndarray:
+def _round_balanced(ratio: np.ndarray) -> np.ndarray:
     """Round the numbers of each row so that the sum of the errors is nearly 0, and not larger than with `np.rint`."""
     best = np.rint(ratio)
     least = excess = (best - ratio).sum(axis=1)
@@ -91,7 +91,7 @@ def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndar
     weights are rounded towards zero. heads: the number of heads that the K inputs come from, see
     `engine.weights.parameters.input_heads`.
     """
-    weight, scale = _empty(w)
+    weight, scale = _empty_results(w)
     for rows in row_slabs(w):
         largest = _largest(w[rows])
         # The least scale with which the unrounded sums of one sign, positive or negative, are at most LIMIT
@@ -110,7 +110,7 @@ def is_bounded(weight: np.ndarray, heads: int = 1) -> bool:
     return all(np.max(integer_sums(to_groups(weight[rows], heads))) <= LIMIT for rows in row_slabs(weight))
 
 
-def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _empty_results(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return arrays for the int8 weights [N, K] and the scales [N] of a matrix, which is checked."""
     if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
         raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")

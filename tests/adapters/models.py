@@ -1,7 +1,5 @@
 """Write the models that the tests of the adapters read, in one folder, in which the programs run."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

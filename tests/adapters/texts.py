@@ -1,7 +1,5 @@
 """Real English texts that every Python has: the sentences of its reference manual and of its docstrings."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sysconfig

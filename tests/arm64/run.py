@@ -10,8 +10,6 @@
 README.md says what has to be installed. QEMU_CPU names another CPU than `max`, which has all instructions.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

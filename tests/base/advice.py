@@ -5,8 +5,6 @@
 `LIBRARIES` says which names a library has; a name that stands under no library comes into the last tables of the page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -22,7 +22,6 @@ from engine.model.generation_config import GenerationConfig
 
 from ..tools.chats import CHATML, chat_text
 from ..tools.decoders import DECODERS, make_weights
-from ..tools.generators import language_model
 
 
 class Echo:
@@ -311,9 +310,3 @@ def test_the_command_in_a_terminal(path):
         terminal.wait_for("> ")
         terminal.type("/quit\n")
         assert terminal.wait() == 0
-
-
-def test_a_model_without_a_template_is_refused_before_somebody_types(tmp_path, capsys):
-    engine.save(language_model(), tmp_path / "m.npz")
-    assert main(["chat", str(tmp_path / "m.npz")]) == 1
-    assert "this model has no chat template" in capsys.readouterr().err

@@ -88,58 +88,6 @@ def written(path, text):
     return path
 
 
-CASES = {
-    "no tabs": ("a text\n" * 30, "line 1: expected a label and a text, or a label and two texts, with a tab"),
-    "empty": ("", "is empty; expected lines of a label"),
-    "unknown": ("1\ta\n" * 29 + "nothing\ta\n", "bad.tsv, line 30 must be one of dull, lively, neither"),
-    "number": ("3\ta\n" * 30, "bad.tsv, line 1 must be one of dull, lively, neither, or the number of one, not '3'"),
-    "one class": ("dull\ta\n" * 30, "all labels are one class"),
-    "three": ("dull\ta\nlively\tb\ndull\tc\n", "there are 3 labelled texts; give 20"),
-    "nan": ("nan\ta\n" * 30, "bad.tsv, line 1 must be one of dull"),
-}
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_bad_files(kind, tmp_path, capsys):
-    text, message = CASES[kind]
-    path = written(tmp_path / "bad.tsv", text)
-    out = written(tmp_path / "m.npz", "an older file")
-    assert run("calibrate", folder_of("bert_classify"), "--data", path, "-o", out) == 1
-    assert message in capsys.readouterr().err
-    assert out.read_text(encoding="utf-8") == "an older file"
-    assert {one.name for one in tmp_path.iterdir()} == {"bad.tsv", "m.npz"}
-
-
-def test_bad_options(data, tmp_path, capsys):
-    folder = folder_of("bert_classify")
-    for options, message in (
-        (("-o", tmp_path / "m.txt"), "ends in .npz"), (("--picture", tmp_path / "m.png"), "ends in .svg"),
-        (("-o", tmp_path / "none" / "m.npz"), "no such folder"), (("--task", "tag"), "--task must be one of"),
-    ):
-        assert run("calibrate", folder, "--data", data, *options) == 1
-        assert message in capsys.readouterr().err
-    for coverage in ("0", "1"):
-        assert run("classify", folder, "--text", "a cat", "--coverage", coverage) == 1
-        assert "coverage must be a number between 0 and 1" in capsys.readouterr().err
-    assert run("compare", folder, "--calibration", "--data", data) == 1
-    assert "needs a calibrated model" in capsys.readouterr().err
-    assert run("compare", folder, "--data", data, "--coverage", "0.8", "--precision", "int8") == 1
-    assert "are for --calibration" in capsys.readouterr().err
-    assert run("calibrate", folder_of("bert_fill_mask"), "--data", data) == 1
-    assert "nothing to calibrate" in capsys.readouterr().err
-    assert run("compare", folder, "--data", data) == 1
-    assert "with --precision" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_picture_of_answers_is_refused_before_anything_is_computed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("engine.cli.calibrate.calibrate", lambda *_, **__: pytest.fail("it was computed"))
-    path = written(tmp_path / "d.tsv", "the\tWho?\tthe cat\n" * 30)
-    assert run("calibrate", folder_of("bert_answer"), "--data", path, "--picture", tmp_path / "r.svg") == 1
-    assert "leave --picture out" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["d.tsv"]
-
-
 @pytest.mark.parametrize(("name", "line"), [
     ("bert_pairs", "{label}\tWho {i}?\t{text}"), ("bert_answer", "{first}\tWho?\t{text}"),
     ("bert_tag", "{tags}\t{text}"),

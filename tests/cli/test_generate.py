@@ -139,18 +139,6 @@ def test_output_is_utf_8_whatever_the_environment_says(language_model):
     assert done.stdout.decode() == "d\u00e9j\u00e0\n"
 
 
-@pytest.mark.parametrize(("arguments", "problem"), [
-    (["generate", "--prompt", "the cat"], "--prompt comes in place of a file; leave out"),
-    (["generate", "--stream", "--json"], "leave out --json"),
-    (["generate", "--stream", "-o", "x.txt"], "leave out --output"),
-    (["translate"], "no encoder"),
-    (["generate", "--num-beams", "0"], "--num-beams must be"),
-])
-def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem, capsys):
-    assert main([arguments[0], language_model, file, *arguments[1:]]) == 1
-    assert problem in capsys.readouterr().err
-
-
 def test_a_text_in_the_place_of_a_file(language_model, translator, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     expected = Generator.load(language_model).generate(LINES[0]).text
@@ -173,13 +161,6 @@ def test_a_file_that_is_there_is_no_text(language_model, tmp_path, monkeypatch, 
     (tmp_path / LINES[0]).write_text(f"{LINES[1]}\n")
     assert main(["generate", language_model, LINES[0]]) == 0
     assert capsys.readouterr() == (f"{Generator.load(language_model).generate(LINES[1]).text}\n", "")
-
-
-@pytest.mark.parametrize("name", ["lines.txt", "some/lines", "my lines.TXT", "./my lines", "~/my lines", "/a b", "a.b"])
-def test_what_is_like_the_name_of_a_file_is_no_text(language_model, name, capsys):
-    assert main(["generate", language_model, name]) == 1
-    assert (f"{name!r}: no such file; expected a file of UTF-8 text, one text per line, or - for standard input; "
-            "--prompt TEXT gives the text itself") in capsys.readouterr().err
 
 
 def test_a_warning_is_a_line_without_a_place_in_the_code(language_model):
@@ -223,10 +204,3 @@ def test_convert_and_info_of_two_tables_of_positions(tmp_path, capsys):
     for options, longest in (([], 32), (["--long-context"], 64)):
         assert main(["convert", folder, str(out), *options]) == 0
         assert load_model(out).decoder.config.longest_sequence == longest
-
-
-@pytest.mark.parametrize("command", ["generate", "chat"])
-def test_a_file_has_one_table_of_positions(language_model, command, capsys):
-    texts = ["--prompt", "cat"] if command == "generate" else []
-    assert main([command, language_model, *texts, "--long-context"]) == 1
-    assert "an .npz holds one; leave it out, and for the table for long sequences" in capsys.readouterr().err

@@ -91,24 +91,3 @@ def test_results_in_a_file(tmp_path, capsys):
     lines, out = write(tmp_path / "texts.txt", "a lovely cat"), tmp_path / "out.jsonl"
     assert run(capsys, "classify", folder_of("bert_classify"), "-o", out, lines) == []
     assert json.loads(out.read_text(encoding="utf-8")) == load("bert_classify").classify("a lovely cat")
-
-
-@pytest.mark.parametrize(("command", "model", "lines", "options", "message"), [
-    ("answer", "bert_answer", ["no tab"], [], "line 1: expected a question, a tab and the text to read"),
-    ("answer", "bert_answer", ["{}"], ["--jsonl", "--question", "a"], "--question is for lines of text"),
-    ("classify", "bert_classify", ["a"], ["--text", "a"], "--text comes in place of a file; leave out"),
-    ("classify", "bert_classify", ["{}"], ["--text", "a", "--jsonl"], "leave out --jsonl and the file"),
-    ("rank", "bert_pairs", ["a"], [], "give the query of the documents with --query"),
-    ("rank", "bert_pairs", ["{}"], ["--jsonl", "--query", "a"], "--query is for lines of text"),
-    ("rank", "bert_pairs", ["{}"], ["--jsonl"], "line 1: expected an object with query and documents; query is None"),
-    ("classify", "bert_classify", ["["], ["--jsonl"], "line 1: "),
-    ("classify", "bert_classify", ['{"text": "a"}', '{"text": "\\ud800"}'], ["--jsonl"],
-     "line 2: sentence 0 is not valid Unicode"),
-    ("rank", "bert_pairs", ['{"query": "a", "documents": ["b", 1]}'], ["--jsonl"], "line 1: sentence 1 must be"),
-    ("rank", "bert_tag", ["a"], ["--query", "a"], "cannot rank; load it with Engine. It has heads: tag (6 labels)"),
-    ("classify", "bert_tag", ["a"], [], "it has heads: tag (6 labels)"),
-])
-def test_wrong_input_is_one_message(tmp_path, capsys, command, model, lines, options, message):
-    path = write(tmp_path / "in.txt", *lines)
-    assert main([command, str(folder_of(model)), str(path), *options]) == 1
-    assert message in capsys.readouterr().err

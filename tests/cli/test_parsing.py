@@ -58,31 +58,6 @@ def test_a_file_whose_name_begins_with_a_hyphen_comes_after_two():
     assert COMMANDS["encode"].parse(["-o", "-", "--", "M", "-"]).file == "-"
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "required: COMMAND"),
-    (["summarize", "M"], "there is no command summarize; engine translate MODEL FILE does it; the commands are conv"),
-    (["encod", "M"], "there is no command encod (did you mean encode?); the commands are"),
-    (["-m", "M", "generate"], "no option -m before the command; the command comes first, such as: engine generate"),
-    (["encode"], "-o/--output; the form is: engine encode MODEL [FILE] -o OUTPUT\nengine encode --help lists"),
-    (["rank"], "model; the form is: engine rank MODEL [FILE]\nengine rank"),
-    (["generate", "M", "--temprature", "1"], "no option --temprature (did you mean --temperature?)\n"),
-    (["generate", "M", "--num-hypotheses", "3"], "In Python, generate has num_return_sequences for it\n"),
-    (["encode", "M", "x", "-o", "-", "--device", "cuda"], "no option --device. In Python: the engine runs on CPUs"),
-    (["transcribe", "M", "a.wav", "-osrt"], "has no option -osrt; --srt writes it to standard output, and -o FILE"),
-    (["encode", "M", "a.txt", "b.txt", "-o", "-"], "b.txt; engine encode reads one file; engine embed MODEL FILES -o"),
-    (["embed", "--verify", "M", "a.csv", "-o", "out"], "'M' is no number of rows; write --verify=ROWS, or --verify at"),
-    (["tag", "M", "a.txt", "b.txt"], "unrecognized arguments: b.txt; the form is: engine tag MODEL [FILE]\nengine tag"),
-])
-def test_a_wrong_line_is_answered_with_the_right_form(arguments, message, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 2
-    assert error.endswith(" --help lists the options\n" if arguments and arguments[0] in COMMANDS else "commands\n")
-
-
 def test_help_has_the_files_and_the_options(capsys):
     for arguments in (["encode", "--help"], ["encode", "M", "-o", "-", "-h"]):
         with pytest.raises(SystemExit) as ended:

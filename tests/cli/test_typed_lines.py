@@ -87,11 +87,45 @@ ANSWERED = [
     "tag T f.txt --grouped-entities=maybe", "doctor -m G", "chat G f.txt", "chat G 'Hello you' -p cat", "chat G ' '",
     "embed E a.jsonl -o out9 --colum text", "info nowhere", "generate G --max-new-tokens x --prompt cat",
     "encode E none.txt -o v.npy", "bench", "compare E --precision int8", "calibrate C",
+    "summarize E", "encode", "rank", "generate G --temprature 1", "generate G --num-hypotheses 3",
+    "encode E x -o - --device cuda", "encode E f.txt a.txt -o -",
+    "-m G generate", "generate G --max-tokesn 1", "generate G --timeuot 1", "serve G --api-kye x",
+    "transcribe W a.wav --word-timestmps", "transcribe W a.wav --timestamps word",
+    "transcribe W --timestamps=word a.wav", "generate 'tell me' m.gguf", "transcribe a.wav b.wav m.npz",
+    "chat hi there m.gguf", "chat G hi there",
+    "embed --verify E a.csv -o out", "tag T a.txt b.txt", "convert E a.npz -o b.npz", "convert E new.npz --bounded",
+    # precisions
+    "encode E f.txt -o - --precision fp16", "generate G --precision auto", "convert E o.npz --precision int5",
+    "convert E o.npz --precision bf16x3",
+    # files of other formats, and what is no name of a file
+    "encode E a.Parquet -o -", "tag T a.json", "answer A a.parquet", "rank R a.tsv --query q", "generate G a.jsonl",
+    "translate S a.csv", "calibrate C --data a.csv", "compare E --data a.jsonl --precision int8",
+    "convert E o.npz --precision int4 --calibration a.csv", "classify C f.txt -o a.csv",
+    "generate G f.txt -o a.parquet",
+    "transcribe W a.wav -o o.csv", "encode E -o out", "encode E -o out.txt", "encode E -o out.npz",
+    "encode E -o no/dir/e.npy", "convert E no/dir/e.npz",
+    "compare E --precision int8 --data /dev/null", "generate G lines.txt", "generate G some/lines",
+    "generate G 'my lines.TXT'", "generate G '~/my lines'", "generate G '/a b'", "generate G a.b",
+    # what does not go together, and what a model cannot do
+    "generate G f.txt --prompt 'the cat'", "generate G f.txt --stream --json", "generate G f.txt --stream -o x.txt",
+    "generate G f.txt --num-beams 0", "translate G f.txt", "generate G --prompt cat --long-context",
+    "chat G --long-context", "bench G --long-context", "answer A a.jsonl --question a", "classify C f.txt --text a",
+    "classify C a.jsonl --text a", "rank R a.jsonl --query a", "rank R a.jsonl", "rank T f.txt --query a",
+    "classify T f.txt", "classify C wrong.jsonl", "classify C half.jsonl", "rank R numbers.jsonl",
+    # calibrate
+    "calibrate C --data d.tsv -o m.txt", "calibrate C --data d.tsv --picture m.png",
+    "calibrate C --data d.tsv -o none/m.npz", "calibrate C --data d.tsv --task tag", "calibrate E --data d.tsv",
+    "calibrate A --data answers.tsv --picture r.svg", "classify C --text cat --coverage 0",
+    "classify C --text cat --coverage 1", "compare C --calibration --data d.tsv", "compare C --data f.txt",
+    "compare C --data d.tsv --coverage 0.8 --precision int8", "calibrate C --data f.txt -o o.npz",
+    "calibrate C --data empty.tsv", "calibrate C --data unknown.tsv", "calibrate C --data number.tsv",
+    "calibrate C --data one.tsv -o o.npz", "calibrate C --data three.tsv", "calibrate C --data nan.tsv",
 ]  # fmt: skip
 """Lines whose status and standard error are recorded."""
-VARIED = {"serve E --memory disk": "invalid choice: 'disk'",
+VARIED = {"encode E E -o out.npy": "engine encode: E is not UTF-8 text",
+          "serve E --memory disk": "invalid choice: 'disk'",
           "encode E f.txt -o v.npy --precision int3": "'int3' is no precision here; choose float32"}
-"""Parts of answers that depend on the version of Python, and on the CPU."""
+"""Parts of answers that depend on the version of Python, on the CPU, or on the bytes of a file."""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +141,13 @@ def folder(tmp_path_factory):
         (folder / name).symlink_to(folder_of(f"bert_{task}"))
     for name, text in {"f.txt": "the cat\na dog\n", "rows.txt": "the cat sat\n", "texts.jsonl": '{"text": "a cat"}\n',
                        "asked.tsv": "Who?\tAnna lives in Berlin.\n", "a.csv": "text\na cat\n",
-                       "a.jsonl": '{"text": "a cat"}\n'}.items():
+                       "a.jsonl": '{"text": "a cat"}\n', "wrong.jsonl": "[\n",
+                       "half.jsonl": '{"text": "a"}\n{"text": "\\ud800"}\n',
+                       "numbers.jsonl": '{"query": "a", "documents": ["b", 1]}\n',
+                       "d.tsv": "dull\ta\nlively\tb\n" * 15, "answers.tsv": "the\tWho?\tthe cat\n" * 30,
+                       "empty.tsv": "", "unknown.tsv": "1\ta\n" * 29 + "nothing\ta\n", "number.tsv": "3\ta\n" * 30,
+                       "one.tsv": "dull\ta\n" * 30, "three.tsv": "dull\ta\nlively\tb\ndull\tc\n",
+                       "nan.tsv": "nan\ta\n" * 30}.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "a.wav").write_bytes(wav((recording(1) * 20000).astype("<i2").tobytes()))
     return folder
@@ -140,8 +180,10 @@ def test_standard_input_that_is_closed_is_an_error(folder, monkeypatch, capsys, 
 @pytest.mark.parametrize("line", ANSWERED)
 def test_it_is_answered_with_the_right_form(folder, monkeypatch, capsys, snapshot, line):
     monkeypatch.chdir(folder)
+    before = {path.name for path in folder.iterdir()}
     status, error = typed(line, capsys)
     assert f"{status}: {error}" == snapshot
+    assert {path.name for path in folder.iterdir()} - before <= {"out9"}       # the folder of a job
 
 
 @pytest.mark.parametrize("line", VARIED)

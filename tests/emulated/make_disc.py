@@ -6,8 +6,6 @@ The Python that runs this script must have the packages of the tests; copied fil
 xorriso, isolinux, cpio and a static busybox (README.md).
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,18 +5,13 @@ tests of vectors, names, configs, files, fuzzing and CUDA then run for it, and `
 its line of docs/families.md.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from engine.base.errors import UnsupportedError, WeightsError
 from engine.families import BY_POSITIONS, FAMILIES
 from engine.families.parts import Family
 from tests.fuzz.tokenizer_files import WORDS
@@ -923,14 +918,6 @@ WHISPER = Case(
     not_generating={
         "whisper": [{"tie_word_embeddings": False}, {"max_target_positions": 65}],
     })
-
-def refusal(change: Mapping[str, Any], folder: Path, load: Callable[[], object]) -> str:
-    """Return a line to record: a change of a config.json, and the error that loading the model in a folder raises."""
-    with pytest.raises((UnsupportedError, WeightsError)) as caught:
-        load()
-    values = {key: value if len(repr(value)) < 200 else ... for key, value in change.items()}
-    return f"{values}: {caught.typename}: {str(caught.value).replace(str(folder), 'FOLDER')}"
-
 
 CASES = tuple(case for case in list(globals().values()) if isinstance(case, Case))
 """All rows."""

@@ -7,8 +7,6 @@ of a checkpoint, change its line: the status, and the golden models that prove i
 the golden models and to the refusals of the engine.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

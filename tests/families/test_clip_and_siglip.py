@@ -1,7 +1,5 @@
 """The text encoders of CLIP and SigLIP: `encode` gives the text embeddings of transformers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Language models of every family on the compiled kernels: near float64, the same bits alone and in company."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """docs/coverage.md is made from the list of today; each line of the list is held to golden models, or to a refusal."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from functools import cache

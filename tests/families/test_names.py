@@ -1,7 +1,5 @@
 """Test each family's config and tensor names; golden models prove the names, and rows here what these lack."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

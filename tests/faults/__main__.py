@@ -3,8 +3,6 @@
     python -m tests.faults [STEP]      every STEP-th call of each function fails; every call by default
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

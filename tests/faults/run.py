@@ -1,7 +1,5 @@
 """Put faults into pieces of work, and judge what comes of each. Every fault has a child process of its own."""
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Compile, preload and steer the library that makes calls of the C library fail (tests/native/faults.c)."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import gc

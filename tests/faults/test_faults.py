@@ -1,7 +1,5 @@
 """Calls of the system that fail, one after the other: the right answer or a clear error, and nothing is left over."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

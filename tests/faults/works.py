@@ -1,7 +1,5 @@
 """The pieces of work that faults are put into: engines, plans, operations, model files and commands."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator

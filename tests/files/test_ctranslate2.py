@@ -3,8 +3,6 @@
 tests/golden/make/ctranslate2.py made the golden files.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from pathlib import Path

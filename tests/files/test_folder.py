@@ -1,7 +1,5 @@
 """The weights of a model folder: which files they are read from, in one part or in several."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

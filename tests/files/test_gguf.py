@@ -3,8 +3,6 @@
 tests/golden/make/gguf.py made the golden files. Files that these tests write come from tests/tools/gguf_files.py.
 """
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile model files raise an `EngineError`, soon and in little memory; each case once took a process down."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

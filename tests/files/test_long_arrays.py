@@ -1,7 +1,5 @@
 """Arguments that claim to be huge are refused before anything of their size is allocated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The memory of a loaded model: mapped from the file or a private copy, and kernels that refuse advice."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import mmap

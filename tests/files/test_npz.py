@@ -1,7 +1,5 @@
 """Test the .npz reader and writer: exact, memory-mapped, and safe against damaged and hostile files."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct

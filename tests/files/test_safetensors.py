@@ -1,7 +1,5 @@
 """Test the safetensors reader: memory-mapped, exact, and as strict as the format."""
 
-from __future__ import annotations
-
 import json
 from mmap import mmap
 from typing import Any

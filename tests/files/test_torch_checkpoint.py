@@ -1,7 +1,5 @@
 """Files of torch.save: those of torch itself, those of a writer of our own, and hostile ones."""
 
-from __future__ import annotations
-
 import zipfile
 
 import numpy as np

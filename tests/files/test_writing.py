@@ -1,7 +1,5 @@
 """Writing a file replaces regular files only, keeps what it can of the old file, and says why it fails."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -8,8 +8,6 @@
 A case depends on the seed and its number alone. It runs in a child with limits on memory and time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Write zip archives whose headers state what a mutation wants them to state."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

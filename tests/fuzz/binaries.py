@@ -3,8 +3,6 @@
 GGUF and CTranslate2 files get odd settings, shapes and types first, and then changed integers and bytes.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct

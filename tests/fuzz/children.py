@@ -1,7 +1,5 @@
 """Run many cases in forked children with little memory and time, and report what a case does that no case may do."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -1,7 +1,5 @@
 """The models that are mutated: tiny ones of every family and of every kind of file, as bytes in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

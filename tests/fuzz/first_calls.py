@@ -3,8 +3,6 @@
 A call that takes too long ends by its timeout, which is an answer as any other `EngineError`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct

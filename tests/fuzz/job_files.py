@@ -3,8 +3,6 @@
 A command that ends with an error of the engine or of the system has answered; so has one whose arguments are refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,7 +1,5 @@
 """Load mutated folders and files of models with heads, modules, routes and tables, and make the first calls."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A random change of an archive nearly always stops at a checksum. These changes p
 Pickles are changed instruction by instruction, and SentencePiece models field by field.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import io

@@ -1,7 +1,5 @@
 """Call the operations of `engine.ops` with arrays of any size and layout, and with arguments of every wrong kind."""
 
-from __future__ import annotations
-
 import copy
 import random
 import warnings

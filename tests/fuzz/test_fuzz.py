@@ -1,7 +1,5 @@
 """The fuzzer finds nothing in a short run; its mutations reach the code behind checksums; its children see faults."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

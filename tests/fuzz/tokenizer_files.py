@@ -1,7 +1,5 @@
 """Tiny files tokenizer.json of every kind that `tokenizers` knows, and the parts that a mutation puts into them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

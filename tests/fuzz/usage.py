@@ -1,7 +1,5 @@
 """Use a model as callers do, rightly and wrongly: any answer or `EngineError` will do, and nothing else."""
 
-from __future__ import annotations
-
 import random
 from contextlib import nullcontext, suppress
 from pathlib import Path

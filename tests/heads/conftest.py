@@ -1,7 +1,5 @@
 """Check of the bits that a text has in any company, for every kind of result."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BGE-M3's vectors, lexical weights and ColBERT vectors are those of torch; tests/golden/make/bge_m3.py wrote them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
@@ -351,21 +349,19 @@ def test_a_large_number_of_a_text_that_repeats_a_token():
 # Heads as values
 
 
-@pytest.mark.parametrize(("head", "message"), [
-    ({"rows": "first"}, "a head of encode_tokens has rows all or rest, not first"),
-    ({"steps": (HeadLinear("a", 3), Mean())}, "a head of encode_tokens reads each token by itself"),
-    ({"steps": (HeadNormalize(),)}, "a head of encode_tokens needs a step linear"),
-    ({"steps": (HeadLinear("a", 1), Scatter(9))}, "ends in the step scatter, and no other head has it"),
-    ({"task": "encode_sparse", "rows": "rest"}, "a head of encode_sparse has rows all, not rest"),
-    ({"task": "encode_sparse", "rows": "all"}, "a head of encode_sparse ends in the step scatter"),
-    ({"task": "encode_sparse", "rows": "all", "steps": (Scatter(9), Scatter(9))}, "ends in the step scatter"),
-    ({"task": "encode_sparse", "rows": "all", "steps": (Scatter(9, (-1,)),)}, "skip_ids must be a tuple of token ids"),
-    ({"task": "encode_sparse", "rows": "all", "steps": (Scatter(9, [1]),)}, "skip_ids must be a tuple of token ids"),
-])
-def test_an_impossible_head_is_refused(head, message):
-    usual = {"task": "encode_tokens", "rows": "rest", "steps": (HeadLinear("a", 3), HeadNormalize())}
-    with pytest.raises(WeightsError, match=message):
+def test_an_impossible_head_is_refused(refusals):
+    def call(head):
+        usual = {"task": "encode_tokens", "rows": "rest", "steps": (HeadLinear("a", 3), HeadNormalize())}
         HeadConfig(**usual | head)
+
+    refusals(call, [
+        {"rows": "first"}, {"steps": (HeadLinear("a", 3), Mean())}, {"steps": (HeadNormalize(),)},
+        {"steps": (HeadLinear("a", 1), Scatter(9))}, {"task": "encode_sparse", "rows": "rest"},
+        {"task": "encode_sparse", "rows": "all"},
+        {"task": "encode_sparse", "rows": "all", "steps": (Scatter(9), Scatter(9))},
+        {"task": "encode_sparse", "rows": "all", "steps": (Scatter(9, (-1,)),)},
+        {"task": "encode_sparse", "rows": "all", "steps": (Scatter(9, [1]),)},
+    ])
 
 
 def test_a_head_comes_back_from_json():

@@ -3,8 +3,6 @@
 tests/golden/make/heads.py trained the models and wrote what is expected, heads_answers.py the answers.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a head refuses, how files hold it, and the rules that no golden file shows."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Vectors of tokens and MaxSim are those of sentence-transformers; tests/golden/make/late.py wrote them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

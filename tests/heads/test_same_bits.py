@@ -1,7 +1,5 @@
 """A text gets the same answer, to the last bit, alone and in any company, on 1 to 4 threads, in each precision."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Sparse vectors are those of sentence-transformers' SparseEncoder; tests/golden/make/sparse.py wrote them."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -24,6 +24,8 @@ CALLS = int(os.environ.get("ENGINE_CALLS", "240"))
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "40"))
 FORKS = int(os.environ.get("ENGINE_FORKS", "3"))
 THREADS = 32
+WAIT = 60 + CALLS
+"""Seconds after which a call fails that waits."""
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5, "temperature": 2.0}, {"repetition_penalty": 1.3},
             {"do_sample": True, "num_return_sequences": 3}, {"no_repeat_ngram_size": 2, "max_new_tokens": 5},
             {"max_new_tokens": 25}, {"do_sample": True, "top_k": 0, "top_p": 0.7})
@@ -56,14 +58,14 @@ def left(generator, session, source, settings):
 
 
 def submitted(generator, session, source, settings):
-    return session.submit(source, **settings).result(60)
+    return session.submit(source, **settings).result(WAIT)
 
 
 def cancelled(generator, session, source, settings):
     answer = session.submit(source, priority=1, **settings)
     answer.cancel()
     with pytest.raises(Cancelled):
-        answer.result(60)
+        answer.result(WAIT)
 
 
 def late(generator, session, source, settings):
@@ -98,7 +100,7 @@ def test_each_call_has_the_bits_of_the_call_alone(model, precision):
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join(300)
+        thread.join(10 * WAIT)
     assert not wrong
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.waiting_calls) == (0, 0)
@@ -122,7 +124,7 @@ def test_a_step_that_another_caller_ends_changes_no_bit(model, monkeypatch):
     monkeypatch.setattr(decoder, "step", step)
     assert generator.generate(SOURCES) == expected
     assert calls[0] == len(SOURCES) == calls[2] - 1, "the first step was given up"
-    assert calls[1].result(60) == visit
+    assert calls[1].result(WAIT) == visit
     statistics = generator.statistics()
     assert (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
 

@@ -3,8 +3,10 @@
     ENGINE_LEFT_STREAMS=5000 ENGINE_INTERRUPTS=10000 python -m pytest tests/interface/test_session.py
 """
 
+import copy
 import gc
 import os
+import pickle
 import random
 import signal
 import sys
@@ -236,6 +238,18 @@ def test_a_deadline_that_comes_while_a_text_is_read(monkeypatch):
             monkeypatch.setattr("engine.interface.session.prepare_one", late)
             with pytest.raises(TimedOut, match="the request did not end before its deadline"):
                 session.submit("the cat", deadline=time.monotonic() + 0.02).result(60)
+
+
+def test_what_belongs_to_one_process_says_so():
+    generator = Generator(language_model())
+    with generator.session() as session, generator.stream([1, 2], max_new_tokens=2) as stream:
+        answer = session.submit([1, 2], max_new_tokens=2)
+        for each, advice in ((session, r"call session\(\) of that there"), (answer, r"send what result\(\) returns"),
+                             (stream, r"send the pieces that list\(stream\) reads"), (iter(answer), "send the pieces")):
+            for copied in (pickle.dumps, copy.copy):
+                with pytest.raises(UnsupportedError, match=f"belongs to this process, and is neither .*; .*{advice}"):
+                    copied(each)
+        assert len(answer.result().ids) == len([*stream]) == 2
 
 
 def test_an_iterator_belongs_to_one_thread(monkeypatch):

@@ -238,8 +238,8 @@ def test_recordings_are_read_when_their_turn_comes(transcriber, tmp_path, monkey
                         lambda item, *args: reads.append(item) or recording_samples(item, *args))
     monkeypatch.setattr("engine.speech.transcription.HELD_SAMPLES", 12000)
     inner = transcriber.transcription
-    short = inner._short
-    monkeypatch.setattr(inner, "_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
+    short = inner._texts_of_short
+    monkeypatch.setattr(inner, "_texts_of_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
     found = transcriber.transcribe([tmp_path / "a.wav"] * 7)
     assert len(set(found)) == 1
     assert held == [3, 6, 7]

@@ -6,8 +6,6 @@ Every step compares the parts with those of an undisturbed run, byte for byte. T
 steps with a few rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ Each turn loads the model for either, so that both begin with fresh threads and 
 writing the parts is.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """What a folder has and the engine does not run is said by name, and what a model computes with is never left out."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

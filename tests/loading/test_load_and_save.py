@@ -1,7 +1,5 @@
 """Test loading models from every form on disk, and saving them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from mmap import mmap
@@ -69,53 +67,36 @@ def test_a_file_exported_by_hand(tmp_path):
     assert found.text == replace(TEXT, include_prompt=True)
 
 
-@pytest.mark.parametrize(("document", "error", "words"), [
-    ("{", WeightsError, "not valid UTF-8 JSON"),
-    ("[]", WeightsError, "expected a JSON object, found list"),
-    (document(format="other"), WeightsError, "must state the format 'encoder-engine'"),
-    (document(version="1"), WeightsError, "must state the format"),
-    (document(version=6), UnsupportedError, "version 6 is newer than 5.*upgrade encoder-engine"),
-    (document(version=3), WeightsError, "the config of a generating model must have"),
-    (document(version=0), WeightsError, "must have format, version, model"),
-    (document(extra=1), WeightsError, "model and perhaps text, stem and packed, and in version 4 heads, not extra"),
-    ({"format": FORMAT, "version": 1}, WeightsError, "must have format, version, model"),
-    (document(model=[]), WeightsError, "model configuration must be a JSON object"),
-    (document(model={"hidden_size": 12}), WeightsError, "lacks: family"),
-    (document(model=document()["model"] | {"layers": 3}), WeightsError, "unknown names in the model .*: layers"),
-    (document(model=document()["model"] | {"num_layers": 10**7}), WeightsError, "num_layers must not exceed 2,000"),
-    (document(text={}), WeightsError, "text entry and the array called tokenizer"),
-])
-def test_a_wrong_config_is_refused(tmp_path, document, error, words):
-    with pytest.raises(error, match=r"m\.npz: (.|\n)*" + words):
+def test_a_wrong_config_is_refused(refusals):
+    def call(tmp_path, document):
         load_encoder(by_hand(tmp_path / "m.npz", document))
 
+    refusals(call, [
+        "{", "[]", document(format="other"), document(version="1"), document(version=6), document(version=3),
+        document(version=0), document(extra=1), {"format": FORMAT, "version": 1}, document(model=[]),
+        document(model={"hidden_size": 12}), document(model=document()["model"] | {"layers": 3}),
+        document(model=document()["model"] | {"num_layers": 10**7}), document(text={}),
+    ])
 
-@pytest.mark.parametrize(("text", "words"), [
-    ([], "text configuration must be a JSON object"),
-    ({"pool": "mean"}, "unknown names in the text configuration: pool"),
-    ({"pooling": "mean"}, "pooling must be a tuple"),
-    ({"pooling": ["median"]}, "pooling must be one or more of cls, mean"),
-    ({"pooling": []}, "pooling must be one or more of"),
-    ({"normalize": 1}, "normalize must be a bool"),
-    ({"max_seq_length": 0}, "max_seq_length must be a positive int"),
-    ({"max_seq_length": True}, "max_seq_length must be a positive int"),
-    ({"prompts": {"query": None}}, "prompts must map names to texts"),
-    ({"default_prompt_name": "query"}, "'query' is not one of the prompts"),
-])
-def test_a_wrong_text_config_is_refused(tmp_path, text, words):
-    with pytest.raises(WeightsError, match=words):
+
+def test_a_wrong_text_config_is_refused(refusals):
+    def call(tmp_path, text):
         load_encoder(by_hand(tmp_path / "m.npz", document(text=text), tokenizer="{}"))
 
+    refusals(call, [
+        [], {"pool": "mean"}, {"pooling": "mean"}, {"pooling": ["median"]}, {"pooling": []}, {"normalize": 1},
+        {"max_seq_length": 0}, {"max_seq_length": True}, {"prompts": {"query": None}}, {"default_prompt_name": "query"},
+    ])
 
-@pytest.mark.parametrize(("array", "words"), [
-    (np.zeros(3, np.float32), "config must be uint8 or one string, not float32"),
-    (np.array(["a", "b"]), "config must be uint8 or one string"),
-    (np.array([0x7FFFFFFF], np.uint32).view("<U1"), "config is not valid Unicode"),
-    (np.array(["\ud800"]), "config is not valid Unicode"),
-])
-def test_a_config_that_is_no_text_is_refused(tmp_path, array, words):
-    with pytest.raises(WeightsError, match=words):
+
+def test_a_config_that_is_no_text_is_refused(refusals):
+    def call(tmp_path, array):
         load_encoder(by_hand(tmp_path / "m.npz", document(), config=array))
+
+    refusals(call, [
+        np.zeros(3, np.float32), np.array(["a", "b"]), np.array([0x7FFFFFFF], np.uint32).view("<U1"),
+        np.array(["\ud800"]),
+    ])
 
 
 def test_a_file_without_config_is_refused(tmp_path):
@@ -292,19 +273,15 @@ def test_half_precision_folders_are_widened(tmp_path):
     np.testing.assert_array_equal(weights["embeddings.word"], tensors["embeddings.word_embeddings.weight"])
 
 
-@pytest.mark.parametrize(("content", "error", "words"), [
-    (b"{", WeightsError, "not valid UTF-8 JSON"),
-    (b"\xff\xfe", WeightsError, "not valid UTF-8 JSON"),
-    (b"[1]", WeightsError, "expected a JSON object, found list"),
-    (b"[" * 50_000, WeightsError, "nested too deeply"),
-    (b"{}", WeightsError, "there is no model_type, and the tensors fit no family"),
-    (b'{"model_type": "xlnet"}', UnsupportedError, "'xlnet' is not supported; supported are albert"),
-    (b'{"model_type": "bert", "hidden_size": "x"}', WeightsError, "hidden_size must be an integer"),
-])
-def test_a_wrong_config_json_is_refused(tmp_path, content, error, words):
-    (hf_folder(tmp_path) / "config.json").write_bytes(content)
-    with pytest.raises(error, match=r"config\.json: .*" + words):
+def test_a_wrong_config_json_is_refused(refusals):
+    def call(tmp_path, content):
+        (hf_folder(tmp_path) / "config.json").write_bytes(content)
         load_encoder(tmp_path)
+
+    refusals(call, [
+        b"{", b"\xff\xfe", b"[1]", b"[" * 50_000, b"{}",
+        b'{"model_type": "bert", "hidden_size": "x"}',
+    ])
 
 
 def test_what_is_no_model_is_refused(tmp_path):
@@ -457,48 +434,43 @@ def test_longest_sequence(tmp_path, files, expected):
     assert text_of(st_folder(tmp_path, "Transformer", "Pooling", files=files)).max_seq_length == expected
 
 
-@pytest.mark.parametrize(("kinds", "types", "words"), [
-    (("Dense", "Pooling"), NEW, "the modules are Dense, Pooling; supported"),
-    (("Transformer", "Pooling", "Pooling"), NEW, "Pooling, Pooling; supported"),
-    (("Transformer", "Pooling", *["Dense"] * 17), NEW, "up to 16 of these in each place"),
-    (("Transformer", "Pooling", "Dense"), NEW | {"Dense": "sentence_transformers.models.LSTM"}, "Pooling, LSTM; supp"),
-    (("Transformer",), NEW, "the modules are Transformer; supported"),
-    (("Transformer", "Normalize", "Pooling"), NEW, "Normalize reads 'sentence_embedding'; supported .* 'token_embed"),
-    (("Transformer", "Pooling"), NEW | {"Transformer": "custom_st.Transformer"}, "custom_st.Transformer"),
-    ((), NEW, "the modules are none"),
-])
-def test_other_modules_are_refused_by_name(tmp_path, kinds, types, words):
-    with pytest.raises(UnsupportedError, match=words):
+def test_other_modules_are_refused_by_name(refusals):
+    def call(tmp_path, kinds, types):
         load_encoder(st_folder(tmp_path, *kinds, types=types))
 
+    refusals(call, [
+        (("Dense", "Pooling"), NEW), (("Transformer", "Pooling", "Pooling"), NEW),
+        (("Transformer", "Pooling", *["Dense"] * 17), NEW),
+        (("Transformer", "Pooling", "Dense"), NEW | {"Dense": "sentence_transformers.models.LSTM"}),
+        (("Transformer",), NEW), (("Transformer", "Normalize", "Pooling"), NEW),
+        (("Transformer", "Pooling"), NEW | {"Transformer": "custom_st.Transformer"}), ((), NEW),
+    ])
 
-@pytest.mark.parametrize(("file", "value", "error", "words"), [
-    ("modules.json", {}, WeightsError, "expected a JSON list, found dict"),
-    ("modules.json", [{"type": NEW["Transformer"]}], WeightsError, "each with a type and a path"),
-    ("modules.json", [{"type": NEW["Transformer"], "path": "../other"}, {"type": NEW["Pooling"], "path": "1_Pooling"}],
-     WeightsError, "leaves the model's folder"),
-    ("modules.json", [{"type": NEW["Transformer"], "path": "/etc"}, {"type": NEW["Pooling"], "path": "1_Pooling"}],
-     WeightsError, "leaves the model's folder"),
-    ("1_Pooling/config.json", {"pooling_mode": "median"}, UnsupportedError, "pooling_mode .*'median'"),
-    ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, UnsupportedError, "pooling_mode"),
-    ("1_Pooling/config.json", {"include_prompt": "no"}, WeightsError, "include_prompt must be a bool"),
-    ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, UnsupportedError, "reads 'token_emb"),
-    ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, UnsupportedError, "transformer_task"),
-    ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, UnsupportedError, "processing_kwargs"),
-    ("sentence_bert_config.json", {"max_seq_length": "9"}, WeightsError, "longest sequence must be a positive number"),
-    ("tokenizer_config.json", {"model_max_length": float("nan")}, WeightsError, "longest sequence"),
-    ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}, UnsupportedError,
-     "supported in a MultiVectorEncoder are"),
-    ("config_sentence_transformers.json", {"truncate_dim": "8"}, WeightsError, "truncate_dim must be a positive int"),
-    ("config_sentence_transformers.json", {"similarity_fn_name": "max"}, WeightsError, "similarity must be one of"),
-    ("config_sentence_transformers.json", {"prompts": ["q"]}, WeightsError, "prompts must map names to texts"),
-    ("tokenizer_config.json", {"model_input_names": "input_ids"}, WeightsError, "model_input_names must be a list"),
-    ("config_sentence_transformers.json", {"default_prompt_name": "x"}, WeightsError, "'x' is not one of the prompts"),
-])
-def test_what_cannot_be_followed_is_refused(tmp_path, file, value, error, words):
-    folder = st_folder(tmp_path, "Transformer", "Pooling", "Normalize", files={file: value})
-    with pytest.raises(error, match=words):
+
+def test_what_cannot_be_followed_is_refused(refusals):
+    def call(tmp_path, file, value):
+        folder = st_folder(tmp_path, "Transformer", "Pooling", "Normalize", files={file: value})
         load_encoder(folder)
+
+    refusals(call, [
+        ("modules.json", {}), ("modules.json", [{"type": NEW["Transformer"]}]),
+        ("modules.json", [{"type": NEW["Transformer"], "path": "../other"}, {"type": NEW["Pooling"],
+         "path": "1_Pooling"}]),
+        ("modules.json", [{"type": NEW["Transformer"], "path": "/etc"}, {"type": NEW["Pooling"], "path": "1_Pooling"}]),
+        ("1_Pooling/config.json", {"pooling_mode": "median"}), ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}),
+        ("1_Pooling/config.json", {"include_prompt": "no"}),
+        ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}),
+        ("tokenizer_config.json", {"model_max_length": float("nan")}),
+        ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}),
+        ("config_sentence_transformers.json", {"truncate_dim": "8"}),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "max"}),
+        ("config_sentence_transformers.json", {"prompts": ["q"]}),
+        ("tokenizer_config.json", {"model_input_names": "input_ids"}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "x"}),
+    ])
 
 
 def test_a_folder_without_a_vocabulary_has_no_text(tmp_path):

@@ -1,7 +1,5 @@
 """The family of a config.json without a model_type: by its class, or by its tensors and its keys."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

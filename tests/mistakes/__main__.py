@@ -7,8 +7,6 @@
 It takes up to an hour on two cores, ten minutes of it for the kernels of Numba. The tree itself is never changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

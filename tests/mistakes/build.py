@@ -6,8 +6,6 @@ Modules whose sources have not changed are not compiled again. -O1 is enough to 
 third of the time of -O3.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

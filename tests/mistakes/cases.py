@@ -1,7 +1,5 @@
 """List all seeded mistakes, in the order in which they are tried."""
 
-from __future__ import annotations
-
 from . import (
     chat,
     files,

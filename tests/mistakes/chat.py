@@ -1,7 +1,5 @@
 """Mistakes in the chat: the template, its process, and the filter of system calls."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

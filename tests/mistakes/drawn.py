@@ -1,7 +1,5 @@
 """Draw mistakes: one token of one module in engine/ in the place of another, for `python -m tests.mistakes --draw`."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -1,7 +1,5 @@
 """Mistakes in the readers and writers of files, and in the conversion of weights to fewer bits."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

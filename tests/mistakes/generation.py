@@ -1,7 +1,5 @@
 """Mistakes in sessions, search and sampling, and in the caches of decoders."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (
@@ -231,6 +229,21 @@ MISTAKES = (
          "self.skipped = len(self.parts)",
          "self.skipped = 0",
          "tests/generation/test_step_queue.py::test_requests_that_an_exception_tears_begin_anew"),
+    seed("What a signal handler raises fails a work that another thread waits for, too.",
+         "engine/queues/work_queue.py",
+         "(isinstance(error, Exception) and not _comes_from_handler(error))",
+         "isinstance(error, Exception)",
+         "tests/queues/test_model_queue.py::test_an_error_of_a_handler_fails_no_request_that_two_threads_wait_for"),
+    seed("Callers that come again and again end all long steps of another caller.",
+         "engine/generation/step_queue.py",
+         "self._given_up = read\n",
+         "self._given_up = 0\n",
+         "tests/generation/test_step_queue.py::test_a_long_step_of_one_caller_ends_when_another_one_comes"),
+    seed("The thread of a queue goes on when the session that started it has died before its block.",
+         "engine/queues/work_queue.py",
+         "return any(owner() is not None for owner, _ in self._starts)",
+         "return bool(self._starts)",
+         "tests/interface/test_session.py::test_an_interrupt_at_the_start_or_the_end_of_a_block_leaves_no_thread"),
     seed("All works of a batch or a step that raises an error fail with it.",
          "engine/queues/work_queue.py",
          "                compute(entry)\n",

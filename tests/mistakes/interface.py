@@ -1,7 +1,5 @@
 """Mistakes in the classes that users hold, and in the command line."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

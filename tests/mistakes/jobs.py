@@ -1,7 +1,5 @@
 """Mistakes in jobs over files: rows lost, twice or in another place, and parts that are there in half."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -4,8 +4,6 @@ Most are tried on the baseline kernels, which any machine compiles in a few seco
 of AVX-512 (wide) or AMX's tiles (amxemulated).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from .mistake import seed

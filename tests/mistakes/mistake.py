@@ -1,7 +1,5 @@
 """Define what a seeded mistake is: a few lines of one file, the wrong lines in their place, and who sees it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Mistakes in the formulas of positions, in the families and in the order of a layer's operations."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -1,7 +1,5 @@
 """Mistakes in the interpreter of programs and in what prepares its instructions, with the kernels as they are."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from .mistake import seed
@@ -27,7 +25,7 @@ MISTAKES = (
             "tests/backends/cpu/test_same_bits.py::test_ranges_of_codes_hold_the_same_zeros_on_every_set"),
     seed("Threads do not meet before an instruction that overwrites what others may still read.",
          "engine/backends/cpu/lowering.py",
-         ("        meet = meet or any(self._clash(earlier, how) for name, how in writes.items()\n"
+         ("        meet = meet or any(self._must_wait(earlier, how) for name, how in writes.items()\n"
           "                           for earlier in self.read.get(name, ()))\n"),
          "",
          "tests/programs/test_program.py::test_threads_meet_before_one_overwrites_what_another_reads"),

@@ -1,7 +1,5 @@
 """Mistakes in the kernels that Numba compiles. Each is compiled anew, because the cache depends on the sources."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

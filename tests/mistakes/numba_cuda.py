@@ -1,7 +1,5 @@
 """Mistakes in the CUDA kernels, which run in an emulator, and in what stages their batches."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from .mistake import seed

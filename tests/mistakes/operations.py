@@ -1,7 +1,5 @@
 """Mistakes in the single operations of engine.ops, and in the reference."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

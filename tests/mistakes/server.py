@@ -1,7 +1,5 @@
 """Mistakes in the server."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -1,7 +1,5 @@
 """Mistakes in the reading of sound, and in the times of what is said."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -1,7 +1,5 @@
 """Mistakes in tokenizing, in packing batches, and in pooling."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -1,7 +1,5 @@
 """Copy the tree, make a mistake in the copy, and run tests there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

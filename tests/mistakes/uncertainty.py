@@ -1,7 +1,5 @@
 """Mistakes in calibration, in sets for a coverage, and in the test of shift."""
 
-from __future__ import annotations
-
 from .mistake import seed
 
 MISTAKES = (

@@ -1,7 +1,5 @@
 """Draw random attention problems: shapes, options, steep and flat scores, odd strides, and NaN without effect."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -7,8 +7,6 @@ After each, the documents that need no more than was installed are tested with i
 `pip install` in an empty folder.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

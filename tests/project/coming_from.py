@@ -5,8 +5,6 @@ the same files and print their results. A library that does not install, or whos
 a model), is said to be so; only results that differ are a failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

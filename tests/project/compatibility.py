@@ -12,8 +12,6 @@ source tree:
 NAME selects rows. PYTHONS in the environment lists more interpreters, separated by colons.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

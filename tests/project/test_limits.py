@@ -4,8 +4,6 @@ Each probe takes a size. It succeeds with the limit, and raises with one more. W
 test lowers the constant.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io
@@ -99,7 +97,7 @@ NO_LIMITS = {
     "uncertainty/plot.py: LONGEST": "characters of a drawing",
     "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
     "chat/render.py: MAX_ERROR": "a longer message is cut",
-    "server/app.py: LONGEST_REST": "seconds that the event loop rests",
+    "server/event_loop.py: LONGEST_REST": "seconds that the event loop rests",
     "chat/renderer.py: _MOST_BYTES": "more than the longest answer of the engine's own process has",
 }
 """Constants with such a name that do not bound what the engine reads."""

@@ -33,7 +33,7 @@ from ..tools.threads import wait_for
 
 INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "300"))
 OPERATIONS = int(os.environ.get("ENGINE_OPERATIONS", "2000"))
-WAIT = 60
+WAIT = 60 + OPERATIONS // 200
 """Seconds after which a test fails that waits."""
 
 
@@ -634,13 +634,13 @@ def test_a_thread_of_the_queue_steps_and_calls_back():
 
 def test_a_thread_that_was_started_twice_steps_until_both_are_stopped():
     stepper, queue = Stepper(), ModelQueue(100)
-    queue.start(max_tokens=60)
-    queue.start(max_tokens=40)
+    queue.start(stepper, 60)
+    queue.start(limit=40)
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [2, 2, 2]
-    queue.stop(max_tokens=40)
+    queue.stop()
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [3, 3]
     assert {thread.name for thread in stepper.threads} == {"engine-queue"}
-    queue.stop(max_tokens=60)
+    queue.stop(stepper)
     assert not queue.has_thread
     assert [len(numbers) for numbers, _ in queue.submit(stepper.work(1, [20] * 6))] == [5, 1]
     assert stepper.threads[-1] is threading.current_thread()

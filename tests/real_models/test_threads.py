@@ -11,14 +11,13 @@ import pytest
 
 from engine import Engine, Generator, Transcriber, read_audio
 
-from ..tools import minilm, smollm2, whisper
+from ..tools import minilm, smollm2, splade, whisper
 from ..tools.served import same
-from .test_splade_tiny import FOLDER as SPLADE
 
 CALLS = int(os.environ.get("ENGINE_CALLS", "30"))
 THREADS = 10
 TEXTS = ["The cat sat on the mat.", "A dog", "Where does the river end, and who has seen it end?", "Rain. " * 40, ""]
-FILES = {"MiniLM": minilm.FOLDER, "SmolLM2": smollm2.FILE, "Whisper": whisper.FOLDER, "splade": SPLADE}
+FILES = {"MiniLM": minilm.FOLDER, "SmolLM2": smollm2.FILE, "Whisper": whisper.FOLDER, "splade": splade.FOLDER}
 
 
 def encoder_calls(engine):

@@ -10,7 +10,7 @@ from engine.server.settings import Limit
 
 def measured(rate=1000, max_wait=2.0):
     queue = ModelQueue(1024)
-    queue._rate.count(1024, 1024 / rate)
+    queue._measured = 1024, 1024 / rate
     return Admission(max_wait, queue)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from engine.base.errors import Closing, InputError, Overloaded, TimedOut
-from engine.queues.model_queue import Rate
 
 from ..tools.encoders import engine_of
 from ..tools.tiny_models import random_model
@@ -25,7 +24,7 @@ from ..tools.tiny_text import tiny_text
 
 pytest.importorskip("uvicorn")
 
-from engine.server import app
+from engine.server import app, event_loop
 from engine.server.admission import Room
 from engine.server.keys import ApiKeys
 from engine.server.service import Answer, Service, Times
@@ -559,8 +558,7 @@ def test_an_empty_name_of_the_model_is_refused():
 def test_a_full_queue_refuses_before_a_text_is_tokenized(model, monkeypatch):
     with serving(model, max_wait=0.5) as client:
         service = client.served.service
-        monkeypatch.setattr(service._queue, "_rate", Rate())
-        service._queue._rate.count(1, 1.0)      # a token a second
+        monkeypatch.setattr(service._queue, "_measured", (1.0, 1.0))        # a token a second
         monkeypatch.setattr(service._queue, "in_flight", 10)
         service._tasks["embed"] = None      # which nobody calls
         found = client.post("/embed", {"inputs": TEXT})
@@ -570,18 +568,18 @@ def test_a_full_queue_refuses_before_a_text_is_tokenized(model, monkeypatch):
 
 def test_the_loop_rests_while_the_model_has_much_to_do(monkeypatch):
     rests = []
-    monkeypatch.setattr(app.time, "sleep", rests.append)
+    monkeypatch.setattr(event_loop.time, "sleep", rests.append)
     service = SimpleNamespace(backlog=0.0)
-    rest = app.Rest(service)
+    rest = event_loop.Rest(service)
     for backlog in (0.0, 0.05, 0.4, 100.0):
         service.backlog = backlog
         rest._rest()
-    assert rests == [0.4 * app.REST, app.LONGEST_REST]
+    assert rests == [0.4 * event_loop.REST, event_loop.LONGEST_REST]
 
 
 def test_an_alarm_comes_once_and_at_its_last_time():
     async def called():
-        calls, alarm, now = [], app.Alarm(), time.monotonic()
+        calls, alarm, now = [], event_loop.Alarm(), time.monotonic()
         for due, name in ((0.01, "body"), (0.05, "answer")):
             alarm.set(now + due, partial(calls.append, name))
         while not alarm.rang:

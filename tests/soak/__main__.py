@@ -3,8 +3,6 @@
     python -m tests.soak SECONDS [--duty SHARE] [--record FILE] [--seed SEED]
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import json

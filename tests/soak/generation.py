@@ -1,7 +1,5 @@
 """The models that the threads of the soak test generate and transcribe with, and the results that they expect."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a process holds: samples from Linux's /proc, and how fast each quantity grows."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

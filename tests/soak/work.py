@@ -1,7 +1,5 @@
 """What the threads of the soak test do, and the bits that they expect."""
 
-from __future__ import annotations
-
 import faulthandler
 import math
 import os

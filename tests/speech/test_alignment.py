@@ -1,7 +1,5 @@
 """Times of words: the shortest path and the median against plain definitions, and words with their marks."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from itertools import pairwise

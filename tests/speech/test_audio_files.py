@@ -1,7 +1,5 @@
 """Sound files of each container, where they are read from, their limits, and files that are damaged or no sound."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """Recordings of any length: windows, segments with times, silence and languages, against a slow definition of each."""
 
-from __future__ import annotations
-
 import json
 import wave
 from dataclasses import replace

@@ -1,11 +1,9 @@
 """Resampling: exact tones, what is filtered out, blocks, and wrong arguments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from engine import InputError, UnsupportedError, resample
+from engine import resample
 from engine.speech.resampling import Resampler
 
 pytest.importorskip("soxr")
@@ -55,11 +53,8 @@ def test_short_sounds_and_equal_rates():
     np.testing.assert_array_equal(resample(np.ones(3), 16000, 16000), np.ones(3, np.float32), strict=True)
 
 
-@pytest.mark.parametrize(("samples", "rate", "words"), [
-    (np.zeros(5), 999, "rates from 1,000 to 192,000 Hz"), (np.zeros(5), 192001, "rates from 1,000"),
-    (np.zeros(5), 0, "rate must be an int"), (np.zeros(5), 44100.0, "rate must be an int"),
-    (np.zeros(5, np.int16), 44100, "not int16"), ([np.inf], 44100, "infinity"),
-])  # fmt: skip
-def test_bad_arguments(samples, rate, words):
-    with pytest.raises((InputError, UnsupportedError), match=words):
-        resample(samples, rate, 16000)
+def test_bad_arguments(refusals):
+    refusals(lambda samples, rate: resample(samples, rate, 16000), [
+        (np.zeros(5), 999), (np.zeros(5), 192001), (np.zeros(5), 0), (np.zeros(5), 44100.0),
+        (np.zeros(5, np.int16), 44100), ([np.inf], 44100),
+    ])

@@ -1,7 +1,5 @@
 """Recordings at other rates than 16 kHz, mono and stereo: the texts of transformers on the same samples."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

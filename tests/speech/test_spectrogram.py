@@ -3,8 +3,6 @@
 tests/golden/make/audio.py made the golden file.
 """
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

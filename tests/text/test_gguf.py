@@ -3,8 +3,6 @@
 tests/golden/make/gguf_tokenizer.py made the ids of SmolLM2.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A hostile tokenizer.json raises an `EngineError`, soon and in little memory; each case once took a process down."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

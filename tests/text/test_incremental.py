@@ -1,7 +1,5 @@
 """The text of ids that come one by one is the text of all ids, for tokenizers of every kind and for wrong bytes too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 tests/golden/make/language_tokenizers.py made the folders with transformers' slow tokenizers.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

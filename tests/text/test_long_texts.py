@@ -1,7 +1,5 @@
 """Long texts are cut before they are tokenized: the same tokens, in little memory."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -3,8 +3,6 @@
 tests/golden/make/marian_tokenizer.py made the folder and the expected ids.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A regular expression that reads a text again and again ends with a timeout and Ctrl-C, and changes no result."""
 
-from __future__ import annotations
-
 import json
 import signal
 from typing import Any

@@ -3,8 +3,6 @@
 tests/golden/make/tokenizers.py made the folders and the expected ids.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Copies of the folders of models with other settings, tensors and files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Run a function in a forked child, and read what it writes."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

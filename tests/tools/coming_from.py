@@ -1,7 +1,5 @@
 """Make the models and the recording that the examples of docs/coming-from.md read."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import wave

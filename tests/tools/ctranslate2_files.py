@@ -1,7 +1,5 @@
 """Write files model.bin of CTranslate2, right ones and wrong ones, as bytes in memory."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Damage files, and measure the memory that reading them takes."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress

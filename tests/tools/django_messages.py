@@ -1,7 +1,5 @@
 """The translated messages of Django's .po files, as texts with the app that each belongs to."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The transformers are those of the golden heads, and of two models of their own. 
 tests/golden/make/embedders.py reads the folders with sentence-transformers.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Emulate a device: run the unchanged plan without a GPU, about a million times slower."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The functions of the example programs."""
 
-from __future__ import annotations
-
 import runpy
 from typing import Any
 

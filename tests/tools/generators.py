@@ -1,7 +1,5 @@
 """Small models that generate, without a file: a translator and a language model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from engine import Model, Transformer

@@ -1,7 +1,5 @@
 """Write golden encoders as GGUF files with a vocabulary of WordPiece, as llama.cpp's converter does it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

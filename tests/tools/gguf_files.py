@@ -1,7 +1,5 @@
 """Write GGUF files, right ones and wrong ones, as bytes in memory."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

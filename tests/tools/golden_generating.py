@@ -1,7 +1,5 @@
 """The golden generating models, run by the reference in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from engine import Model

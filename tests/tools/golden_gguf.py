@@ -1,7 +1,5 @@
 """Write golden language models as GGUF files, as llama.cpp's converter does it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The golden models of the families, and how a result is compared with a golden file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache, partial

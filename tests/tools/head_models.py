@@ -1,7 +1,5 @@
 """The golden models of heads, as folders with their tokenizers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import cache

@@ -1,7 +1,5 @@
 """The texts on which the heads are compared with other libraries. Nothing here needs the engine."""
 
-from __future__ import annotations
-
 import random
 
 PEOPLE = ("Anna", "Bilal", "Chen", "Dario", "Eva", "Farah")

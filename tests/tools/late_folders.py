@@ -5,8 +5,6 @@ The transformers are those of the golden heads. Nothing here needs the engine: t
 folders with sentence-transformers.
 """
 
-from __future__ import annotations
-
 import json
 import string
 from dataclasses import dataclass, field

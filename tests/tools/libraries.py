@@ -3,8 +3,6 @@
 `ENGINE_ISA` changes the kernels alone, and these three choose their own code by the CPU.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import platform

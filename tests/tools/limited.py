@@ -1,7 +1,5 @@
 """Call a function in a forked child that may take only so much memory and time."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import resource

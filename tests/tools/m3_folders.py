@@ -3,8 +3,6 @@
 The model is tests/golden/heads/bge_m3, which tests/golden/make/bge_m3.py makes. Nothing here needs the engine.
 """
 
-from __future__ import annotations
-
 import shutil
 from functools import cache
 from pathlib import Path

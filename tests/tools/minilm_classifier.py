@@ -1,7 +1,5 @@
 """A folder of all-MiniLM-L6-v2 with a head of classes behind its pooler."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

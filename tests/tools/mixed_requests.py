@@ -1,7 +1,5 @@
 """Send requests of all kinds to one queue at random moments, and compare each result with the request alone."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

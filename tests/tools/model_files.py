@@ -1,7 +1,5 @@
 """Transformer files and folders that several test modules write, and the comparison of two models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ They are laid out as sentence-transformers 6.2 and model2vec 0.10 save them, wit
 engine: tests/golden/make/modules.py reads the folders with these libraries.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which files are slow, so that they start first, and what `make test-quick` runs: all others, on one backend."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

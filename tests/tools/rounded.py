@@ -4,8 +4,6 @@ Weights are rounded once. Which other operands are rounded depends on the instru
 it. Everything else is float64.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Which backends the tests run on: those of this machine that run single operations as well as models."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from engine.backends import BACKENDS

@@ -13,8 +13,6 @@ each with another share, and compares all with the record, golden/portable_bits.
 which processes are slow.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

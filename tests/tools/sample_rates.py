@@ -1,7 +1,5 @@
 """WAV files of one recording at several sample rates, mono and stereo: real speech, and a sound made of formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .sound_files import wav

@@ -1,7 +1,5 @@
 """Models that a server serves in tests, mixed requests for them, and what the library gives for each request alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

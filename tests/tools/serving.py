@@ -1,7 +1,5 @@
 """A server in a thread of the test, on a real socket, and clients for it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -11,11 +9,11 @@ from http.client import HTTPConnection
 from types import SimpleNamespace
 
 from engine.server import logs
-from engine.server.app import Served
 from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
 from engine.server.mapped import MappedFiles
 from engine.server.metrics import Metrics
+from engine.server.served import Served
 from engine.server.service import Service
 from engine.server.settings import CONNECTIONS, Settings
 from engine.server.start import BACKLOG, Server, bind

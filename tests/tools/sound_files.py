@@ -1,7 +1,5 @@
 """Sound files made here: WAV files chunk by chunk, and other containers as soundfile writes them."""
 
-from __future__ import annotations
-
 import io
 import struct
 

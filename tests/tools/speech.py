@@ -1,7 +1,5 @@
 """Tiny random models of speech, and sounds, for several test modules."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

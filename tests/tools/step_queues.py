@@ -1,7 +1,5 @@
 """Queues of decoders whose parts of prompts have random sizes, and requests of all kinds in them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of several threads share: calls that run together, and a wait for what another thread does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

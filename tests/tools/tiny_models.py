@@ -1,7 +1,5 @@
 """Make tiny random models, in memory and as the folders that other libraries export, without those libraries."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A test can thus write what torch.save would never write. `tests/golden/files/checkpoints` has files of torch itself.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A model in memory is checked as a loaded one is; wrong weights once reached native code, and read stray memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

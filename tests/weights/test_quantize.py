@@ -1,7 +1,5 @@
 """Test weights in fewer bits: int8 with a scale per row, and bfloat16."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -70,7 +70,7 @@ class CrossEncoder(Model):
         return self.activation_fn
 
     def get_default_activation_fn(self) -> Any:
-        """Return the function of the scores that the model's files say, as `activation_fn` does."""
+        """Return the function of the scores that the model's files say: an object if torch is imported, else a name."""
         name, torch = self.engine.heads["classify"].pair_function, imported_torch()
         return name if torch is None else getattr(torch.nn, _CLASSES[name])()
 
@@ -101,9 +101,9 @@ class CrossEncoder(Model):
                 device: Any = None, pool: Any = None, chunk_size: int | None = None, **options: Any) -> Any:
         """Return the scores of pairs: float32 [n], or [n, labels]; without the first axis for one pair.
 
-        The arguments are those of `Engine.predict`, and of sentence-transformers. batch_size: as in
-        `SentenceTransformer.encode`. activation_fn: a name such as "identity", or an object of torch.nn; another
-        function is refused. convert_to_tensor=True returns a tensor, and convert_to_numpy=False a list of tensors.
+        The arguments are those of `Engine.predict`, and of sentence-transformers. batch_size: the most pairs that are
+        computed at a time. activation_fn: a name such as "identity", or an object of torch.nn; another function is
+        refused. convert_to_tensor=True returns a tensor, and convert_to_numpy=False a list of tensors.
         """
         check_call(device, pool, chunk_size)
         options.pop("num_workers", None)        # has no effect in sentence-transformers, either

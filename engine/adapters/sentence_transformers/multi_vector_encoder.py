@@ -33,8 +33,8 @@ class MultiVectorEncoder(Encoder):
                token_pooling: None = None, task: str | None = None, **options: Any) -> Any:
         """Return the token vectors of texts: a list of n arrays, float32 [T_i,D], or one array for a string.
 
-        The arguments are those of `Engine.encode_tokens`, and of sentence-transformers. batch_size: as in
-        `SentenceTransformer.encode`. convert_to_numpy: False, and not None, asks for tensors, which need torch.
+        The arguments are those of `Engine.encode_tokens`, and of sentence-transformers. batch_size: the most texts that
+        are computed at a time. convert_to_numpy: False, and not None, asks for tensors, which need torch.
         """
         check_call(device, pool, chunk_size)
         refuse_options("encode", options)
@@ -61,7 +61,7 @@ class MultiVectorEncoder(Encoder):
         return like(self.engine.similarity(to_array(embeddings1), to_array(embeddings2)), embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any, device: Any = None) -> Any:
-        """Return the score of each query with the document in its place: float32 [n], as `similarity` does."""
+        """Return the score of each query with the document in its place: float32 [n]; a tensor if one side is."""
         check_device(device)
         return like(self.engine.similarity_pairwise(to_array(embeddings1), to_array(embeddings2)), embeddings1,
                     embeddings2)

@@ -83,7 +83,7 @@ class SentenceTransformer(Encoder):
         return self._compared(self.engine.similarity, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each embedding with the other in its place: float32 [n], as `similarity` does."""
+        """Return the similarity of each embedding with the other in its place: float32 [n]; a tensor if one side is."""
         return self._compared(self.engine.similarity_pairwise, embeddings1, embeddings2)
 
     def _compared(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:

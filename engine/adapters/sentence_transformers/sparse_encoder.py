@@ -60,9 +60,9 @@ class SparseEncoder(Encoder):
                ) -> Any:
         """Return the sparse vectors of texts: a sparse tensor [n,V], or [V] for a string.
 
-        The arguments are those of `Engine.encode_sparse`, and of sentence-transformers. batch_size: as in
-        `SentenceTransformer.encode`. convert_to_sparse_tensor=False gives dense numbers. convert_to_tensor=False needs
-        no torch: it gives `SparseVectors` of n rows, one for a string, or dense arrays, and [] for an empty list.
+        The arguments are those of `Engine.encode_sparse`, and of sentence-transformers. batch_size: the most texts that
+        are computed at a time. convert_to_sparse_tensor=False gives dense numbers. convert_to_tensor=False needs no
+        torch: it gives `SparseVectors` of n rows, one for a string, or dense arrays, and [] for an empty list.
         """
         check_call(device, pool, chunk_size)
         flag("save_to_cpu", save_to_cpu)        # everything is on the CPU

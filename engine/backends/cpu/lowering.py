@@ -104,8 +104,8 @@ class _Meetings:
 
     def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
         """Return whether threads meet before an instruction that splits its inputs and results in these ways."""
-        meet = any(self._clash(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
-        meet = meet or any(self._clash(earlier, how) for name, how in writes.items()
+        meet = any(self._must_wait(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
+        meet = meet or any(self._must_wait(earlier, how) for name, how in writes.items()
                            for earlier in self.read.get(name, ()))
         if meet:
             self.written, self.read = {}, {}
@@ -115,7 +115,7 @@ class _Meetings:
         return meet
 
     @staticmethod
-    def _clash(earlier: str | None, now: str) -> bool:
+    def _must_wait(earlier: str | None, now: str) -> bool:
         """Return whether a use of a buffer has to wait for the earlier one, because other threads had parts of it."""
         return earlier is not None and (earlier != now or now not in ("rows", "heads"))
 

@@ -101,7 +101,7 @@ class Packer:
         """Release the unpacked weights; afterwards the packer returns only the arrays that it has made before."""
         self._weights = {}
 
-    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+    def _cached(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the cached result of `make` for this key, and call `make` if there is none."""
         if key not in self._made:
             self._made[key] = make()
@@ -123,7 +123,7 @@ class Packer:
 
     def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
         """Return weight, bias and epsilon of a norm; an absent bias is zeros."""
-        return self._once((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
+        return self._cached((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
 
     def _norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
         shift = np.zeros(width, np.float32) if bias is None else self._weights[bias]
@@ -134,7 +134,7 @@ class Packer:
 
         factor: multiplies the numbers of the table when they are read.
         """
-        return None if table is None else self._once((table, factor), lambda: self._table(table, factor))
+        return None if table is None else self._cached((table, factor), lambda: self._table(table, factor))
 
     def _table(self, table: Table, factor: float) -> TableWeights:
         rows = self._weights[table.name]
@@ -190,7 +190,7 @@ class Packer:
         if relative is None:
             return None
         key = relative, operation.scale, k, q
-        return self._once(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
+        return self._cached(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
 
     def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
         maps = [affine for affine in (relative.key, relative.query) if affine is not None]
@@ -232,7 +232,7 @@ class Packer:
         Layers that share their weights share the packed map, too.
         """
         key = operation.parts, operation.gate, operation.activation, x
-        return self._once(key, lambda: self._linear(operation, x))
+        return self._cached(key, lambda: self._linear(operation, x))
 
     def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
         product = self._product

@@ -47,11 +47,11 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle:
     sizes = [lengths[b] for b in order]
     groups, in_bundles = [], False
     if sum(sizes) >= threads * MIN_BUNDLE:      # less keeps no threads busy
-        groups = _deal(sizes, threads, bundle)      # the largest one first
+        groups = _spread_over_bundles(sizes, threads, bundle)      # the largest one first
         # Each thread has memory for the largest bundle, and all of it together may be no more than that of max_tokens.
         in_bundles = _keep_threads_busy(groups, threads) and threads * groups[0].tokens <= max_tokens
     if not in_bundles:
-        groups = _fill(sizes, bundle if threads == 1 else max_tokens)
+        groups = _grouped_within(sizes, bundle if threads == 1 else max_tokens)
     sequences = [(starts[order[i]], sizes[i], row) for group in groups
                  for i, row in zip(group.members, group.rows(sizes), strict=True)]
     return PassSchedule(
@@ -77,7 +77,7 @@ class _Group:
         return self.tokens < other.tokens
 
 
-def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
+def _spread_over_bundles(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
     """Distribute sizes, in descending order, over bundles of similar size: about `bundle` tokens, or less.
 
     Each size goes to the smallest bundle so far. The number of bundles is a multiple of `threads`.
@@ -92,7 +92,7 @@ def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
     return sorted((bundle for bundle in bundles if bundle.members), reverse=True)
 
 
-def _fill(sizes: list[int], budget: int) -> list[_Group]:
+def _grouped_within(sizes: list[int], budget: int) -> list[_Group]:
     """Group consecutive sizes, in descending order, while their sum fits the budget."""
     groups = [_Group(0, [])]
     for i, size in enumerate(sizes):

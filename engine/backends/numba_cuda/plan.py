@@ -91,8 +91,7 @@ class CudaPlan:
         return self._device.share(out)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
-        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.interfaces.PoolingPlan`
-        describes.
+        """Return one vector for each sequence, float32 [B, len(modes)*D].
 
         Every mode runs on the device; only the results are copied from it. Raises `InputError` as `forward` does, and
         for an unknown mode.

@@ -82,7 +82,7 @@ class BFloat16Products:
 class HopperProducts(BFloat16Products):
     """Computes the same with wgmma (products of four warps together) and TMA (copies by hardware), on capability 9.0.
 
-    Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, as in the base class.
+    Attention of head widths outside `attention_hopper.WIDTHS` still uses mma.sync, products of single warps.
     """
 
     def __init__(self, device: Device, tile: linear_hopper.HopperTile | None = None):

@@ -7,8 +7,6 @@ Environment:
     DROP_IN_OUTCOMES    the file that gets the outcome of each test, as JSON: its id, and why it failed or ""
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

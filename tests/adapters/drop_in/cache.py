@@ -3,8 +3,6 @@
 Their weights are random, but for all-MiniLM-L6-v2, which is the real one, as is the tokenizer of all.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

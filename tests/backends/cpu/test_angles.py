@@ -1,7 +1,5 @@
 """The table of a rotary embedding holds what passes have read, and a model of a million positions takes no memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

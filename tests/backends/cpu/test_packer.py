@@ -1,7 +1,5 @@
 """What is packed beside the weights needs no memory far beyond the bytes of a model."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from engine import ModelConfig, Transformer, expected_shapes

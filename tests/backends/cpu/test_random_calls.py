@@ -1,7 +1,5 @@
 """Random calls of `engine.ops` and `Engine.forward` on every instruction set, made for the sanitizers (Makefile)."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Call a function of a kernel table alone, through ctypes, with the types that table.pxd states."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Provide the tools of the kernel tests: arrays with guards around them, and the bound on errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The best of given logits, and a program of nothing but picked rows and their product with a vocabulary."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from engine.backends.cpu.lowering import lower

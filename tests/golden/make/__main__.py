@@ -8,8 +8,6 @@ Each environment is a folder build/golden-NAME with the packages of requirements
 may change only when the inputs change.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -11,8 +11,6 @@ golden sequence of 17 tokens; and for an embedder the vector of unit length of t
 in float32. llama.cpp computes GELU from a table of float16, so that the answers of such models differ by 0.001.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

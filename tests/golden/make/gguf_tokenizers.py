@@ -6,8 +6,6 @@ tokenizers/gguf/NAME.json has the settings of a file, as llama.cpp's converter w
 trained here, and `TEXTS` and `MORE`, each with the ids that transformers gives.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -22,11 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
 import transformers as hf
 from sentence_transformers import CrossEncoder
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.tools import head_texts as texts
 from tests.tools.paths import HEADS
@@ -70,58 +68,6 @@ MODELS = tuple(sorted(path.parent.name for path in HEADS.glob("*/expected.json")
 
 
 # Tokenizers
-
-
-def corpus() -> list[str]:
-    return [texts.sentence(seed, 12) for seed in range(300)] + [text for text in texts.TEXTS if len(text) < 400]
-
-
-def make_tokenizers() -> None:
-    """Write one tokenizer for each kind of vocabulary."""
-    HEADS.joinpath("tokenizers").mkdir(parents=True, exist_ok=True)
-    made = {"wordpiece": _wordpiece(), "bytes": _bytes(), "unigram": _unigram()}
-    for name, tokenizer in made.items():
-        tokenizer.save(str(HEADS / "tokenizers" / f"{name}.json"))
-        print(name, tokenizer.get_vocab_size())
-
-
-def _wordpiece() -> tokenizers.Tokenizer:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.train_from_iterator(corpus(), trainers.WordPieceTrainer(vocab_size=VOCAB, special_tokens=special,
-                                                                      show_progress=False))
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
-
-
-def _bytes() -> tokenizers.Tokenizer:
-    special = ["<pad>", "<unk>", "<s>", "</s>", AddedToken("<mask>", lstrip=True)]
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=VOCAB, special_tokens=special,
-                                                                initial_alphabet=alphabet, show_progress=False))
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 3), ("<s>", 2), trim_offsets=True,
-                                                            add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def _unigram() -> tokenizers.Tokenizer:
-    special = ["<pad>", "<unk>", "<s>", "</s>", AddedToken("<mask>", lstrip=True)]
-    tokenizer = tokenizers.Tokenizer(models.Unigram())
-    spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), spaces])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    tokenizer.train_from_iterator(corpus(), trainers.UnigramTrainer(vocab_size=VOCAB, special_tokens=special,
-                                                                    unk_token="<unk>", show_progress=False))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 2), ("</s>", 3)])
-    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
-    return tokenizer
 
 
 def open_tokenizer(name: str, **options: Any) -> Any:
@@ -291,8 +237,6 @@ def save(golden: Golden) -> None:
 
 def main() -> None:
     one_quiet_thread()
-    if not HEADS.joinpath("tokenizers").exists():
-        make_tokenizers()
     for name in sys.argv[1:] or MODELS:
         print(name, flush=True)
         save(Golden(name))

@@ -17,8 +17,6 @@ llama_cpp.npz holds for each prompt i
 A greedy text ends before an end token, and where the largest logit leads by less than 1e-3.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys

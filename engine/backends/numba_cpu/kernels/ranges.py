@@ -45,7 +45,7 @@ def changes_cached_scores(call: CachedAttention) -> bool:
 def revise_cached_scores(call: CachedAttention, query: Size, p: Floats, key: Size, n: Size, lanes: Floats) -> None:
     """Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n).
 
-    query: row * heads + head, as in the sums of a range.
+    query: row * heads + head.
     """
     bias = call.bias + (query % call.heads * call.bias_head + query // call.heads * call.bias_t + key * call.bias_s)
     cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
