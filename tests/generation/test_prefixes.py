@@ -18,6 +18,7 @@ from engine.generation.scoring import LastLogits, Scoring
 from engine.model.generation_config import GenerationConfig
 
 from ..tools.step_queues import finish, generate, last_logits, queue_of, score, submit
+from ..tools.threads import together
 from .table_stepper import TableStepper
 
 SHORT = GenerationConfig(max_new_tokens=1, eos_token_id=2)
@@ -257,4 +258,14 @@ def test_a_reader_whose_step_fails_harms_nobody():
         stepper.broken = True
     finish(queue)
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+    check_idle(queue, stepper)
+
+
+def test_calls_of_threads_read_a_common_prompt_once():
+    stepper = Counting()
+    queue = queue_of(stepper, keep_tokens=4096)
+    requests = [Request(None, [*[5] * 400, 3 + i, 9], CONFIGS[i % len(CONFIGS)]) for i in range(8)]
+    found = together([lambda request=request: generate(queue, [request])[0] for request in requests])
+    assert found == [alone(request) for request in requests]
+    assert {count for ids, count in stepper.blocks.items() if len(ids) <= 400} == {1}
     check_idle(queue, stepper)
