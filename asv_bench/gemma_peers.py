@@ -95,7 +95,8 @@ def main() -> None:
 
 def compare(path: Path, given: argparse.Namespace) -> None:
     """Print the rates of the server and of the engine."""
-    generators = {name: Generator.load(path, precision=name, threads=given.threads) for name in given.precisions}
+    generators = {name: Generator.load(path, precision=name, threads=given.threads, keep_tokens=0)
+                  for name in given.precisions}
     for tries in range(60):
         try:
             llama_rate(4)

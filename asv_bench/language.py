@@ -53,7 +53,7 @@ def llama_cpp_library(path: Path, precision: str, given: argparse.Namespace) -> 
 
 def engine_library(path: Path, precision: str, given: argparse.Namespace) -> Library:
     """Return the engine's generation from ids."""
-    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads)
+    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads, keep_tokens=0)
 
     def run(prompts: list[list[int]], tokens: int) -> list[list[int]]:
         results = generator.generate(prompts, max_new_tokens=tokens, eos_token_id=None)
@@ -72,7 +72,7 @@ FASTER = "Q4_K_M"
 def engine_steps(path: Path, given: argparse.Namespace, precision: str, prompt: list[int], new: int
                  ) -> Iterator[object]:
     """Yield once for each new token behind a prompt."""
-    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads)
+    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads, keep_tokens=0)
     yield from generator.stream(prompt, max_new_tokens=new, eos_token_id=None)
 
 

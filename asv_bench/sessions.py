@@ -49,9 +49,9 @@ USERS, PROMPT, ROWS, STEPS = 16, 8000, 64, 40
 def generator_of(path: Path | None, config: ModelConfig, threads: int) -> Generator:
     """Return a model in int8: of a file, or of random weights."""
     if path is not None:
-        return Generator.load(path, precision="int8", threads=threads)
+        return Generator.load(path, precision="int8", threads=threads, keep_tokens=0)
     model = Model(decoder=replace(random_model(config), text=None))
-    return Generator(model, precision="int8", threads=threads)
+    return Generator(model, precision="int8", threads=threads, keep_tokens=0)
 
 
 def prompt_of(number: int, length: int) -> list[int]:

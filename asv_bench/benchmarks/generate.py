@@ -41,7 +41,7 @@ class Generate(RandomLanguageModel):
     param_names = ("batch", "beams", "precision")
 
     def setup(self, path, batch, beams, precision):
-        self.generator = Generator.load(path, threads=1, precision=precision)
+        self.generator = Generator.load(path, threads=1, precision=precision, keep_tokens=0)
         self.prompts = [ids.tolist() for ids in random_ids([PROMPT] * batch, CONFIG.vocab_size)]
         self.seconds(1, beams)
 
@@ -64,7 +64,7 @@ class FirstToken(RandomLanguageModel):
     param_names = ("prompt", "precision")
 
     def setup(self, path, prompt, precision):
-        self.generator = Generator.load(path, threads=1, precision=precision)
+        self.generator = Generator.load(path, threads=1, precision=precision, keep_tokens=0)
         [ids] = random_ids([prompt], CONFIG.vocab_size)
         self.prompt = ids.tolist()
         self.time_first_token(path, prompt, precision)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -182,10 +182,28 @@ class Forest(Generic[Rows]):
 
     def add(self, row: Row, parent: Node[Rows] | None, rows: Rows) -> int:
         """Add the hypothesis of a row, and return its number."""
-        number, self._next_node = self._next_node, self._next_node + 1
         past = parent.length if parent else 0
-        self._nodes[number] = Node(row.request, parent, past=past, count=len(row.tokens), rows=rows)
-        self._requests[row.request].hypotheses.add(number)
+        return self._add(Node(row.request, parent, past=past, count=len(row.tokens), rows=rows))
+
+    def cut(self, hypothesis: int, length: int, request: int, cut: Callable[[Node[Rows], int], Rows]) -> int:
+        """Let a request have the first `length` tokens of a hypothesis of any open one, and return its number.
+
+        cut: returns the rows of the first tokens of a node. Raises `InputError` for a hypothesis that has ended, and
+        for a length that it does not have.
+        """
+        self.check(request)
+        node = self._nodes.get(hypothesis)
+        if node is None:
+            raise InputError(f"hypothesis {shown(hypothesis)} has ended, or its request has, so it cannot be cut")
+        if not 0 < length <= node.length:
+            raise InputError(f"hypothesis {hypothesis} has {node.length:,} tokens, and cannot be cut to "
+                             f"{shown(length)}")
+        return self._add(Node(request, None, past=0, count=length, rows=cut(node, length)))
+
+    def _add(self, node: Node[Rows]) -> int:
+        number, self._next_node = self._next_node, self._next_node + 1
+        self._nodes[number] = node
+        self._requests[node.request].hypotheses.add(number)
         return number
 
     def _release(self, hypothesis: int, freed: list[Rows]) -> None:

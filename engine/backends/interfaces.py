@@ -111,6 +111,17 @@ class Decoder(Protocol):
         model without cross-attention, or without one of the heads.
         """
 
+    def cut(self, hypothesis: int, length: int, request: int) -> int:
+        """Let a request have the first `length` tokens of a hypothesis as one of its own, and return its number.
+
+        The hypothesis may be of any open request, and ends without the new one. Raises `InputError` for one that has
+        ended, and for a length behind its end. A request with a source must not have a hypothesis of another source.
+        """
+
+    @property
+    def held(self) -> int:
+        """The tokens that the cells in use have room for, without a walk through the hypotheses."""
+
     def release(self, hypotheses: Iterable[int]) -> None:
         """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it.
 

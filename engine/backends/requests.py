@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from ..base.stop import Stop
-from .forest import Forest, Rows
+from ..base.stop import NEVER, Stop
+from .forest import Forest, Node, Rows
 from .lock import TornMark, new_turn
 
 Result = TypeVar("Result")
@@ -29,6 +29,10 @@ class Requests(Generic[Rows]):
         """Begin a request and return its number, as `engine.backends.interfaces.Decoder` describes."""
         self._settle_if_free()      # so that the memory of what has ended is free for it
         return self._forest.open(owner)
+
+    def cut(self, hypothesis: int, length: int, request: int) -> int:
+        """Let a request have the first tokens of a hypothesis, as `engine.backends.interfaces.Decoder` describes."""
+        return self._in_turn(NEVER, lambda: self._forest.cut(hypothesis, length, request, self._cut_rows))
 
     def release(self, hypotheses: Iterable[int]) -> None:
         """Note that these hypotheses become no parents; the next turn frees their keys and values."""
@@ -63,6 +67,10 @@ class Requests(Generic[Rows]):
         self._free_rows(self._forest.settle())
         for request in self._sources.keys() - set(self._forest.requests):
             del self._sources[request]
+
+    def _cut_rows(self, node: Node[Rows], length: int) -> Rows:
+        """Return the rows of the first `length` tokens from the start of the request to the end of a node."""
+        raise NotImplementedError
 
     def _free_rows(self, rows: list[Rows]) -> None:
         """Free the rows of hypotheses that become no parents any more, except for what others share."""

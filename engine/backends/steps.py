@@ -136,6 +136,6 @@ class CacheStatistics:
     """What a decoder holds at the moment."""
 
     cache_tokens: int
-    """Tokens whose keys and values are in the cache."""
+    """Tokens that the cells in use have room for, 16 each; the reference has no cells, and counts tokens."""
     cache_bytes: int
     """Bytes of the cache, free rows and the keys and values of sources included."""

@@ -109,6 +109,15 @@ class SourceStepper:
             self._waiting[request] = source
         return request
 
+    @property
+    def held(self) -> int:
+        """Return the tokens that the cells in use have room for."""
+        return self._decoder.held
+
+    def cut(self, hypothesis: int, length: int, request: int) -> int:
+        """Let a request have the first tokens of a hypothesis, as `engine.backends.interfaces.Decoder` describes."""
+        return self._decoder.cut(hypothesis, length, request)
+
     def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
         """Encode the sources that the rows need, and compute the step as `engine.backends.interfaces.Decoder` does."""
         if self._waiting:

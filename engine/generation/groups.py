@@ -25,6 +25,7 @@ from ..model.generation_config import GREEDY_BELOW
 from ..text.incremental import IncrementalText
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
+from .prefixes import BLOCK, cells_of
 from .processors import Follower, followers_of, rules_of
 from .results import FinishReason, Generated, Request, TokenLogprob, forced_first, score_of
 from .top_k import Exp, best, log_sum_exp
@@ -83,7 +84,7 @@ class Generation(StepWork):
         """
         super().__init__()
         self._make = make
-        self.request, self.config = request, request.config
+        self.request, self.config, self.cache_key = request, request.config, request.cache_key
         self.source_ids, self.packed, self.prompt, self.limit = source, packed, prompt, limit
         self.uniforms, self.exp = uniforms, exp
         config = self.config
@@ -91,6 +92,7 @@ class Generation(StepWork):
         self.new_text = None if new_text is None else partial(_text_of_none, new_text, config.stop_strings,
                                                               config.include_stop, least)
         self.beams, self.samples = config.num_beams, 1 if config.num_beams > 1 else config.num_return_sequences
+        self.reserves = self.rows > 1 or bool(request.heads)
         self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
         """Whether tokens are drawn; otherwise every sample takes the best token."""
         self.ends_at = frozenset(() if config.ignore_eos else config.eos_token_id)
@@ -115,8 +117,16 @@ class Generation(StepWork):
         """The result of each sample, or the best finished results of a beam search, best first."""
         self.source = 0 if source is None else len(source)
         self.tokens_in = self.source + len(prompt)
-        # The hypotheses share the prompt. Weights of cross-attention need one more pass over a whole result.
-        self.cached = len(prompt) + self.rows * (limit - len(prompt)) + (limit if request.heads else 0)
+        # The model does not read the last token. Weights of cross-attention need one more pass over a whole result.
+        self.cached = self._cached(limit - 1) + (BLOCK * cells_of(limit) if request.heads else 0)
+
+    def _cached(self, most: int) -> int:
+        """Return the tokens of the cells that hypotheses of this many tokens may take."""
+        if not self.reserves:
+            return most
+        shared = len(self.prompt) // BLOCK      # cells of the prompt; all others may be of one hypothesis alone
+        # Beams that part inside a cell copy it, while their parents still have theirs.
+        return BLOCK * (shared + self.rows * (cells_of(most) - shared) + self.rows - 1)
 
     def reset(self) -> None:
         """Forget the results."""

@@ -42,7 +42,7 @@ class PreparedModel:
         model = model.checked()
         if model.decoder is None or model.kind == "encode":
             raise UnsupportedError("this model has no decoder, so it generates no tokens; an Engine runs its encoder")
-        chosen = get_backend(options.backend)
+        chosen, keep_tokens = get_backend(options.backend), options.kept
         if not isinstance(chosen, DecodingBackend):
             raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
         portable = check_portable(chosen, options.bits)
@@ -71,7 +71,7 @@ class PreparedModel:
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, run.max_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
-        self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens)
+        self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
         """Return the model's settings with the arguments of a call; raises `InputError`."""

@@ -47,6 +47,8 @@ class Request:
     each token that is drawn."""
     heads: tuple[AttentionHead, ...] = ()
     """The heads of cross-attention, as pairs (layer, head) from 0, whose weights each result shall have."""
+    cache_key: str = ""
+    """The prompt shares what is read with prompts of requests with an equal key."""
 
 
 def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from ..base.arguments import positive_int
@@ -138,10 +138,12 @@ class Schedule:
             if not owner.works:
                 del self._owners[work.entry.owner]
 
-    def plan(self, decoding: int, sequences: Iterable[Sequence]) -> list[tuple[Sequence, int]]:
+    def plan(self, decoding: int, sequences: Iterable[Sequence],
+             turn_of: Callable[[Sequence], Sequence] = lambda sequence: sequence) -> list[tuple[Sequence, int]]:
         """Return which sequences a step reads beside those that decode, and how many tokens of each.
 
-        decoding: the number of rows that read one token each.
+        decoding: the number of rows that read one token each. turn_of: returns which one reads in the turn of another
+        one, that waits for what it reads.
         """
         size = min(self.prompt_tokens(decoding), max(1, self.budget.tokens - decoding))
         if not size:
@@ -152,7 +154,7 @@ class Schedule:
         chosen: list[tuple[Sequence, int]] = []
         sources = 0
         ordered = sorted(sequences, key=lambda each: self._place(each.work))
-        for sequence in ordered:
+        for sequence in dict.fromkeys(map(turn_of, ordered)):
             source = sequence.work.source if not sequence.read else 0       # the encoder reads a source in one step
             if source and sources and (waits or source >= size):        # a second source could make the step too long
                 continue

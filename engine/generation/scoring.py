@@ -43,9 +43,10 @@ class Scoring(StepWork):
             ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
         else:
             ids = lengths.check_scored(source, prompt, continuation)
+        self.cache_key = request.cache_key
         self.packed, self.tokens, self.prompt = stepper.packed(source), np.concatenate([prompt, ids]), len(prompt)
         self.temperature, self.seen, self.exp = temperature, seen, stepper.exp
-        self.source, self.cached = 0 if source is None else len(source), len(self.tokens)
+        self.source, self.cached = 0 if source is None else len(source), len(self.tokens) - 1
         self.tokens_in, self.known = len(self.tokens) + self.source, None if len(ids) else []
         self.scores: list[float] = []
         """The log probabilities of the first tokens of the continuation."""
@@ -114,6 +115,7 @@ class _Scorings(Group):
                 work.scores += log_p[lines].tolist()
             if not sequence.unread:
                 outcome.done[work] = work.scores
+                outcome.left.append(sequence)
 
     def _add(self, work: Scoring, logits: NDArray[np.float32], read: int) -> None:
         """Add log probabilities by all logits after the last ids that were read, each of which the next id follows."""
@@ -132,7 +134,7 @@ class _Prompt(Sequence):
 
 
 class LastLogits(StepWork):
-    """Some logits after each of several prompts, whose common prefix the model reads once: float32 [prompts, ids].
+    """Some logits after each of several prompts: float32 [prompts, ids].
 
     A prompt has the same logits, to the last bit, alone and among any others. Before its end, the request gives the
     number of each prompt that has its logits.
@@ -146,11 +148,10 @@ class LastLogits(StepWork):
         """
         super().__init__()
         self.prompts, self.ids, self.packed, self.source, self.names = prompts, ids, packed, source, names
-        self.cached = sum(map(len, prompts))
+        self.cached = max(map(len, prompts), default=0)
         self.scores: list[NDArray[np.float32] | None] = [None] * len(prompts)
         """The logits of each prompt. `reset` keeps them: they come again with the same bits, and may be read by now."""
         self.left = len(prompts)
-        self._shared = common_prefix(prompts)
 
     def reset(self) -> None:
         """Begin with all prompts again."""
@@ -166,20 +167,10 @@ class LastLogits(StepWork):
         return _LastLogits()
 
     def begin(self) -> list[Sequence]:
-        """Return the common prefix, or the prompts if they have none."""
-        if not self._shared:
-            return self.rest(prefix=None)
-        return [Sequence(self, self.prompts[0], length=self._shared, first_scored=self._shared)]    # without scores
-
-    def rest(self, prefix: int | None) -> list[Sequence]:
-        """Return what each prompt has after the prefix, of which the model has this hypothesis."""
+        """Return the prompts."""
         wants = ALL if isinstance(self.ids, slice) else (Want(ids=np.array(self.ids, np.int64)),)
-        prompts: list[Sequence] = []
-        for i, ids in enumerate(self.prompts):
-            self.use(prefix)
-            prompts.append(_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, read=self._shared,
-                                   hypothesis=prefix, index=i, wants=wants))
-        return prompts
+        return [_Prompt(self, ids, length=len(ids), first_scored=len(ids) - 1, index=i, wants=wants)
+                for i, ids in enumerate(self.prompts)]
 
     def failure(self, sequence: Sequence) -> EngineError:
         """Return the error of a prompt whose logits are no numbers, with the name of the prompt in its message."""
@@ -190,31 +181,19 @@ class _LastLogits(Group):
     """Prompts whose last logits are wanted."""
 
     def advance(self, sequences: list[Sequence], rows: List[Row], scores: Scores, outcome: Outcome) -> None:
-        """Keep the logits of prompts that are read, and begin the prompts of a prefix that is read."""
+        """Keep the logits of prompts that are read."""
         lines, given = iter(scores.logits), 0       # the next line of all logits, and the next logit of given ids
-        for sequence in sequences:
+        for sequence in cast(List[_Prompt], sequences):
             work = cast(LastLogits, sequence.work)
-            if isinstance(sequence, _Prompt):
-                if isinstance(work.ids, slice):
-                    logits = next(lines)[work.ids]
-                else:
-                    logits, given = scores.chosen.given[given : given + len(work.ids)], given + len(work.ids)
-                work.scores[sequence.index], work.left = logits.copy(), work.left - 1
-                outcome.tokens.append((work, 0, sequence.index))
-                if not work.left:
-                    outcome.done[work] = np.array(work.scores)
+            if isinstance(work.ids, slice):
+                logits = next(lines)[work.ids]
             else:
-                outcome.begun += work.rest(sequence.hypothesis)
+                logits, given = scores.chosen.given[given : given + len(work.ids)], given + len(work.ids)
+            work.scores[sequence.index], work.left = logits.copy(), work.left - 1
+            outcome.tokens.append((work, 0, sequence.index))
+            if not work.left:
+                outcome.done[work] = np.array(work.scores)
             outcome.left.append(sequence)
-
-
-def common_prefix(prompts: List[NDArray[np.int64]]) -> int:
-    """Return how many first ids all prompts share, without any prompt's last id, whose logits are wanted; 0 for one."""
-    if len(prompts) < 2:
-        return 0
-    most = min(map(len, prompts)) - 1
-    differs = np.any([prompt[:most] != prompts[0][:most] for prompt in prompts[1:]], axis=0)
-    return int(differs.argmax()) if differs.any() else most
 
 
 class AllLogits(StepWork):
@@ -248,3 +227,4 @@ class _AllLogits(Group):
             work.scores[sequence.read - n : sequence.read], begin = scores.logits[begin : begin + n], begin + n
             if not sequence.unread:
                 outcome.done[work] = work.scores
+                outcome.left.append(sequence)

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backends.steps import Row, Scores
-from ..base.errors import InputError
+from ..base.errors import Cancelled, InputError, TimedOut
 from ..base.stop import NEVER, Stop
 from ..queues.entry import Entry, OwnStop
 from ..queues.work_queue import WorkQueue
 from .encoder_decoder import SourceStepper
+from .prefixes import BLOCK, Prefixes, cells_of
+from .room import CacheRoom
 from .schedule import Budget, Pace, Schedule
 from .tickets import DecoderTicket
 from .works import DecoderEntry, DecoderWork, Group, Outcome, PassWork, Sequence, StepWork
@@ -83,18 +85,24 @@ class StepQueue(WorkQueue):
     """The works of one model that generates. Any thread may call it."""
 
     def __init__(self, stepper: SourceStepper, budget: Budget | None = None, cache_tokens: int | None = None,
-                 schedule: Schedule | None = None):
+                 schedule: Schedule | None = None, keep_tokens: int = 0):
         """Take the steps of the model.
 
-        cache_tokens: the most tokens of all works that have entered, each counted with the new tokens that it may have;
-        None for any number. schedule: None for one with this budget.
+        cache_tokens: the most tokens that the cells in use may have room for; None for any number. schedule: None for
+        one with this budget. keep_tokens: the most tokens of prefixes that are kept for later works.
         """
         super().__init__()
         self.budget = budget or Budget()
         self.schedule = schedule or Schedule(self.budget, stepper.vocab_size)
         self.tokens_in = self.tokens_out = 0
         """Tokens of prompts and sources that entered, and new tokens."""
-        self._stepper, self._cache_tokens = stepper, cache_tokens
+        self.tokens_read = 0
+        """Tokens of prompts that the model has read."""
+        self.prefixes = Prefixes(stepper, keep_tokens)
+        """What the model has read, and reads now, for whoever would read it again."""
+        self.room = CacheRoom(stepper, self.prefixes, cache_tokens)
+        """Who has room in the cache, and who waits for it."""
+        self._stepper = stepper
         self._active: set[StepWork] = set()
         """The works that have entered."""
         self._groups: dict[tuple[StepWork | None, Hashable], Group] = {}
@@ -170,18 +178,23 @@ class StepQueue(WorkQueue):
         if work is None:        # it has left before
             return
         if work in self._active:
+            self.prefixes.leave_all(work, keeps=entry.end is True or isinstance(entry.end, (TimedOut, Cancelled)))
             self._active.discard(work)
+            self.room.leave(work)
             self._stepper.close(work.number)
             self._reading = [sequence for sequence in self._reading if sequence.work is not work]
             if (group := self._groups.get(self._key(work))) is not None:    # else an error came before it was there
                 group.leave(work)
                 if not group.works:
                     del self._groups[self._key(work)]
+            work.sequences = []
         self.schedule.leave(work, len(entry.parts))
         entry.work = None       # the work knows its entry, and this would keep both until a garbage collection
 
     def _reset(self) -> None:
         self._stepper.reset()
+        self.prefixes.clear()
+        self.room.clear()
         self.schedule.forget()
         self._active, self._groups, self._reading, self._freed = set(), {}, [], []
 
@@ -213,6 +226,12 @@ class StepQueue(WorkQueue):
 
     def _admit(self) -> None:
         """Let works enter while there is room, and compute the works of one pass that come before them."""
+        if self.room.cells is not None:
+            decoding = sum(len(group.live) for group in self._groups.values())
+            while (last := self.room.crowded(self._entered, decoding)) is not None:
+                self._give_way(last)
+        if self.room.waiting:
+            self._reading += self.room.let_in(self._entered)
         while (work := self.schedule.first()) is not None:
             if isinstance(work, PassWork):
                 self._compute_pass(work)
@@ -224,25 +243,41 @@ class StepQueue(WorkQueue):
         most = min(self.budget.rows, self.budget.tokens)
         if self._active and sum(active.rows for active in self._active) + work.rows > most:
             return False
-        if self._cache_tokens is not None:
-            if work.cached > self._cache_tokens:
-                self._finish(work.entry, InputError(
-                    f"this request needs room for up to {work.cached:,} tokens, and cache_tokens="
-                    f"{self._cache_tokens:,}; give it fewer new tokens, beams or samples, or load the model with a "
-                    "larger cache_tokens"))
-                return True
-            if sum(active.cached for active in self._active) + work.cached > self._cache_tokens:
-                return False
+        if self.room.tokens is not None and cells_of(work.cached) > self.room.tokens // BLOCK:
+            self._finish(work.entry, InputError(
+                f"this request needs room for up to {cells_of(work.cached) * BLOCK:,} tokens, in cells of {BLOCK}, and "
+                f"cache_tokens={self.room.tokens:,}; give it fewer tokens, beams or samples, or load the model with a "
+                "larger cache_tokens"))
+            return True
+        if self.room.waiting and self.room.waiting[0].work.entry.priority >= work.entry.priority:
+            return False
         try:
-            self._open_work(work)
+            return self._open_work(work)
         except BaseException as error:
             if self._must_leave(error):
                 raise
             self._blame({work}, error)
         return True
 
-    def _open_work(self, work: StepWork) -> None:
-        """Let a work enter."""
+    @property
+    def _entered(self) -> list[Sequence]:
+        """The sequences that have a promise of room."""
+        return [*self._reading, *(sequence for group in self._groups.values() for sequence in group.live)]
+
+    def _give_way(self, sequence: Sequence) -> None:
+        """Take the cells of a sequence, which waits until there is room for it again."""
+        self._reading = [other for other in self._reading if other is not sequence]
+        group = self._groups[self._key(sequence.work)]
+        group.live = [other for other in group.live if other is not sequence]
+        self.room.lose(sequence)
+
+    def _open_work(self, work: StepWork) -> bool:
+        """Let a work enter; return False if there is no room for its first sequence."""
+        if not work.sequences:
+            work.sequences = work.begin()
+        first, *others = work.sequences
+        if not self.room.enter(first, self._entered):
+            return False
         work.number = self._stepper.open(work.packed)
         self._active.add(work)
         self.schedule.admit(work)
@@ -250,10 +285,13 @@ class StepQueue(WorkQueue):
         if key not in self._groups:
             self._groups[key] = work.group(self._stepper.vocab_size)
         self._groups[key].enter(work)
-        self._reading += work.begin()
+        self._reading.append(first)
+        self.room.wait(others)
+        self._reading += self.room.let_in(self._entered)
         if not work.entry.entered:
             self.tokens_in += work.tokens_in
-        work.entry.entered = True
+        work.entry.entered, work.sequences = True, []
+        return True
 
     def _key(self, work: StepWork) -> tuple[StepWork | None, Hashable]:
         return (work if work.entry.alone else None), work.key
@@ -274,7 +312,7 @@ class StepQueue(WorkQueue):
     def _compute(self) -> None:
         """Let the model read what the schedule chooses, and hand the scores to the groups."""
         decoding = sum(len(group.live) for group in self._groups.values())
-        chosen = self.schedule.plan(decoding, self._reading) if self._reading else []
+        chosen = self.schedule.plan(decoding, self._reading, self.prefixes.turn_of) if self._reading else []
         # The encoder reads a source in the step with the first token of its work.
         read = sum(n + (0 if sequence.read else sequence.work.source) for sequence, n in chosen)
         self._step_seconds = 0.0
@@ -294,10 +332,23 @@ class StepQueue(WorkQueue):
             except BaseException as error:
                 if self._must_leave(error):
                     raise
-                self._blame(works, error)
+                if not (isinstance(error, MemoryError) and self._fail()):
+                    self._blame(works, error)
                 return
+        self.tokens_read += sum(n for _, n in chosen)
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
+
+    def _fail(self) -> bool:
+        """Make room after an allocation that failed as in a full cache, and return whether there was something to free.
+        """
+        if self.room.fail():
+            return True
+        entered = self._entered
+        last = self.room.last(entered) or self.room.last(entered, safe=True) if len(entered) > 1 else None
+        if last is not None:
+            self._give_way(last)
+        return last is not None
 
     def _stop_of(self, works: set[StepWork]) -> Stop:
         """Return the stop of a step: that of one caller must not end the step of another one."""
@@ -319,12 +370,16 @@ class StepQueue(WorkQueue):
     def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
         """Compute a work that has begun anew in steps of its own, until it has made so many."""
         work, entry.alone = entry.work, True
-        self._open_work(work)
+        if not self._open_work(work):
+            return
         while entry.end is None and work.steps < steps:
             work.steps += 1
             unread = [sequence for sequence in self._reading if sequence.work is work]
             chosen = self.schedule.plan(len(self._groups[self._key(work)].live), unread)
-            self._run(self._parts(work, chosen), NEVER, NEVER)
+            parts = self._parts(work, chosen)
+            if not parts:       # all that is left of it waits for room
+                return
+            self._run(parts, NEVER, NEVER)
 
     def _run(self, parts: list[_Part], stop: Stop, step_stop: Stop) -> None:
         """Compute one step of the model, and hand out what comes of it. step_stop: ends the step alone."""
@@ -333,6 +388,9 @@ class StepQueue(WorkQueue):
         self._step_seconds += time.perf_counter() - begun
         self._note_hypotheses(parts, scores)
         if self._reading:
+            for sequence in self._reading:
+                if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
+                    self.prefixes.leave(sequence)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)
@@ -355,8 +413,7 @@ class StepQueue(WorkQueue):
             key = self._key(sequence.work)
             if key[0] is not company:
                 continue
-            # A group gets a part with scores, and the last part of a sequence without any, such as a common prefix.
-            if sequence.read + n > sequence.first_scored or n == sequence.unread:
+            if sequence.read + n > sequence.first_scored:
                 of_groups.setdefault(key, []).append((sequence, n))
             else:
                 silent.sequences.append(sequence)
@@ -402,6 +459,8 @@ class StepQueue(WorkQueue):
         """Give the tokens and the results of a step to the tickets, and end the works that are done."""
         for work, sample, token in outcome.tokens:
             self.tokens_out += work.entry.put(sample, token) and work.makes_tokens
+        for sequence in outcome.left:
+            self.prefixes.leave(sequence)
         for work, results in outcome.done.items():
             try:
                 work.entry.results = work.completed(results, self._stepper, stop)
@@ -416,4 +475,3 @@ class StepQueue(WorkQueue):
             if not sequence.work.has_ended and sequence.work.drop(sequence.hypothesis):
                 assert sequence.hypothesis is not None
                 self._freed.append((sequence.work, sequence.hypothesis))
-        self._reading += outcome.begun

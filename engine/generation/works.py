@@ -76,13 +76,18 @@ class StepWork(DecoderWork, ABC):
     source: int = 0
     """Tokens of the source, all of which the encoder reads in one step, the first of the work."""
     cached: int = 0
-    """The most tokens of all hypotheses of the work together."""
+    """The most tokens that it may need room for: those of its longest sequence, or of all cells if it `reserves`."""
     tokens_in: int = 0
     """Tokens of the source and the prompt, for statistics."""
     takes_nan: bool = False
     """Whether scores that are NaN or infinite are a result of the work, and no error."""
     makes_tokens: bool = False
     """Whether what it gives before its end are new tokens, which statistics count."""
+    reserves: bool = False
+    """Whether all room that it may need is promised to it at once: several hypotheses follow its prompt, or one more
+    pass follows its end."""
+    cache_key: Hashable = ""
+    """Its prompts share what they read with prompts of works with an equal key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,12 +95,14 @@ class StepWork(DecoderWork, ABC):
         """The number that `SourceStepper.open` gave; -1 before."""
         self.steps = 0
         """How many steps it was in since it began."""
+        self.sequences: list[Sequence] = []
+        """Its first sequences, while it waits for room."""
         self._users: dict[int, int] = {}
         """How many sequences have each hypothesis."""
 
     def reset(self) -> None:
         super().reset()
-        self.number, self.steps, self._users = -1, 0, {}
+        self.number, self.steps, self.sequences, self._users = -1, 0, [], {}
 
     @property
     def rows(self) -> int:
@@ -209,13 +216,17 @@ class Sequence:
     """[at least length]: all ids so far; any value after the length."""
     length: int
     first_scored: int
-    """The place of the first id after which scores are wanted; `length` if there is none."""
+    """The place of the first id after which scores are wanted."""
     wants: tuple[Want, ...] = ALL
     """What is wanted after each of these ids, as in `Row`."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None
     """The number by which the decoder knows the ids that it has read; None if it has read none."""
+    goal: int = 0
+    """The ids up to which cells are promised to it."""
+    is_back: bool = False
+    """Whether it has given way, so that it comes back before new ones enter."""
 
     @property
     def unread(self) -> int:
@@ -248,10 +259,8 @@ class Outcome:
     """The results of the works that ended."""
     failed: dict[StepWork, EngineError] = field(default_factory=dict)
     """The errors of the works that cannot go on."""
-    begun: list[Sequence] = field(default_factory=list)
-    """New sequences with unread ids."""
     left: list[Sequence] = field(default_factory=list)
-    """Sequences that do not go on, of works that do."""
+    """Sequences that do not go on."""
 
 
 class Group(ABC):

@@ -74,7 +74,8 @@ class ChatMethods(Loaded):
     def chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
              add_generation_prompt: bool | None = None, continue_final_message: bool | str = False,
              control_tokens: str = "text", date: Date | None = None, trust_template: bool = False,
-             template_options: Mapping[str, Any] | None = None, timeout: float | None = None, **settings: Any) -> Any:
+             template_options: Mapping[str, Any] | None = None, timeout: float | None = None, cache_key: str = "",
+             **settings: Any) -> Any:
         """Return the answer of the model to a conversation: a `Reply` with message, text, ids and ended.
 
         messages: one conversation, or a text, which is one message of a user; or a list of conversations, which are
@@ -82,21 +83,22 @@ class ChatMethods(Loaded):
         template_options: more variables of the template, such as {"enable_thinking": False}.
         settings: those of `generate`, such as max_new_tokens, do_sample and seed; with num_return_sequences above 1,
             each result is a list of replies, best first.
+        cache_key: as in `generate`.
         The other arguments are those of `apply_chat_template`.
         """
         stop = Stop.after(timeout)
         options = ChatOptions(tools=tools, documents=documents, template=template, date=date,
                               add_generation_prompt=add_generation_prompt, template_options=template_options,
                               continue_final_message=continue_final_message, trust_template=trust_template,
-                              control_tokens=control_tokens, settings=settings)
+                              control_tokens=control_tokens, cache_key=cache_key, settings=settings)
         return CHAT.run(self, messages, options, stop)
 
     @renamed_arguments
     def stream_chat(self, messages: Any, *, tools: Any = None, documents: Any = None, template: str | None = None,
                     add_generation_prompt: bool | None = None, continue_final_message: bool | str = False,
                     control_tokens: str = "text", date: Date | None = None, trust_template: bool = False,
-                    template_options: Mapping[str, Any] | None = None, timeout: float | None = None, **settings: Any
-                    ) -> Stream:
+                    template_options: Mapping[str, Any] | None = None, timeout: float | None = None,
+                    cache_key: str = "", **settings: Any) -> Stream:
         """Yield the answer to one conversation piece by piece, as `stream` does; the arguments are those of `chat`.
 
         The texts of all pieces together are the text of the reply of `chat`.
@@ -106,7 +108,7 @@ class ChatMethods(Loaded):
         options = ChatOptions(tools=tools, documents=documents, template=template, date=date,
                               add_generation_prompt=add_generation_prompt, template_options=template_options,
                               continue_final_message=continue_final_message, trust_template=trust_template,
-                              control_tokens=control_tokens, settings=settings)
+                              control_tokens=control_tokens, cache_key=cache_key, settings=settings)
         [work] = prepare_chat_stream(self, messages, options, stop).works
         return Stream(self.prepared, work, stop)
 

@@ -40,6 +40,14 @@ class Statistics(CacheStatistics):
     """Tokens of prompts and sources."""
     tokens_out: int
     """New tokens, in all samples and in the results of beam searches."""
+    kept_tokens: int
+    """Tokens in the cache that no open request needs, for later requests that begin with them."""
+    found_tokens: int
+    """Tokens of prompts that were in the cache, or that another request was about to read."""
+    read_tokens: int
+    """Tokens of prompts that the model has read."""
+    times_given_way: int
+    """How often a request has lost its cells in a full cache, and read again what it needed."""
 
 
 class Generator(ChatMethods):
@@ -55,11 +63,11 @@ class Generator(ChatMethods):
     @renamed_arguments
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
                  precision: str | None = None, max_rows: int = 64, cache_tokens: int | None = None,
-                 cache: str | None = None, bits: str = FASTEST):
+                 keep_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", RunOptions(
             backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
-            cache_tokens=cache_tokens, cache=cache, bits=bits)))
+            cache_tokens=cache_tokens, keep_tokens=keep_tokens, cache=cache, bits=bits)))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -68,8 +76,9 @@ class Generator(ChatMethods):
     @renamed_arguments
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
-             cache_tokens: int | None = None, cache: str | None = None, bits: str = FASTEST, memory: str = "map",
-             revision: str | None = None, long_context: bool = False) -> Generator:
+             cache_tokens: int | None = None, keep_tokens: int | None = None, cache: str | None = None,
+             bits: str = FASTEST, memory: str = "map", revision: str | None = None, long_context: bool = False
+             ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, bits, memory: as in `Engine.load`.
@@ -77,8 +86,12 @@ class Generator(ChatMethods):
             source is refused.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
-        cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
-            for each beam or sample. A request that can never fit is refused; others wait. None for any number.
+        cache_tokens: the most tokens in the cache, in cells of 16, those that are kept included. A request enters when
+            there is room for its prompt, or for all of its beams or samples, and gives way when the cache is full. One
+            that can never fit is refused. None for any number.
+        keep_tokens: the most tokens of prompts and answers whose keys and values are kept between calls, so that a
+            later prompt with the same beginning does not read it again; it changes no result. 0 keeps nothing. None is
+            4,096, or cache_tokens if that is less.
         cache: the precision of the keys and values that are kept: "float32", "bfloat16", or "int8" with a scale for
             each token and key head. None is "float32" for precision float32, and "bfloat16" for the others.
         long_context: of a model with two tables of rotary positions (LongRoPE, as in Phi-3.5), whether all sequences
@@ -91,12 +104,13 @@ class Generator(ChatMethods):
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
-                                   "cache": cache, "bits": bits}
+                                   "keep_tokens": keep_tokens, "cache": cache, "bits": bits}
         return cls._load(open_source(path, memory, revision), "generate", options, memory, long_context=long_context)
 
     @renamed_arguments
     def generate(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
-                 timeout: float | None = None, output_attentions: Any = None, **settings: Any) -> Any:
+                 timeout: float | None = None, output_attentions: Any = None, cache_key: str = "", **settings: Any
+                 ) -> Any:
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
         inputs: texts or id sequences, in a list or any other iterable, which an encoder reads; without an encoder, the
@@ -114,24 +128,25 @@ class Generator(ChatMethods):
         output_attentions: heads of cross-attention, as pairs (layer, head) that count from 0, or True for all; negative
             numbers count from the end. `Generated.attentions` of each result then has their weights, which say from
             which source tokens each new token came.
+        cache_key: whose prompts share what is read; those of calls with another key are never compared with these.
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
         options = GenerateOptions(prompts=prompts, add_special_tokens=add_special_tokens,
-                                  output_attentions=output_attentions, settings=settings)
+                                  output_attentions=output_attentions, cache_key=cache_key, settings=settings)
         return GENERATE.run(self, inputs, options, Stop.after(timeout))
 
     @renamed_arguments
     def results(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
-                timeout: float | None = None, output_attentions: Any = None, places: Sequence[str] | None = None,
-                **settings: Any) -> Iterator[Any]:
+                timeout: float | None = None, output_attentions: Any = None, cache_key: str = "",
+                places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
         """Return an iterator over the results that `generate` returns, in order: each as soon as it is there.
 
         places: what an error message calls each input, such as "line 3"; None counts them from 0. The other arguments
         are those of `generate`. All inputs are checked before the first one is computed. Closing the iterator ends it.
         """
         options = GenerateOptions(prompts=prompts, add_special_tokens=add_special_tokens,
-                                  output_attentions=output_attentions, settings=settings)
+                                  output_attentions=output_attentions, cache_key=cache_key, settings=settings)
         return GENERATE.results(self, inputs, options, Stop.after(timeout), places)
 
     @renamed_arguments
@@ -179,14 +194,15 @@ class Generator(ChatMethods):
 
     @renamed_arguments
     def stream(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, timeout: float | None = None,
-               **settings: Any) -> Stream:
+               cache_key: str = "", **settings: Any) -> Stream:
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
         source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
-        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
-        computed together, with those of all other calls.
+        seconds from this call to the last token, as for `generate`. cache_key: as there. Several streams may run at
+        once: their steps are computed together, with those of all other calls.
         """
-        stop, options = Stop.after(timeout), GenerateOptions(add_special_tokens=add_special_tokens, settings=settings)
+        stop = Stop.after(timeout)
+        options = GenerateOptions(add_special_tokens=add_special_tokens, cache_key=cache_key, settings=settings)
         [work] = prepare_one(self, "stream", source, prompt, options, stop).works
         return Stream(self.prepared, work, stop)
 
@@ -202,18 +218,18 @@ class Generator(ChatMethods):
 
     @renamed_arguments
     def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None, add_special_tokens: bool = True,
-              timeout: float | None = None) -> Any:
+              timeout: float | None = None, cache_key: str = "") -> Any:
         """Return the log probabilities of given tokens under the model itself, which no setting changes.
 
         A model that `engine.calibrate` calibrated gives calibrated ones: its logits are divided by its temperature.
 
-        inputs, prompts, add_special_tokens, timeout: as in `generate`.
+        inputs, prompts, add_special_tokens, timeout, cache_key: as in `generate`.
         targets: for each input, the ids or the text to score; they follow the start token or the prompt. A model
             without an encoder needs no targets: it then scores the tokens of each input, from the second token on.
 
         Returns a list of `Scored`; for a single string as inputs, to which one target belongs, its `Scored` alone.
         """
-        options = ScoreOptions(prompts=prompts, add_special_tokens=add_special_tokens)
+        options = ScoreOptions(prompts=prompts, add_special_tokens=add_special_tokens, cache_key=cache_key)
         return SCORE.run(self, (inputs, targets), options, Stop.after(timeout))
 
     @property
@@ -230,4 +246,6 @@ class Generator(ChatMethods):
         queue = self._model.queue
         entered, waiting = queue.counts
         return Statistics(**vars(self._decoder.statistics()), open_requests=entered, waiting_calls=waiting,
-                          tokens_in=queue.tokens_in, tokens_out=queue.tokens_out)
+                          tokens_in=queue.tokens_in, tokens_out=queue.tokens_out, kept_tokens=queue.prefixes.kept,
+                          found_tokens=queue.prefixes.found, read_tokens=queue.tokens_read,
+                          times_given_way=queue.room.gave_way)

@@ -73,7 +73,7 @@ class Reranker(Loaded):
     def __init__(self, model: Model, *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
                  answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
                  threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-                 max_rows: int = 64, bits: str = FASTEST):
+                 max_rows: int = 64, keep_tokens: int | None = None, bits: str = FASTEST):
         """As `load`, for a cross-encoder or a language model with a tokenizer that is in memory already."""
         from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
 
@@ -85,7 +85,7 @@ class Reranker(Loaded):
             return
         self._adopt(PreparedModel(model, "Reranker", RunOptions(
             backend=backend, threads=threads, max_batch_tokens=max_batch_tokens, precision=precision, max_rows=max_rows,
-            bits=bits)))
+            keep_tokens=keep_tokens, bits=bits)))
         self._decoder = self._model.decoder
         if self._model.encoder_config is not None or self.text is None:
             reason = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
@@ -103,10 +103,11 @@ class Reranker(Loaded):
     def load(cls, path: str | os.PathLike[str], *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
              answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
              threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-             max_rows: int = 64, bits: str = FASTEST, memory: str = "map", revision: str | None = None) -> Reranker:
+             max_rows: int = 64, keep_tokens: int | None = None, bits: str = FASTEST, memory: str = "map",
+             revision: str | None = None) -> Reranker:
         """Load a reranker from what `Engine.load` or `Generator.load` read; they explain the other options.
 
-        The options template, instruction, answers and max_rows are for language models alone.
+        The options template, instruction, answers, max_rows and keep_tokens are for language models alone.
 
         template: the prompt, with the placeholders {query} and {document} and perhaps {instruction}; truncation keeps
             the end after {document}. The default is Qwen3-Reranker's; "bge-reranker-v2-gemma" and "mxbai-rerank-v2" are
@@ -129,7 +130,7 @@ class Reranker(Loaded):
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers, "max_length": max_length,
             "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens, "precision": precision,
-            "max_rows": max_rows, "bits": bits}
+            "max_rows": max_rows, "keep_tokens": keep_tokens, "bits": bits}
         if _is_encoder(source):
             return cls._load_cross_encoder(source, options, memory)
         return cls._load(source, "rank", options, memory)
@@ -199,8 +200,8 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
-                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
-                ) -> Any:
+                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None,
+                cache_key: str = "") -> Any:
         """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
         instruction: what counts as an answer, in place of the model's, for a language model.
@@ -209,9 +210,10 @@ class Reranker(Loaded):
             terminal.
         timeout: seconds after which the call raises `TimedOut`.
         truncation: what becomes of a pair with more than `max_length` tokens, as in `Engine.encode`.
+        cache_key: as in `Generator.generate`, for a language model.
         The scores of a calibrated model are the probabilities that documents are relevant.
         """
-        options = RerankerPredictOptions(instruction=instruction, logits=logits)
+        options = RerankerPredictOptions(instruction=instruction, logits=logits, cache_key=cache_key)
         scores = run(RERANKER_PREDICT, self, pairs, options, show_progress_bar=show_progress_bar,
                      truncation=truncation, timeout=timeout)
         return float(scores) if is_pair(pairs) else scores
@@ -219,8 +221,8 @@ class Reranker(Loaded):
     @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
              coverage: float | None = None, instruction: str | None = None, logits: bool = False,
-             show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
-             ) -> list[dict[str, Any]]:
+             show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None,
+             cache_key: str = "") -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
@@ -231,11 +233,11 @@ class Reranker(Loaded):
         coverage: for a model that is calibrated on labelled queries, return the best documents alone, as few as hold a
             relevant one so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
             "entropy" of the probabilities that a document is relevant, and that it is not.
-        instruction, show_progress_bar, truncation, timeout: as in `predict`.
+        instruction, show_progress_bar, truncation, timeout, cache_key: as in `predict`.
         logits: whether the score of a result is its logit.
         """
         options = RerankerRankOptions(top_k=top_k, return_documents=return_documents, coverage=coverage,
-                                      instruction=instruction, logits=logits)
+                                      instruction=instruction, logits=logits, cache_key=cache_key)
         ranks: list[dict[str, Any]] = run(RERANKER_RANK, self, (query, documents), options, truncation=truncation,
                                           show_progress_bar=show_progress_bar, timeout=timeout)
         return ranks

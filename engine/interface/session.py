@@ -82,7 +82,8 @@ class Session(OfOneProcess):
 
     @renamed_arguments
     def submit(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, priority: int = 0,
-               owner: str = "", deadline: float | None = None, **settings: Any) -> Submission:
+               owner: str = "", deadline: float | None = None, cache_key: str | None = None, **settings: Any
+               ) -> Submission:
         """Let a request wait for its turn, and return at once.
 
         source, prompt, add_special_tokens, settings: as for `Generator.stream`; with num_return_sequences above 1, the
@@ -91,12 +92,14 @@ class Session(OfOneProcess):
         owner: whose request it is, such as the name of a user. Requests of one priority enter, and are read, in turns
             of their owners.
         deadline: the `time.monotonic()` at which the request ends with `TimedOut`.
+        cache_key: as for `Generator.generate`; None for the owner, so that owners do not share what is read.
 
         Raises `InputError` for whatever is wrong with this request, and `TimedOut` if its deadline comes while its text
         is read; no other request notices it.
         """
         until = check_place(priority, owner, deadline)
-        options = GenerateOptions(add_special_tokens=add_special_tokens, settings=settings)
+        options = GenerateOptions(add_special_tokens=add_special_tokens, settings=settings,
+                                  cache_key=owner if cache_key is None else cache_key)
         requests = prepare_one(self._generator, "submit", source, prompt, options, Stop(until, LATE_REQUEST),
                                several=True)
         self._check_open()

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, UnsupportedError, located
+from ..base.options import option
 from ..base.stop import NEVER, Stop
 from ..chat import Reply
 from ..chat.messages import conversations_of
 from ..chat.template_options import TemplateOptions
+from ..text.sentences import check_text
 from .decoding import DecoderMethod, GeneratingOptions, PreparedWorks
 from .generate import GENERATE, GenerateOptions, prepare_one
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TemplateOptions, GeneratingOptions):
     """The options of `Generator.chat` that say what is computed: those of the template and of the generation."""
+
+    cache_key: str = option("", check_text)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +53,8 @@ def _prepare(model: Any, messages: Any, options: ChatOptions, stop: Stop = NEVER
     for place, conversation in zip(places, conversations, strict=True):
         with located(place):
             prompts.append(make.ids(conversation, options, stop))
-    generated = GENERATE.prepare(model, prompts, GenerateOptions(settings=options.settings), stop, places)
+    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    generated = GENERATE.prepare(model, prompts, own, stop, places)
 
     def finish(i: int, results: Any) -> Any:
         """Return the reply to a conversation, or a list of replies."""
@@ -72,7 +77,8 @@ def prepare_chat_stream(model: Any, messages: Any, options: ChatOptions, stop: S
                          "as many at once as you like, or call chat, which takes a list")
     with located(conversation_place(0, single)):
         prompt = model.chat_prompts.ids(conversation, options, stop)
-    return prepare_one(model, "stream", prompt, None, GenerateOptions(settings=options.settings), stop)
+    own = GenerateOptions(settings=options.settings, cache_key=options.cache_key)
+    return prepare_one(model, "stream", prompt, None, own, stop)
 
 
 CHAT = DecoderMethod("chat", ChatOptions, check_chats, _prepare)

@@ -16,6 +16,7 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Generated
 from ..model.generation_config import GenerationConfig
 from ..programs.observe import AttentionHead
+from ..text.sentences import check_text
 from .decoding import DecoderMethod, GeneratingModel, GeneratingOptions, PreparedWorks
 from .inputs import place_of, read_requests
 
@@ -27,6 +28,7 @@ class GenerateOptions(GeneratingOptions):
     prompts: Any = None
     add_special_tokens: bool = option(True, flag)
     output_attentions: Any = None
+    cache_key: str = option("", check_text)
 
 
 def _prepare(model: GeneratingModel, inputs: Any, options: GenerateOptions, stop: Stop = NEVER,
@@ -41,7 +43,7 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
     for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places,
                                               special=options.add_special_tokens)):
         with located(place_of(i, places)):
-            works.append(model.checked(replace(request, heads=heads)))
+            works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
 
     def finish(i: int, results: Sequence[Generated]) -> Any:
         """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""

@@ -24,7 +24,7 @@ from ..generation.step_queue import StepQueue
 from ..heads.coverage import limit_of_rank
 from ..heads.pairs import check_query
 from ..queues.work import Pieces, Work
-from ..text.sentences import add_prompt, choose_prompt
+from ..text.sentences import add_prompt, check_text, choose_prompt
 from ..text.tokenizer import Tokens
 from .method import Method
 from .pairs import QueryLogits, listed_documents, listed_pairs, pair_logits, read_pairs
@@ -37,6 +37,7 @@ class RerankerPredictOptions(Options):
 
     instruction: str | None = None
     logits: bool = option(False, flag)
+    cache_key: str = option("", check_text)
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,13 @@ class PromptLogits:
     Prompts of one query begin alike, and the model reads this beginning once for all of them.
     """
 
-    def __init__(self, queue: StepQueue, answers: Sequence[int], queries: Sequence[str]):
-        """answers: the ids of one or two tokens. queries: that of each prompt of the call.
+    def __init__(self, queue: StepQueue, answers: Sequence[int], queries: Sequence[str], cache_key: str = ""):
+        """answers: the ids of one or two tokens. queries: that of each prompt of the call. cache_key: whose prompts
+        share what is read.
 
         The logit of a prompt is that of the first answer, without that of the second one if there are two.
         """
-        self._queue, self._answers, self._queries = queue, [*answers], queries
+        self._queue, self._answers, self._queries, self._cache_key = queue, [*answers], queries, cache_key
 
     def rows(self, tokens: Tokens, call: Call = PLAIN) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield ([number of a prompt], [its logit]) for each prompt of the call, as soon as it is there."""
@@ -83,6 +85,8 @@ class PromptLogits:
             by_query.setdefault(self._queries[number], []).append(number)
         works = [LastLogits([prompts[i] for i in members], self._answers, names=[f"pair {i}" for i in members])
                  for members in by_query.values()]
+        for work in works:
+            work.cache_key = self._cache_key
         owner = object()        # the call has its share of the tokens
         tickets = [self._queue.submit(work, owner=owner, stop=stop) for work in works]
         try:
@@ -99,12 +103,13 @@ class PromptLogits:
 class _Prompts(Workload):
     """The prompts of pairs, and the logit of each."""
 
-    def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], instruction: str | None,
+    def __init__(self, model: Any, pairs: Sequence[tuple[str, str]], options: RerankerPredictOptions,
                  finish: Callable[[np.ndarray], Any]):
-        """instruction: None for that of the model. finish: makes the result of the call of float32 [n]."""
-        super().__init__(PromptLogits(model.queue, model.answers, [query for query, _ in pairs]), pairs,
+        """finish: makes the result of the call of float32 [n]."""
+        queries = [query for query, _ in pairs]
+        super().__init__(PromptLogits(model.queue, model.answers, queries, options.cache_key), pairs,
                          results=np.zeros(len(pairs), np.float32), cost=Cost(sequence=NUMBER + DICTIONARY))
-        self._model, self._instruction, self._finish = model, instruction, finish
+        self._model, self._instruction, self._finish = model, options.instruction, finish
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
         """Yield all pairs at once unless there are limits, so that the beginning of a query's prompts is read once."""
@@ -129,7 +134,7 @@ def _workload(model: Any, query: str | None, pairs: Sequence[tuple[str, str]],
               options: RerankerPredictOptions, finish: Callable[[np.ndarray], Any]) -> Workload:
     """Return the work for the logits of pairs. query: that of all pairs; None for pairs with queries of their own."""
     if model.cross_encoder is None:
-        return _Prompts(model, pairs, options.instruction, finish)
+        return _Prompts(model, pairs, options, finish)
     if options.instruction is not None:
         raise InputError("a cross-encoder reads no instruction; leave it out")
     runner = model.cross_encoder.runner_of("classify")

@@ -18,6 +18,7 @@ from ..generation.prepared import PreparedModel
 from ..generation.results import Request, Scored
 from ..generation.scoring import Seen
 from ..model.generation_config import ids_array
+from ..text.sentences import check_text
 from .decoding import DecoderMethod, GeneratingModel, PreparedWorks
 from .inputs import check_no_prompts, list_of_items, place_of, read_ids, read_requests
 
@@ -28,6 +29,7 @@ class ScoreOptions(Options):
 
     prompts: Any = None
     add_special_tokens: bool = option(True, flag)
+    cache_key: str = option("", check_text)
 
 
 def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptions, stop: Stop = NEVER,
@@ -56,6 +58,7 @@ def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptio
     works = []
     for i, (request, tokens) in enumerate(zip(requests, wanted, strict=True)):
         with located(place_of(i, places)):
+            request = replace(request, cache_key=options.cache_key)
             works.append(prepared.scoring(request, tokens, temperature=temperature))
     return PreparedWorks(prepared.queue, works, lambda i, scores: Scored(np.array(scores, np.float32)),
                     partial(place_of, places=places), single)

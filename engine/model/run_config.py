@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..base.arguments import positive_int, positive_int_or_none
+from ..base.arguments import count_or_none, positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
+from ..base.errors import InputError
 from ..base.options import Options, option
 from .bits import FASTEST, PORTABLE
 from .precision import FORMATS, cache_name
+
+KEPT = 4096
+"""The most tokens of prefixes that a model keeps between two calls, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class RunConfig:
 class RunOptions(Options):
     """The options of each `load` that say how a model is run; `load` of each class explains them.
 
-    Only models that generate have max_rows, cache_tokens and cache.
+    Only models that generate have max_rows, cache_tokens, keep_tokens and cache.
     """
 
     backend: str = "auto"
@@ -55,8 +59,19 @@ class RunOptions(Options):
     precision: str | None = None
     max_rows: int = option(64, positive_int)
     cache_tokens: int | None = option(None, positive_int_or_none)
+    keep_tokens: int | None = option(None, count_or_none)
     cache: str | None = option(None, lambda name, value: cache_name(value))
     bits: str = FASTEST
+
+    @property
+    def kept(self) -> int:
+        """The most tokens that the cache keeps between calls; raises `InputError` for more than it may hold."""
+        if self.keep_tokens is None:
+            return KEPT if self.cache_tokens is None else min(KEPT, self.cache_tokens)
+        if self.cache_tokens is not None and self.keep_tokens > self.cache_tokens:
+            raise InputError(f"keep_tokens={self.keep_tokens:,} must not be above cache_tokens={self.cache_tokens:,}, "
+                             "which bounds all tokens of the cache, with those that are kept")
+        return self.keep_tokens
 
     def config(self, precision: str) -> RunConfig:
         """Return the settings of a part of a model that is computed in this precision; raises `InputError`."""

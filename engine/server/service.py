@@ -211,7 +211,10 @@ class Service:
                              "Service here")
         future = Result()
         until = math.inf if deadline is None else deadline
-        request = Pending(task, inputs, dict(options or {}), key, until, future, room or Room(self.memory, key),
+        options = dict(options or {})
+        if task in self._tasks and "cache_key" in self._tasks[task][0].options.__dataclass_fields__:
+            options["cache_key"] = key      # so that neither answers nor times tell one client what another one asked
+        request = Pending(task, inputs, options, key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size, owns_room=room is None)
         with self._lock:
             error: Exception | None = None

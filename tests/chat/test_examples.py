@@ -44,6 +44,16 @@ def test_many_users_of_one_model(path, capsys):
             assert printed[user][1] == " | ".join(" ".join(text.split()) for text in alone)
 
 
+def test_one_document_is_read_once(path, capsys):
+    functions = example("one_document")
+    with engine.load(path, threads=1) as model, engine.load(path, threads=2, keep_tokens=0) as other:
+        prompts = functions["prompts_of"](model)
+        assert len(prompts) == 100
+        answers, _, read = functions["ask"](model, prompts)
+        assert 10 * read <= sum(map(len, prompts))
+        assert answers[:3] == functions["ask"](other, prompts[:3])[0]
+
+
 def test_fifty_conversations_in_one_call(path, tmp_path, capsys):
     functions = example("many_chats")
     lines = [f"line {i}" for i in range(50)]

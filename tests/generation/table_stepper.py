@@ -22,14 +22,39 @@ class TableStepper:
         self.vocab_size, self.bias, self.longest = vocab_size, bias or {}, longest
         self.sources = {}
         self.tokens = {}  # hypothesis -> (request, tokens)
-        self.made = self.opened = 0
+        self.cells = {}  # hypothesis -> numbers of cells, as `engine.backends.cpu.cache.Cache` gives them
+        self.made = self.opened = self.taken = 0
         self.steps = []
 
     def packed(self, source):
         return source
 
     def reset(self):
-        self.sources, self.tokens = {}, {}
+        self.sources, self.tokens, self.cells = {}, {}, {}
+
+    @property
+    def held(self):
+        return 16 * len({cell for cells in self.cells.values() for cell in cells})
+
+    def cut(self, hypothesis, length, request):
+        assert request in self.sources, "the request is open"
+        tokens = self.tokens[hypothesis][1]
+        assert 0 < length <= len(tokens)
+        return self._add(request, tokens[:length], self.cells[hypothesis][: -(-length // 16)])
+
+    def _add(self, request, tokens, cells):
+        self.made += 1
+        self.tokens[self.made], self.cells[self.made] = (request, tokens), cells
+        return self.made
+
+    def _extended(self, parent, before, after):
+        """Return the cells of a child, which copies the last one that another hypothesis or child has, too."""
+        cells = self.cells.get(parent, ())
+        if before % 16 and sum(cells[-1] in other for other in self.cells.values()) > 1:
+            cells = cells[:-1]
+        fresh = -(-after // 16) - len(cells)
+        self.taken += fresh
+        return (*cells, *range(self.taken - fresh, self.taken))
 
     def open(self, source):
         assert source is None or (source.dtype == np.int64 and source.ndim == 1)
@@ -51,9 +76,7 @@ class TableStepper:
             assert owner == row.request, "the parent belongs to the request"
             tokens = [*before, *row.tokens.tolist()]
             assert self.longest is None or len(tokens) <= self.longest
-            self.made += 1
-            self.tokens[self.made] = (row.request, tokens)
-            numbers.append(self.made)
+            numbers.append(self._add(row.request, tokens, self._extended(row.parent, len(before), len(tokens))))
             source = self.sources[row.request]
             lines += [table_logits(tokens[:i], self.vocab_size, self.bias, () if source is None else source.tolist())
                       for i in range(len(tokens) + 1 - row.scored, len(tokens) + 1)]
@@ -63,11 +86,11 @@ class TableStepper:
 
     def release(self, hypotheses):
         for hypothesis in hypotheses:
-            del self.tokens[hypothesis]  # fails if it is not live
+            del self.tokens[hypothesis], self.cells[hypothesis]  # fails if it is not live
 
     def close(self, request):
         del self.sources[request]
-        self.tokens = {h: pair for h, pair in self.tokens.items() if pair[0] != request}
+        self.release([h for h, pair in self.tokens.items() if pair[0] == request])
 
     def assert_clean(self):
         """Fail if a request or a hypothesis is left."""

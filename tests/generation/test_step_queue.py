@@ -592,7 +592,8 @@ class Clock:
 @pytest.mark.parametrize("prompts", [[9000], [130] * 64])
 def test_a_long_step_of_one_caller_ends_when_another_one_comes(prompts, monkeypatch):
     """Steps are as short then as the pace wants. One caller alone loses nothing, and others end few of its steps."""
-    requests = [Request(None, [3 + (i + j) % 19 for j in range(n)], CONFIGS[0]) for i, n in enumerate(prompts)]
+    requests = [Request(None, [3 + (i // 19 if j == 1 else i + j) % 19 for j in range(n)], CONFIGS[0])
+                for i, n in enumerate(prompts)]     # no two begin alike
     expected = [alone(request) for request in requests]
     for visited in (False, True):
         monkeypatch.setattr(step_queue, "time", clock := Clock())
@@ -678,11 +679,11 @@ def test_the_end_of_the_thread_waits_for_no_caller():
     assert found == [alone(long)]
 
 
-def test_requests_enter_while_the_cache_has_room_for_them():
+def test_requests_enter_while_the_cache_has_room_for_their_ids():
     stepper = TableStepper(bias=BIAS)
-    queue, request = StepQueue(stepper, cache_tokens=30), Request(None, [5] * 5, GenerationConfig(max_new_tokens=10))
-    handles = [submit(queue, request) for _ in range(3)]
+    queue, request = StepQueue(stepper, cache_tokens=64), Request(None, [5] * 20, GenerationConfig(max_new_tokens=10))
+    handles = [submit(queue, replace(request, prompt=[5 + i] * 20)) for i in range(3)]
     queue.step()
     assert queue.counts == (2, 1)
     finish(queue)
-    assert [handle.result() for handle in handles] == [alone(request)] * 3
+    assert [handle.result() for handle in handles] == [alone(replace(request, prompt=[5 + i] * 20)) for i in range(3)]

@@ -431,3 +431,14 @@ def test_a_generator_describes_itself():
     text = repr(Generator(translator(), threads=2))
     assert "2 + 2 layers of width 44" in text
     assert "float32, 2 threads" in text
+
+
+def test_more_tokens_than_the_cache_has_are_not_kept():
+    with pytest.raises(InputError, match="keep_tokens=64 must not be above cache_tokens=48"):
+        Generator(language_model(), cache_tokens=48, keep_tokens=64)
+    with pytest.raises(InputError, match="keep_tokens must be None or an int of at least 0"):
+        Generator(language_model(), keep_tokens=-1)
+    generator = Generator(language_model(), cache_tokens=48)
+    generator.generate([[2] * 40], max_new_tokens=1)
+    statistics = generator.statistics()
+    assert (statistics.kept_tokens, statistics.read_tokens, statistics.times_given_way) == (32, 40, 0)

@@ -262,7 +262,7 @@ def test_the_encoder_of_a_translator_alone(name):
 
 
 def test_load_takes_the_option_that_a_generator_alone_has():
-    assert engine.load(found("generating/llama"), cache_tokens=99)._model.queue._cache_tokens == 99
+    assert engine.load(found("generating/llama"), cache_tokens=99)._model.queue.room.tokens == 99
     with pytest.raises(engine.InputError, match=r"Engine\.load has no option cache_tokens"):
         engine.load(found("albert_relu"), cache_tokens=99)
 

@@ -33,7 +33,8 @@ INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "150"))
 
 def is_empty(generator):
     statistics = generator.statistics()
-    return (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
+    return (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens - statistics.kept_tokens
+            ) == (0, 0, 0)
 
 
 @pytest.fixture
@@ -246,12 +247,12 @@ def test_two_threads_do_not_read_one_stream_at_the_same_time(monkeypatch):
 def test_a_bound_of_the_cache_counts_the_pass_for_attention_weights(monkeypatch):
     cells, extend = [], Cache.extend
     monkeypatch.setattr(Cache, "extend", lambda cache, *own: (extend(cache, *own), cells.append(cache.taken))[0])
-    generator = Generator(translator(), cache_tokens=22)
+    generator = Generator(translator(), cache_tokens=32)
     options = {"max_new_tokens": 10, "min_new_tokens": 10, "output_attentions": True}
     generator.generate([[5, 6]] * 3, **options)
     assert max(cells) == 2, "one for the 11 tokens of a request, one for the pass"
-    with pytest.raises(InputError, match="up to 24 tokens"):
-        generator.generate([[5, 6]], **options | {"max_new_tokens": 11})
+    with pytest.raises(InputError, match="up to 64 tokens"):
+        generator.generate([[5, 6]], **options | {"max_new_tokens": 17})
 
 
 def holding_steps(generator, monkeypatch):
@@ -262,9 +263,9 @@ def holding_steps(generator, monkeypatch):
 
 
 def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait(monkeypatch):
-    free, bounded = Generator(language_model()), Generator(language_model(), cache_tokens=40)
-    with pytest.raises(InputError, match=r"up to 42 tokens, and cache_tokens=40;.*larger cache_tokens"):
-        bounded.generate([[1, 2]], max_new_tokens=20, num_beams=2)
+    free, bounded = Generator(language_model()), Generator(language_model(), cache_tokens=110)
+    with pytest.raises(InputError, match=r"up to 112 tokens, in cells of 16, and cache_tokens=110;.*larger cache_tok"):
+        bounded.generate([[1, 2]], max_new_tokens=34, num_beams=2)
     options = {"max_new_tokens": 15, "num_beams": 2}
     assert ids_of(bounded.generate(SOURCES, **options)) == ids_of(free.generate(SOURCES, **options))
     stream = bounded.stream([1, 2], max_new_tokens=30)
@@ -272,7 +273,7 @@ def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait(mon
     assert ids_of(bounded.generate([[1]], max_new_tokens=20)) == ids_of(free.generate([[1]], max_new_tokens=20))
     assert [piece.id for piece in stream] == free.generate([[1, 2]], max_new_tokens=30)[0].ids[1:], "it went first"
     leave, found = holding_steps(bounded, monkeypatch), []
-    waiting = [threading.Thread(target=lambda i=i: found.append(bounded.score([[4, 5, i + 6] * 5])[0].total))
+    waiting = [threading.Thread(target=lambda i=i: found.append(bounded.score([[4, 5, i + 6] * 16])[0].total))
                for i in range(3)]
     for each in waiting:
         each.start()
@@ -281,13 +282,13 @@ def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait(mon
     leave.set()
     for each in waiting:
         each.join()
-    assert sorted(found) == sorted(scored.total for scored in free.score([[4, 5, i + 6] * 5 for i in range(3)]))
+    assert sorted(found) == sorted(scored.total for scored in free.score([[4, 5, i + 6] * 16 for i in range(3)]))
     assert is_empty(bounded)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_waits_for_no_thread_that_it_lacks(monkeypatch):
-    generator = Generator(language_model(), cache_tokens=40)
+    generator = Generator(language_model(), max_rows=1)
     stream = generator.stream([1, 2], max_new_tokens=30)
     next(stream)
     leave = holding_steps(generator, monkeypatch)
@@ -371,14 +372,14 @@ def test_statistics_count_tokens():
     stream = generator.stream([8, 9])
     next(stream)
     during = generator.statistics()
-    assert (during.open_requests, during.cache_tokens) == (1, 1)
+    assert (during.open_requests, during.cache_tokens) == (1, 16)
     assert during.tokens_out == statistics.tokens_out + 1
     assert during.cache_bytes > statistics.cache_bytes, "the keys and values of the source"
 
 
 def test_the_cache_gives_the_memory_of_a_large_request_back(monkeypatch):
     monkeypatch.setattr("engine.backends.cpu.cache.REGION_BYTES", 1)
-    generator = Generator(language_model())
+    generator = Generator(language_model(), keep_tokens=0)
     generator.generate([[1]], max_new_tokens=2)
     before = generator.statistics().cache_bytes
     generator.generate([[1] * 60] * 40, max_new_tokens=2)

@@ -439,3 +439,15 @@ def test_vectors_of_a_service_are_arrays_of_their_own(one_backend):
         assert service.statistics().mixed_batches > 0
     assert sum(array.base is not None and array.base.nbytes > 4 * array.nbytes for array in arrays) <= 10
     assert all(isinstance(array, np.ndarray) for array in arrays)
+
+
+def test_clients_with_different_keys_share_no_prefix():
+    model = load("language", backend="reference", keep_tokens=4096)
+    prefixes = model.prepared.queue.prefixes
+    with Service(model, **PATIENT) as service:
+        found = [prefixes.found]
+        for key in ("a", "b", "a", "b"):
+            service.submit("rank", ("Which cats purr?", ["Lions roar."]), key=key).result(60)
+            found.append(prefixes.found)
+    assert found[0] == found[1] == found[2]
+    assert found[2] < found[3] < found[4]

@@ -26,18 +26,19 @@ class RandomParts(Schedule):
         return self._rng.randint(1, self._rng.choice([4, 40, self._most]))
 
 
-def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | None = None, most: int = 300
-             ) -> StepQueue:
-    """Return a queue. rng: for parts of random sizes."""
+def queue_of(stepper: Any, rng: random.Random | None = None, budget: Budget | None = None, most: int = 300,
+             **options: Any) -> StepQueue:
+    """Return a queue. rng: for parts of random sizes. options: of `StepQueue`."""
     budget = budget or Budget()
     schedule = None if rng is None else RandomParts(budget, stepper.vocab_size, rng, most)
-    return StepQueue(stepper, budget, schedule=schedule)
+    return StepQueue(stepper, budget, schedule=schedule, **options)
 
 
-def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None
-           ) -> DecoderTicket:
-    """Submit a `Request`, which is checked, or a work, as a session does it."""
+def submit(queue: StepQueue, request: Any, priority: int = 0, owner: str = "", deadline: float | None = None,
+           key: str = "") -> DecoderTicket:
+    """Submit a `Request`, which is checked, or a work, as a session does it. key: whose prefixes it shares."""
     work = checked(queue._stepper, request, queue.budget) if isinstance(request, Request) else request
+    work.cache_key = key
     return queue.submit(work, priority, owner, deadline or 0.0, session=queue, pace=Pace())
 
 

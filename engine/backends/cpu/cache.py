@@ -113,6 +113,13 @@ class Cache:
             return CellTable(shared, length)
         return CellTable(self._take(kept, needed - len(kept)), length, copied)
 
+    def cut(self, table: CellTable, length: int) -> CellTable:
+        """Return the table of the first `length` tokens of a hypothesis that has not been freed.
+
+        A cell that both have is written by neither: the next child of each copies the tokens that it needs.
+        """
+        return CellTable(self._take(table.cells[: -(-length // CELL)], 0), length)
+
     def free(self, tables: Iterable[CellTable]) -> None:
         """Take the cells of hypotheses back that no other hypothesis has."""
         for table in tables:

@@ -109,8 +109,13 @@ class CpuDecoder(Requests[CellTable]):
         """Count what the cache holds."""
         self._settle_if_free()
         sources = sum(source.memory.nbytes for source in list(self._sources.values()))
-        return CacheStatistics(cache_tokens=sum(node.count for node in self._forest.nodes()),
-                               cache_bytes=self._cache.nbytes + sources)
+        return CacheStatistics(cache_tokens=self._cache.taken * CELL, cache_bytes=self._cache.nbytes + sources)
+
+    @property
+    def held(self) -> int:
+        """The tokens that the cells in use have room for."""
+        self._settle_if_free()
+        return self._cache.taken * CELL
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
@@ -231,6 +236,9 @@ class CpuDecoder(Requests[CellTable]):
             passes.append(arrays)
         self._cache.free([table] if table else [])
         return [np.concatenate(of_layer) for of_layer in zip(*passes, strict=True)]
+
+    def _cut_rows(self, node: Node[CellTable], length: int) -> CellTable:
+        return self._cache.cut(node.rows, length)
 
     def _free_rows(self, rows: list[CellTable]) -> None:
         self._cache.free(rows)

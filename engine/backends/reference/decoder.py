@@ -85,6 +85,11 @@ class ReferenceDecoder(Requests[list[Heads]]):
         return CacheStatistics(cache_tokens=sum(node.count for node in nodes),
                                cache_bytes=sum(array.nbytes for array in arrays))
 
+    @property
+    def held(self) -> int:
+        """The tokens of all hypotheses."""
+        return self.statistics().cache_tokens
+
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop = NEVER) -> None:
         """Compute the keys and values of each request's source; see `interfaces.Decoder`."""
@@ -141,6 +146,10 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._tokens(self._vectors, row, past=0, state=state, stop=stop)
         return np.stack([state.weights[head] for head in heads])
 
+    def _cut_rows(self, node: Node[list[Heads]], length: int) -> list[Heads]:
+        layers = zip(*(each.rows for each in path(node)), strict=True)
+        return [(_first(length, [k for k, _ in layer]), _first(length, [v for _, v in layer])) for layer in layers]
+
     def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
         """Return the row's keys and values of each layer, and the logits [scored, V]."""
         state = _Pass([node.rows for node in path(parent)], [])
@@ -193,3 +202,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
                 case _:
                     execution.run([operation], buffers)
         return arrays
+
+
+def _first(length: int, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the first tokens of keys or values that follow each other, as an array of its own."""
+    return np.concatenate(parts, axis=2)[:, :, :length].copy()

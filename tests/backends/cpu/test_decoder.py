@@ -294,7 +294,7 @@ def test_a_beam_shares_cells_and_frees_them(monkeypatch):
             new = decoder.step([row(request, parent, [i]) for i, parent in enumerate(parents)]).hypotheses.tolist()
             decoder.release(set(beams))
             beams = new
-            assert decoder.statistics().cache_tokens == sum(node.count for node in decoder._forest.nodes())
+            assert decoder.statistics().cache_tokens == 16 * decoder._cache.taken == decoder.held
             assert decoder._cache.taken <= step // 16 + 8, "each beam has at most one cell of its own here"
         grown = 16 * decoder._cache.cells
         decoder.close(request)
@@ -333,6 +333,64 @@ def test_forks_copy_the_cell_that_they_leave(cache):
             assert np.array_equal(logits, right([*prompt, *path], 1)[0])
         decoder.close(request)
     assert decoder._cache.taken == 0
+
+
+@pytest.mark.parametrize("cache", CACHED)
+@pytest.mark.parametrize("name", ["Llama", "windows, head norms", "sandwich, ALiBi"])
+def test_a_cut_hypothesis_has_the_bits_of_its_beginning(name, cache):
+    """Cut at each place of a cell, for the same request and for others, which go on when the whole one has ended.
+
+    The second child copies the first tokens of a cell while the first one writes its own into the same cell.
+    """
+    config = DECODERS[name]
+    weights, rng = make_weights(config), np.random.default_rng(0)
+    runs = (RunConfig(threads, max_tokens=600, cache=cache) for threads in (3, 1))
+    decoder, alone = (decoder_module.CpuDecoder(isa.chosen(), config, weights, run) for run in runs)
+    tokens = rng.integers(0, 50, 55)
+    for length in (1, 9, 15, 16, 17, 31, 32, 33, 48, 54, 55):
+        first, second, third = (decoder.open() for _ in range(3))
+        (begin,) = decoder.step([row(first, None, tokens[:40])]).hypotheses.tolist()
+        (longer,) = decoder.step([row(first, begin, tokens[40:])]).hypotheses.tolist()
+        decoder.release([begin])
+        held = decoder.held
+        own, handed, both = (decoder.cut(longer, length, request) for request in (first, second, third))
+        assert decoder.held == held, "a cut takes no cell"
+        rows = [(third, both, [3] * 20), (first, own, [4]), (first, longer, [9, 9]), (third, both, [5, 6])]
+        check_rows(decoder, alone, config, [(request, parent, new, [*tokens[: 55 if parent == longer else length],
+                                                                    *new])
+                                            for request, parent, new in [*rows, (first, own, [7])]])
+        decoder.close(first)
+        decoder.close(third)
+        assert decoder.held == -(-length // 16) * 16, "and no other request has its cells now"
+        news = [(second, handed, [8]), (second, handed, [1] * 33), (second, handed, [2])]
+        check_rows(decoder, alone, config, [(*each, [*tokens[:length], *each[2]]) for each in news])
+        again = decoder.cut(handed, length, second)
+        check_rows(decoder, alone, config, [(second, again, [6], [*tokens[:length], 6])])
+        decoder.close(second)
+    assert decoder.held == 0
+
+
+def check_rows(decoder, alone, config, rows):
+    """Compute (request, parent, new tokens, whole path) in one step, each with the bits of its path alone."""
+    scores = decoder.step([row(request, parent, new, every=True) for request, parent, new, _ in rows])
+    found = np.split(scores.logits, np.cumsum([len(new) for _, _, new, _ in rows])[:-1])
+    for (_, _, new, path), logits in zip(rows, found, strict=True):
+        assert np.array_equal(logits, whole(alone, config, path)[-len(new) :])
+
+
+def test_what_cannot_be_cut_is_named():
+    decoder = compiled(DECODERS["Llama"], make_weights(DECODERS["Llama"]))
+    first, second = decoder.open(), decoder.open()
+    (hypothesis,) = decoder.step([row(first, None, [1, 2])]).hypotheses.tolist()
+    for length in (0, 3):
+        with pytest.raises(InputError, match=f"has 2 tokens, and cannot be cut to {length}"):
+            decoder.cut(hypothesis, length, second)
+    with pytest.raises(InputError, match="no request has the number 99"):
+        decoder.cut(hypothesis, 1, 99)
+    decoder.close(first)
+    with pytest.raises(InputError, match=f"hypothesis {hypothesis} has ended, or its request has"):
+        decoder.cut(hypothesis, 1, second)
+    assert decoder.held == 0
 
 
 def test_random_batches_grow_nothing(monkeypatch):

@@ -70,6 +70,22 @@ def test_branches_of_a_tree_do_not_see_each_other(config):
         assert close(got, alone)
 
 
+def test_a_cut_hypothesis_goes_on_from_its_beginning():
+    config = DECODERS["Llama"]
+    tokens = np.random.default_rng(2).integers(0, config.vocab_size, 12)
+    decoder = reference(config)
+    first, second = open_requests(decoder, config, [1, 1])
+    (begin,), _ = decoder.step_unrounded([row(first, None, tokens[:5])])
+    (whole,), _ = decoder.step_unrounded([row(first, begin, tokens[5:])])
+    cuts = [decoder.cut(whole, length, second) for length in (3, 5, 8, 12)]
+    decoder.close(first)
+    assert decoder.held == 3 + 5 + 8 + 12
+    _, logits = decoder.step_unrounded([row(second, cut, [7]) for cut in cuts])
+    for length, got in zip((3, 5, 8, 12), logits, strict=True):
+        _, (alone,) = decoder.step_unrounded([row(second, None, [*tokens[:length], 7])])
+        assert close(got, alone)
+
+
 def test_the_source_matters_and_belongs_to_its_request():
     decoder = reference(T5)
     first, second = open_requests(decoder, T5, [4, 9])

@@ -1,0 +1,286 @@
+"""`Prefixes`: what a decoder has read, by its ids, so that no sequence reads what another one has read or is reading.
+
+Runs of blocks of ids lie in a tree, one for each key: those who may share. A block is a cell of the cache.
+
+    root --+-- [system prompt, 64 ids] --+-- [a question, 32 ids]
+           |                             +-- [another question, 16 ids]
+           +-- [a document, 512 ids]
+
+An open sequence has its place at the end of the run with the last block that it may share. Each run up to a place has
+a reader, the sequence that reads it for all, or a hypothesis, which a request of the tree holds after the reader left.
+Whoever needs a run takes a cut of the hypothesis of either, which copies nothing. A run that no place needs is kept
+until it has to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .encoder_decoder import SourceStepper
+from .works import Sequence, StepWork
+
+BLOCK = 16
+"""The ids of a block: the tokens of a cell, so that no child of a prefix has to copy a part of one."""
+ITEM = 8
+"""The bytes of an id."""
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """Blocks of ids that follow those of the parent."""
+
+    ids: bytes
+    """Of int64, which C compares as a whole."""
+    parent: _Run | None
+    length: int
+    """The number of ids from the root to its end."""
+    reader: Sequence | None = None
+    """The open sequence that has read it, or will read it."""
+    hypothesis: int | None = None
+    """The hypothesis of the ids from the root to its end, which the request of the tree holds."""
+    users: int = 0
+    """The places at its end or below it."""
+    children: dict[bytes, _Run] = field(default_factory=dict)
+    """The next runs, by their first blocks."""
+    key: Hashable = None
+    """Of a root: whose sequences share it."""
+
+    @property
+    def count(self) -> int:
+        """The number of its ids."""
+        return len(self.ids) // ITEM
+
+
+class Prefixes:
+    """The prefixes that the sequences of one decoder share. It belongs to the thread that has the queue's turn."""
+
+    def __init__(self, stepper: SourceStepper, most: int):
+        """most: the most tokens of all runs without a place, between two calls."""
+        self._stepper, self.most = stepper, most
+        self.found = 0
+        """The tokens that sequences have got without reading them."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, after the stepper has ended all requests."""
+        self.kept = 0
+        """The tokens of the runs without a place."""
+        self.beyond = 0
+        """How many more than `most` may be kept, while sequences wait that had to give way."""
+        self._roots: dict[Hashable, _Run] = {}
+        self._places: dict[StepWork, dict[Sequence, _Run | None]] = {}
+        self._idle: dict[_Run, None] = {}
+        """The runs without a place, the least recently used first."""
+        self._request: int | None = None
+
+    def enter(self, sequence: Sequence) -> None:
+        """Give a sequence its place. One with a source has none, because its cells depend on the source."""
+        work = sequence.work
+        end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK
+        if work.packed is None and not work.entry.alone and (end or work.makes_tokens):
+            self._places.setdefault(work, {})[sequence] = self._used(sequence, end)
+
+    def turn_of(self, sequence: Sequence) -> Sequence:
+        """Let a sequence have what others have read; return who reads next: it, or another one that it waits for."""
+        found: tuple[int, int] | None = None
+        reads = sequence
+        path = _path(self._places.get(sequence.work, {}).get(sequence))
+        for i, run in enumerate(path):
+            if run.length <= sequence.read:
+                continue
+            if run.hypothesis is not None:
+                found = run.hypothesis, run.length
+            elif run.reader is None or run.reader is sequence:
+                for each in path[i:]:       # its next part may end in any of them
+                    each.reader = each.reader or sequence
+                break
+            elif run.reader.read >= run.length:
+                assert run.reader.hypothesis is not None
+                found = run.reader.hypothesis, run.length
+            else:
+                reads = run.reader
+                break
+        if found is not None:
+            self.found += found[1] - sequence.read
+            before, work = sequence.hypothesis, sequence.work
+            sequence.hypothesis, sequence.read = self._stepper.cut(*found, work.number), found[1]
+            if work.move(before, sequence.hypothesis) and before is not None:
+                self._stepper.release([before])
+        return reads
+
+    def ahead(self, sequence: Sequence) -> int:
+        """Return how many ids of a sequence are there or are read by others, from the first one on."""
+        length = 0
+        for run in _path(self._places.get(sequence.work, {}).get(sequence)):
+            if run.hypothesis is None and (run.reader is None or run.reader is sequence):
+                break
+            length = run.length
+        return length
+
+    def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False) -> None:
+        """Keep what a sequence has read, which is about to lose its hypothesis; others may read on in its place.
+
+        keeps: False to keep nothing. soon: for a sequence that gives way: what is kept is the next to go, and is kept
+        whatever the bound between calls is.
+        """
+        places = self._places.get(sequence.work, {})
+        if sequence not in places:
+            return
+        place = places.pop(sequence)
+        if not places:
+            del self._places[sequence.work]
+        for each in _path(place):
+            if each.reader is sequence:
+                each.reader = None
+        last = run = self._used(sequence, sequence.read // BLOCK * BLOCK if keeps else 0)
+        self._free(place)
+        known = place.length if place else 0
+        for each in _path(last):
+            # Another sequence has read the same tokens into other cells, or reads them: only one of both is kept.
+            if each.length > known and (each.hypothesis is not None or each.reader is not None):
+                run = each.parent
+                break
+        while run is not None and run.parent is not None:
+            self._join(run)
+            if run.hypothesis is None and (soon or self.most or run.users > 1):
+                run.hypothesis = self._held(sequence.hypothesis, run.length)
+            run = run.parent
+        kept = self.kept
+        self._free(last, soon)
+        self.beyond += (self.kept - kept) * soon
+        self.let_go(self.kept - self.most - self.beyond)
+
+    def leave_all(self, work: StepWork, keeps: bool) -> None:
+        """Do so for all sequences of a request that have a place."""
+        for sequence in [*self._places.get(work, ())]:
+            self.leave(sequence, keeps)
+
+    def let_go(self, tokens: int) -> None:
+        """Let at least so many kept tokens go, if they are there: the least recently used, from the ends of runs."""
+        while tokens > 0 and self._idle:
+            run = next(run for run in self._idle if not run.children)
+            assert run.hypothesis is not None
+            old, size = run.hypothesis, min(run.count, cells_of(tokens) * BLOCK)
+            tokens, self.kept = tokens - size, self.kept - size
+            if size == run.count:
+                del self._idle[run]
+                self._remove(run)
+            else:
+                run.ids, run.length = run.ids[: -size * ITEM], run.length - size
+                run.hypothesis = self._held(old, run.length)
+            self._stepper.release([old])
+        if not self._roots and self._request is not None:
+            self._stepper.close(self._request)
+            self._request = None
+
+    def _held(self, hypothesis: int | None, length: int) -> int:
+        """Return a hypothesis of the tree's own request with the first tokens of another one."""
+        assert hypothesis is not None
+        if self._request is None:
+            self._request = self._stepper.open(None)
+        return self._stepper.cut(hypothesis, length, self._request)
+
+    def _used(self, sequence: Sequence, end: int) -> _Run | None:
+        """Return the run with the last of `end` ids of a sequence, which has one user more; None for no ids.
+
+        Runs that are not there are made, and one that has other ids behind is split.
+        """
+        if not end:
+            return None
+        ids, key = sequence.ids[:end].tobytes(), sequence.work.cache_key
+        run = self._roots.get(key)
+        if run is None:
+            run = self._roots[key] = _Run(b"", None, 0, key=key)
+        while run.length < end:
+            at = run.length * ITEM
+            first = ids[at : at + BLOCK * ITEM]
+            child = run.children.get(first)
+            if child is None:
+                child = run.children[first] = _Run(ids[at:], run, end)
+            elif not ids.startswith(child.ids, at):
+                child = self._split(child, _common(child.ids, ids[at:]))
+            run = child
+        for each in _path(run):
+            if not each.users and each in self._idle:
+                del self._idle[each]
+                self.kept -= each.count
+            each.users += 1
+        return run
+
+    def _free(self, run: _Run | None, soon: bool = False) -> None:
+        """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
+
+        soon: as in `leave`.
+        """
+        idle: dict[_Run, None] = {}
+        for each in _path(run)[::-1]:
+            each.users -= 1
+            if not each.users and each.hypothesis is None:
+                self._remove(each)
+            elif not each.users:
+                idle[each] = None
+                self.kept += each.count
+        if soon:
+            self._idle = idle | self._idle
+        else:
+            self._idle |= idle
+
+    def _split(self, run: _Run, at: int) -> _Run:
+        """Divide a run after some of its ids, and return the first part."""
+        begin = run.length - run.count
+        upper = _Run(run.ids[: at * ITEM], run.parent, begin + at, run.reader, users=run.users)
+        assert run.parent is not None
+        run.parent.children[_first(upper.ids)] = upper
+        run.ids, run.parent = run.ids[at * ITEM :], upper
+        upper.children[_first(run.ids)] = run
+        if run.hypothesis is not None:
+            upper.hypothesis = self._held(run.hypothesis, upper.length)
+        if run in self._idle:
+            self._idle[upper] = None
+        return upper
+
+    def _join(self, run: _Run) -> None:
+        """Let a run begin where its parent begins, if nobody uses the parent alone."""
+        parent = run.parent
+        if parent is None or parent.parent is None or parent.users > run.users or len(parent.children) > 1:
+            return
+        parent.parent.children[_first(parent.ids)] = run
+        run.ids, run.parent = parent.ids + run.ids, parent.parent
+        if parent.hypothesis is not None:
+            self._stepper.release([parent.hypothesis])
+        self._join(run)
+
+    def _remove(self, run: _Run) -> None:
+        parent = run.parent
+        assert parent is not None
+        del parent.children[_first(run.ids)]
+        if parent.parent is None and not parent.children:
+            del self._roots[parent.key]
+
+
+def cells_of(tokens: int) -> int:
+    """Return the number of cells that so many tokens take."""
+    return -(-tokens // BLOCK)
+
+
+def _path(run: _Run | None) -> list[_Run]:
+    """Return the runs from below the root to this one."""
+    runs = []
+    while run is not None and run.parent is not None:
+        runs.append(run)
+        run = run.parent
+    return runs[::-1]
+
+
+def _first(ids: bytes) -> bytes:
+    return ids[: BLOCK * ITEM]
+
+
+def _common(first: bytes, second: bytes) -> int:
+    """Return how many first ids two runs share, in whole blocks."""
+    n = min(len(first), len(second)) // ITEM
+    differs = np.frombuffer(first, np.int64, n) != np.frombuffer(second, np.int64, n)
+    return int(differs.argmax()) // BLOCK * BLOCK if differs.any() else n

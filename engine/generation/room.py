@@ -1,0 +1,142 @@
+"""`CacheRoom`: how many cells of the cache are left for the sequences of a queue, and which of them gives way.
+
+A sequence with one hypothesis enters when there is room for its ids, and grows. Each has a goal, the tokens up to which
+cells are promised to it: its ids when it enters, and some more new tokens when it comes back. A request with several
+hypotheses has a promise of all that it may ever need. What is promised is not free. When there are too few cells,
+kept prefixes go first, and then the sequence of the lowest priority that came last gives way. It loses its cells, but
+none of its ids, and comes back before new ones enter. Until it has reached its goal again it is safe, so two sequences
+do not push each other out in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as List
+from itertools import chain
+
+from .encoder_decoder import SourceStepper
+from .prefixes import BLOCK, Prefixes, cells_of
+from .works import Sequence, StepWork
+
+SAFE = 64
+"""The new tokens that a sequence makes at least before it gives way again."""
+
+
+class CacheRoom:
+    """The cells of one decoder. It belongs to the thread that has the queue's turn."""
+
+    def __init__(self, stepper: SourceStepper, prefixes: Prefixes, tokens: int | None):
+        """tokens: the most that the cells in use may have room for; None for no bound."""
+        self._stepper, self._prefixes, self.tokens = stepper, prefixes, tokens
+        self.gave_way = 0
+        """How often a sequence has given way."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self.waiting: list[Sequence] = []
+        """The sequences that wait for room, of requests that have entered; the first one is next."""
+        self._found: int | None = None      # the cells that were in use when the system had no memory for more
+        self._spare = -1        # a lower bound of the free cells, after the last step
+
+    @property
+    def cells(self) -> int | None:
+        """The most cells in use; None for no bound."""
+        bound = None if self.tokens is None else self.tokens // BLOCK
+        return bound if self._found is None or (bound is not None and bound < self._found) else self._found
+
+    def free(self, entered: Iterable[Sequence]) -> int:
+        """Return how many cells are neither in use, nor promised, nor needed in the next step; below 0, too few are."""
+        assert self.cells is not None
+        left = self.cells - cells_of(self._stepper.held)
+        several: dict[StepWork, int] = {}
+        for one in entered:
+            if one.work.reserves:
+                several[one.work] = max(one.read, several.get(one.work, 0))
+            elif one.goal > one.read:
+                left -= cells_of(one.goal) - cells_of(max(one.read, self._prefixes.ahead(one)))
+            elif one.read % BLOCK == 0:
+                left -= 1
+        return left - sum(max(0, cells_of(work.cached) - cells_of(read)) for work, read in several.items())
+
+    def enter(self, sequence: Sequence, entered: Iterable[Sequence]) -> bool:
+        """Let a sequence enter if there is room for it."""
+        work, length = sequence.work, sequence.length
+        self._prefixes.enter(sequence)
+        more = SAFE if sequence.is_back and work.makes_tokens else 0
+        sequence.goal = max(length, min(length + more, work.cached))
+        if self.cells is None:
+            return True
+        needed = cells_of(work.cached if work.reserves else sequence.goal) - cells_of(self._prefixes.ahead(sequence))
+        entered = [*entered]
+        if not entered:
+            self._found = None
+        missing = needed - self.free(entered) if self.cells is not None else 0
+        if 0 < missing <= cells_of(self._prefixes.kept):
+            self._prefixes.let_go(missing * BLOCK)
+            missing = needed - self.free(entered)
+        self._spare = -1
+        if missing > 0:
+            self._prefixes.leave(sequence)
+        return missing <= 0
+
+    def let_in(self, entered: List[Sequence]) -> list[Sequence]:
+        """Return the sequences that wait and have room now, in their order."""
+        came: list[Sequence] = []
+        while self.waiting and self.enter(self.waiting[0], chain(entered, came)):
+            came.append(self.waiting.pop(0))
+        if not self.waiting:
+            self._prefixes.beyond = 0
+        return came
+
+    def wait(self, sequences: Iterable[Sequence]) -> None:
+        """Let sequences wait: by priority, those that gave way before new ones, then by arrival."""
+        self.waiting = sorted([*self.waiting, *sequences],
+                              key=lambda one: (-one.work.entry.priority, not one.is_back, one.work.entry.number))
+
+    def leave(self, work: StepWork) -> None:
+        """Forget the sequences of a request that ends; there may be more memory now."""
+        self.waiting = [sequence for sequence in self.waiting if sequence.work is not work]
+        self._found = None
+
+    def crowded(self, entered: List[Sequence], decoding: int) -> Sequence | None:
+        """Return the sequence that has to give way before the next step; as many kept prefixes as need be go first.
+
+        decoding: the sequences that read one token each, which take at most a cell each.
+        """
+        self._spare -= decoding
+        if self.cells is None or self._spare >= 0:
+            return None
+        self._spare = self.free(entered)
+        if self._spare < 0 < self._prefixes.kept:
+            self._prefixes.let_go(-self._spare * BLOCK)
+            self._spare = self.free(entered)
+        return self.last(entered) if self._spare < 0 else None
+
+    def fail(self) -> bool:
+        """Note that the system has no memory for more cells; let all kept prefixes go, and return whether any did."""
+        self._found, self._spare = max(1, cells_of(self._stepper.held)), -1
+        kept = self._prefixes.kept
+        self._prefixes.let_go(kept)
+        return kept > 0
+
+    def lose(self, sequence: Sequence) -> None:
+        """Take the cells of a sequence, which waits until it comes back; its ids, sums and random numbers stay."""
+        self.gave_way += 1
+        self._prefixes.leave(sequence, soon=True)
+        hypothesis, sequence.is_back = sequence.hypothesis, True
+        if sequence.work.drop(hypothesis) and hypothesis is not None:
+            self._stepper.release([hypothesis])
+        # The scores after what it has read are known.
+        sequence.first_scored, sequence.read = max(sequence.first_scored, sequence.read), 0
+        sequence.hypothesis, sequence.goal, self._spare = None, 0, -1
+        self.wait([sequence])
+
+    def last(self, entered: List[Sequence], safe: bool = False) -> Sequence | None:
+        """Return the sequence of the lowest priority that came last, of those that may give way.
+
+        safe: whether those may that have come back and have not reached their goals.
+        """
+        may = [one for one in reversed(entered)
+               if not one.work.reserves and (safe or not one.is_back or one.read >= one.goal)]
+        return max(may, key=lambda one: (-one.work.entry.priority, one.work.entry.number), default=None)
