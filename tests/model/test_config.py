@@ -62,7 +62,7 @@ def test_the_last_norm(place, asked, found):
     {"embedding_scale": 1}, {"embedding_scale": float("nan")}, {"final_norm": 1}, {"final_norm": "yes"},
     {"attention_scale": 0.0}, {"norm_place": "sandwiched"}, {"attention_softcap": -1.0}, {"attention_softcap": 1},
     {"attention_softcap": float("nan")}, {"logits_softcap": 2.0}, {"joint_norm": 1},
-    {"joint_norm": True, "head_norm": True},
+    {"joint_norm": True, "head_norm": True}, {"logits_size": 3, "logits": "own"},
 ], ids=str)
 def test_impossible_options_are_refused_by_name(changes):
     with pytest.raises(WeightsError, match=f"impossible model configuration: .*{next(iter(changes))}"):
