@@ -139,6 +139,17 @@ def test_prompts_that_come_together_read_their_common_beginning_once(keep):
     assert [handle.result() for handle in handles] == [alone(request) for request in requests]
 
 
+def test_a_prompt_reads_its_last_token():
+    stepper = TableStepper()
+    queue, request = queue_of(stepper, keep_tokens=ENDLESS), Request(None, [5] * 32, SHORT)
+    works = [request, request, Scoring(stepper, request, [5, 6]), LastLogits([np.array(request.prompt)], [4])]
+    for work, tokens in zip(works, (32, 16, 17, 16), strict=True):
+        before, handle = queue.tokens_read, submit(queue, work)
+        finish(queue, most=20)
+        assert handle.done
+        assert queue.tokens_read - before == tokens
+
+
 def test_whoever_waits_reads_on_when_the_reader_stops():
     stepper = Counting()
     queue = queue_of(stepper, random.Random(0), most=10, keep_tokens=0)

@@ -133,7 +133,7 @@ MISTAKES = (
          "engine/generation/prefixes.py",
          "end = min(sequence.first_scored, sequence.length - 1) // BLOCK * BLOCK",
          "end = sequence.length // BLOCK * BLOCK",
-         "tests/generation/test_prefixes.py::test_requests_of_all_kinds_that_share_prefixes"),
+         "tests/generation/test_prefixes.py::test_a_prompt_reads_its_last_token"),
     seed("Owners with different keys share their prefixes.",
          "engine/generation/prefixes.py",
          "ids, key = sequence.ids[:end].tobytes(), sequence.work.cache_key",
