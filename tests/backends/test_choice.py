@@ -188,7 +188,7 @@ def assert_equal(found, right):
     assert np.array_equal(found.logits, right.logits)
     for name in Chosen.__dataclass_fields__:
         own, other = getattr(found.chosen, name), getattr(right.chosen, name)
-        for field in ("ids", "values", "own") if name in ("best", "drawn") else (None,):
+        for field in ("ids", "values", "own") if name in ("best", "likely", "drawn") else (None,):
             assert np.array_equal(getattr(own, field) if field else own, getattr(other, field) if field else other)
 
 
