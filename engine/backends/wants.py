@@ -171,8 +171,6 @@ class Want:
 
     best: int = 0
     """k: the k best words by their changed logits."""
-    likely: int = 0
-    """n: the n best words by the model's own logits."""
     ids: NDArray[np.int64] | None = None
     """[n]: ids whose own logits are wanted."""
     draw: Draw | None = None
@@ -182,6 +180,8 @@ class Want:
     """How the logits are changed before words are chosen; all logits, and those of ids, are the model's own."""
     logits: bool = False
     """All V logits, and nothing else."""
+    likely: int = 0
+    """n: the n best words by the model's own logits."""
 
 
 ALL = (Want(logits=True),)

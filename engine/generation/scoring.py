@@ -92,7 +92,7 @@ class _Continuation(Sequence):
     def row(self, n: int) -> Row:
         """Return the row of a step that reads the next n ids."""
         places = range(max(self.first_scored, self.read) + 1, self.read + n + 1)
-        self.wants = tuple([Want(ids=self.ids[i : i + 1]) for i in places]) or self.wants
+        self.wants = tuple([Want(ids=self.ids[i : i + 1]) for i in places]) or self.wants[:1]
         return Sequence.row(self, n)
 
 

@@ -42,7 +42,8 @@ def random_want(rng, V):
         ids = rng.integers(0, V, rng.choice([1, 2, 40]))
     if rng.random() < 0.5:
         draw, numbers = random_draw(rng, V), tuple(rng.random(rng.choice([1, 1, 3])))
-    return Want(best, ids, draw, numbers, want.changes)
+    likely = min(int(rng.choice([0, 0, 1, 3, 20])), V)
+    return Want(best, ids, draw, numbers, want.changes, likely=likely)
 
 
 def is_near_a_border(s, draw, u):
@@ -57,7 +58,7 @@ def is_near_a_border(s, draw, u):
     return any(not np.array_equal(kept(s, other)[0], ids) for other in others)
 
 
-def check_line(x, want, found, best, given_logits, drawn):
+def check_line(x, want, found, best, likely, given_logits, drawn):
     """Check what a line of logits x [V] got: slices of the results, and how many draws were near a border."""
     s = changed(x, want.changes)
     if want.best:
@@ -65,6 +66,10 @@ def check_line(x, want, found, best, given_logits, drawn):
         assert np.array_equal(found.best.ids[best], ids)
         assert np.array_equal(found.best.values[best], np.where(ids < 0, np.float32(-np.inf), s[ids]))
         assert np.array_equal(found.best.own[best], np.where(ids < 0, np.float32(-np.inf), x[ids]), equal_nan=True)
+    if want.likely:
+        ids = best_of(x, want.likely)
+        assert np.array_equal(found.likely.ids[likely], ids)
+        assert np.array_equal(found.likely.values[likely], np.where(ids < 0, np.float32(-np.inf), x[ids]))
     if want.ids is not None:
         assert np.array_equal(found.given[given_logits], x[want.ids], equal_nan=True)
     if want.draw is None or np.isnan(x).any():
@@ -84,8 +89,8 @@ def check_line(x, want, found, best, given_logits, drawn):
 
 
 def places(wanted, i):
-    """Return where the best words, the given ids and the drawn words of a line lie in the results."""
-    return (slice(at[i], at[i + 1]) for at in (wanted.best_at, wanted.given_at, wanted.drawn_at))
+    """Return where the best, likely, given and drawn words of a line lie in the results."""
+    return (slice(at[i], at[i + 1]) for at in (wanted.best_at, wanted.likely_at, wanted.given_at, wanted.drawn_at))
 
 
 def check(vocabulary, wants, logits, **options):
@@ -102,9 +107,9 @@ def parts_of(vocabulary, wants, found):
     """Return the results of each line."""
     wanted = vocabulary.wanted(wants)
     for i in range(len(wants)):
-        best, ids, drawn = places(wanted, i)
-        yield (found.log_sum_exp[i : i + 1], *vars(found.best[best]).values(), found.given[ids],
-               *vars(found.drawn[drawn]).values())
+        best, likely, ids, drawn = places(wanted, i)
+        yield (found.log_sum_exp[i : i + 1], *vars(found.best[best]).values(), *vars(found.likely[likely]).values(),
+               found.given[ids], *vars(found.drawn[drawn]).values())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -215,9 +220,9 @@ def test_any_wants(data, name):
 
 def test_results_of_other_sizes_are_refused():
     vocabulary = Vocabulary(load("baseline"), "float32", 4, 30, 16)
-    wants = [Want(2, np.array([1, 2]), Draw(), (0.5,))] * 4
-    sizes = (4, 8, 8, 8, 8, 4, 4, 4)
-    for i in range(8):
-        chosen = [np.empty(n + (i == j), np.int32 if j in (1, 5) else np.float32) for j, n in enumerate(sizes)]
+    wants = [Want(2, np.array([1, 2]), Draw(), (0.5,), likely=3)] * 4
+    sizes = (4, 8, 8, 8, 12, 12, 12, 8, 4, 4, 4)
+    for i in range(11):
+        chosen = [np.empty(n + (i == j), np.int32 if j in (1, 4, 8) else np.float32) for j, n in enumerate(sizes)]
         with pytest.raises(ValueError, match="need arrays of that size"):
             vocabulary.run([], wanted=vocabulary.wanted(wants), chosen=chosen)

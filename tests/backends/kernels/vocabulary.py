@@ -89,21 +89,21 @@ class Vocabulary:
     def choose(self, wants, written=0, **options):
         """Return the logits of the first `written` picked rows, and what the others want; options: those of `run`."""
         wanted = self.wanted(wants)
-        counts = [wanted.best_at[-1], wanted.drawn_at[-1]]
-        floats = [guarded(1, n) for n in (len(wants), counts[0], counts[0], wanted.given_at[-1], counts[1], counts[1])]
+        counts = [wanted.best_at[-1], wanted.likely_at[-1], wanted.drawn_at[-1]]
+        totals, given, *floats = (guarded(1, n) for n in (len(wants), wanted.given_at[-1], *np.repeat(counts, 2)))
         ids = [np.full(n + 32, 77, np.int32) for n in counts]
         out = guarded(written, self.width, self.width)
         lists = [(own[16 : 16 + n], values[0], logits[0]) for own, n, values, logits in
-                 zip(ids, counts, floats[1::3], floats[2::3], strict=True)]
+                 zip(ids, counts, floats[::2], floats[1::2], strict=True)]
         self.run([out] if written else [], wanted=wanted if len(wants) else None,
-                 chosen=(floats[0][0], *lists[0], floats[3][0], *lists[1]), **options)
-        for array in (out, *floats):
+                 chosen=(totals[0], *lists[0], *lists[1], given[0], *lists[2]), **options)
+        for array in (out, totals, given, *floats):
             assert_guards(array)
         for own in ids:
             assert (own[:16] == 77).all()
             assert (own[-16:] == 77).all()
-        best, drawn = (Words(*map(np.array, own)) for own in lists)
-        return np.array(out[:, : self.V]), Chosen(np.array(floats[0][0]), best, np.array(floats[3][0]), drawn)
+        best, likely, drawn = (Words(*map(np.array, own)) for own in lists)
+        return np.array(out[:, : self.V]), Chosen(np.array(totals[0]), best, likely, np.array(given[0]), drawn)
 
     def wanted(self, wants):
         """Return the arrays of what some lines want."""
