@@ -13,6 +13,7 @@ cdef class Chooser:
     cdef int threads
 
     def __cinit__(self, int threads, Py_ssize_t width, wanted, chosen):
+        # Read what lines want, and note where it goes; `give_lists` does the rest.
         cdef Py_ssize_t parts = parts_of(width), i
         cdef float[::1] log_sum_exp, given
         cdef const double[::1] numbers = wanted.numbers

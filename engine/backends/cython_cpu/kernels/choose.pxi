@@ -180,8 +180,8 @@ cdef inline float sum_of_powers(const bint restricted, const float* x, Py_ssize_
 
 
 cdef void raise_bar(RowChoice* c, Py_ssize_t part) noexcept nogil:
-    # Take the sum of the powers of all parts up to this one into account, and drop the words that are not above the bar.
-    # The next time is when there are twice as many.
+    # Take the sum of the powers of all parts up to this one into account, and drop the words that are not above the
+    # bar. The next time is when there are twice as many.
     cdef Py_ssize_t i, kept = 0
     cdef float total = 0
     cdef float power
