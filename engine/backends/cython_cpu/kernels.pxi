@@ -3,7 +3,7 @@
 # elsewhere weights in bfloat16 are widened, and rows stay floats.
 
 from cpython.pycapsule cimport PyCapsule_New
-from libc.float cimport FLT_MAX
+from libc.float cimport FLT_MAX, FLT_MIN
 from libc.math cimport INFINITY, M_LN2, M_LOG2E, M_SQRT1_2, NAN, frexp, rintf, sqrtf
 from libc.string cimport memcpy, memset
 

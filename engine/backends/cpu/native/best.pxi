@@ -16,8 +16,10 @@ cdef inline float with_rank(int rank) noexcept nogil:
 
 
 cdef inline float just_below(float x) noexcept nogil:
-    # Return the largest number below x; -inf for -inf. Rank -1 is -0, which is not below 0.
-    return with_rank(rank_of(x) - 1 if x != 0 else -2) if x > -INFINITY else x
+    # Return the largest normal number below x; -inf for -inf. A vector comparison may take denormal numbers for 0.
+    if -FLT_MIN < x < FLT_MIN:
+        return -FLT_MIN
+    return with_rank(rank_of(x) - 1) if x > -INFINITY else x
 
 
 cdef Py_ssize_t count_from(const float* values, Py_ssize_t n, float least) noexcept nogil:

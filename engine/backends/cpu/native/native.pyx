@@ -2,7 +2,7 @@
 """The native part of the CPU backends, on any CPU: the interpreter of programs, single operations, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.float cimport FLT_MAX
+from libc.float cimport FLT_MAX, FLT_MIN
 from libc.math cimport INFINITY, M_LOG2E, isfinite, log
 from libc.string cimport memcpy, memset
 

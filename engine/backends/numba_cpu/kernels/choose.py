@@ -33,6 +33,7 @@ from .lanes import sum_of
 from .softmax import entries, largest, power, sum_of_powers
 
 LOWEST = -np.finfo(np.float32).max      # of a row whose logits are all -inf, because -inf - -inf is NaN
+SMALLEST = np.finfo(np.float32).tiny    # of the normal numbers above 0
 LOG2_E = np.float32(1.4426950408889634)
 PART = ENUMS[""]["PART"]
 ROW_BYTES = ctypes.sizeof(structures()["RowChoice"])
@@ -132,8 +133,10 @@ def change_logits(c: RowChoice, x: Floats, id: Size, n: Size, own: Floats, highe
 
 @inline
 def just_below(x: Float) -> Float:
-    """Return the largest number below x; -inf for -inf. Rank -1 is -0, which is not below 0."""
-    return with_rank(rank_of(x) - 1 if x != 0 else -2) if x > -np.inf else x
+    """Return the largest normal number below x; -inf for -inf."""
+    if -SMALLEST < x < SMALLEST:
+        return -SMALLEST
+    return with_rank(rank_of(x) - 1) if x > -np.inf else x
 
 
 @inline
