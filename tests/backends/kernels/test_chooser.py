@@ -74,7 +74,7 @@ def check_line(x, want, found, best, likely, given_logits, drawn):
         assert np.array_equal(found.given[given_logits], x[want.ids], equal_nan=True)
     if want.draw is None or np.isnan(x).any():
         return 0
-    exact, near = changed(x.astype(np.float64), want.changes), 0
+    exact, near = s.astype(np.float64), 0
     for u, right, id, value, own in zip(want.numbers, drawn_of(exact, want.draw, want.numbers), found.drawn.ids[drawn],
                                         found.drawn.values[drawn], found.drawn.own[drawn], strict=True):
         if right < 0:
@@ -207,6 +207,22 @@ def test_too_many_likely_words_for_a_thread(kernels):
         found, near = check(vocabulary, wants, np.tile(b, (3, 1)), threads=threads)
         assert near <= 6
         assert len(set(found.drawn.ids.tolist())) > 30
+
+
+def test_draws_reach_every_word_that_is_kept(kernels):
+    """Also where threads stop to collect words at different logits, above the last one that is kept."""
+    rng = np.random.default_rng(13)
+    for V in (90, 570, 3000):
+        b = rng.standard_normal(V).astype(np.float32)
+        vocabulary = Vocabulary(kernels, "float32", 3, V, 4, bias=b)
+        for draw in (Draw(1.5, top_p=0.3), Draw(1.5, top_p=0.95), Draw(0.5, top_p=0.5), Draw(2, top_p=0.7, min_p=0.1)):
+            right, y = kept(b.astype(np.float64), draw)
+            sums = np.cumsum(exp(y - y.max()))
+            numbers = tuple((sums - np.diff(sums, prepend=0) / 2) / sums[-1])       # amid the share of each word
+            for threads in (1, 2, 4):
+                found = vocabulary.choose([Want(draw=draw, numbers=numbers)] * 3, threads=threads)[1]
+                for ids in found.drawn.ids.reshape(3, -1):
+                    assert np.array_equal(ids, right)
 
 
 @settings(max_examples=60, deadline=None)

@@ -104,6 +104,8 @@ cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float sc
     cdef double total = 0
     cdef Py_ssize_t i, count = 0
     cdef int bucket
+    if n == 0:      # which reach no limit, not even that of the best word, 0
+        return False
     memset(sums, 0, sizeof(sums))
     for i in range(n):
         sums[bucket_of(words.values[i], highest, scale)] += powers[i]
@@ -127,15 +129,18 @@ cdef bint find_last(const WordList* words, Py_ssize_t n, float highest, float sc
 
 
 cdef Py_ssize_t keep_likely(const KernelTable* kernels, const WordList* words, Py_ssize_t n, float highest, float scale,
-                            double limit, bint complete, float least, float* powers) noexcept nogil:
+                            double limit, float above, bint complete, float least, float* powers) noexcept nogil:
     # Compute the powers of n words in the order of ids, keep the best whose powers first reach `limit`, and of these
-    # the words that are at least `least`. A limit below 0 keeps all, and so does one that all together do not reach if
-    # these are `complete`; otherwise return -1. Return how many stay. There is room for 3n words.
+    # the words that are at least `least`. A limit below 0 keeps all. Among the words are all that are above `above`: if
+    # the last one that is kept is not above it, return -1, but keep all if the words are `complete`. Return how many
+    # stay. There is room for 3n words.
     cdef float bar = -INFINITY
     cdef Py_ssize_t i, kept = 0, last = n
     kernels.powers(words.values, n, highest, scale, powers)
-    if limit >= 0 and not find_last(words, n, highest, scale, limit, powers, &bar, &last) and not complete:
-        return -1
+    if limit >= 0 and not (find_last(words, n, highest, scale, limit, powers, &bar, &last) and bar > above):
+        if not complete:
+            return -1
+        bar, last = -INFINITY, n
     for i in range(n):
         if words.values[i] >= least and (words.values[i] > bar or (words.values[i] == bar and i <= last)):
             put_word(words, kept, words, i)

@@ -115,15 +115,19 @@ cdef Py_ssize_t merge_best(const Job* job, const RowChoice* choices, Py_ssize_t 
     return min(n, k)
 
 
-cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to) noexcept nogil:
-    # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them.
+cdef Py_ssize_t merge_collected(const Job* job, Py_ssize_t row, int threads, const WordList* to,
+                                float* above) noexcept nogil:
+    # Merge the words that all threads have collected of a row; return -1 if these were too many for one of them. above:
+    # all words above it are there.
     cdef const RowChoice* c
     cdef Py_ssize_t n = 0
     cdef int rank
+    above[0] = -INFINITY
     for rank in range(threads):
         c = &job.choice.rows[rank * (job.picked - job.written) + row]
         if c.collected < 0:
             return -1
+        above[0] = max(above[0], c.collected_bar)
         n = append_words(to, n, c.collected_ids, c.collected_values, c.collected_own, c.collected)
     return n
 
@@ -152,11 +156,13 @@ cdef void draw_of_best(const Job* job, const Line* line, const WordList* words, 
     cdef float highest = largest_of(words.values, n)
     cdef double total = 0
     cdef Py_ssize_t i
-    n = 0 if highest == INFINITY else keep_likely(kernels, words, n, highest, line.scale, -1, True, -INFINITY, powers)
+    if highest == INFINITY:
+        n = 0
+    n = keep_likely(kernels, words, n, highest, line.scale, -1, -INFINITY, True, -INFINITY, powers)
     for i in range(n):
         total += powers[i]
-    n = keep_likely(kernels, words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1, True,
-                    highest + line.depth_of_min_p, powers)
+    n = keep_likely(kernels, words, n, highest, line.scale, line.top_p * total if line.top_p < 1 else -1,
+                    -INFINITY, True, highest + line.depth_of_min_p, powers)
     draw_from(job, line, words, n, powers)
 
 
@@ -168,7 +174,7 @@ cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* 
     cdef RowChoice again
     cdef Py_ssize_t parts = parts_of(op.width), n, part
     cdef double share = 0, total = 0, limit = -1
-    cdef float highest = largest_of(c.maximum, parts), least = highest + line.depth_of_min_p
+    cdef float highest = largest_of(c.maximum, parts), least = highest + line.depth_of_min_p, above = 0
     cdef bint complete
     if draw_part(kernels, c.maximum, c.sum, parts, c.scale, 0, &share, &total) < 0:
         draw_from(job, line, words, 0, powers)
@@ -177,14 +183,15 @@ cdef void draw_of_likely(const Job* job, const Instruction* op, const Operands* 
         limit = line.top_p * total
     # Words below the bar of min_p are not kept, so that it does not matter whether the others reach the limit.
     complete = limit < 0 or c.depth_of_min_p >= c.depth_of_top_p + c.temperature * log(total)
-    n = merge_collected(job, row, threads, words)
+    n = merge_collected(job, row, threads, words, &above)
     if n >= 0:
-        n = keep_likely(kernels, words, n, highest, c.scale, limit, complete, least, powers)
+        n = keep_likely(kernels, words, n, highest, c.scale, limit, above, complete, least, powers)
     if n < 0:
         again = collecting(c, words)
         for part in range(parts):
             collect_again(job, op, a, &again, scratch, row, part)
-        n = keep_likely(kernels, words, again.collected, highest, c.scale, limit, True, least, powers)
+        n = keep_likely(kernels, words, again.collected, highest, c.scale, limit, -INFINITY, True, least,
+                        powers)
     draw_from(job, line, words, n, powers)
 
 
@@ -203,7 +210,8 @@ cdef void draw_of_all(const Job* job, const Instruction* op, const Operands* a, 
             continue
         again = collecting(c, words)
         collect_again(job, op, a, &again, scratch, row, part)
-        n = keep_likely(kernels, words, again.collected, c.maximum[part], c.scale, -1, True, -INFINITY, powers)
+        n = keep_likely(kernels, words, again.collected, c.maximum[part], c.scale, -1, -INFINITY, True, -INFINITY,
+                        powers)
         put_word(&job.choice.drawn, i, words, draw(powers, n, share))
 
 
