@@ -115,6 +115,9 @@ class Service:
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         methods = model.methods
         self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
+        self._keeping = {task for task, (method, _) in self._tasks.items()
+                         if "cache_key" in method.options.__dataclass_fields__}
+        """The tasks whose requests share what the model has read with those of the same key."""
         if not self._tasks:
             raise UnsupportedError("this model reads no texts, or has no vectors and no head for them, so there is "
                                    "nothing to serve; Engine.forward computes what it has")
@@ -212,7 +215,7 @@ class Service:
         future = Result()
         until = math.inf if deadline is None else deadline
         options = dict(options or {})
-        if task in self._tasks and "cache_key" in self._tasks[task][0].options.__dataclass_fields__:
+        if task in self._keeping:
             options["cache_key"] = key      # so that neither answers nor times tell one client what another one asked
         request = Pending(task, inputs, options, key, until, future, room or Room(self.memory, key),
                           base=0 if room is None else room.size, owns_room=room is None)

@@ -110,7 +110,7 @@ def test_each_call_has_the_bits_of_the_call_alone(model, precision):
 @pytest.mark.parametrize("model", [language_model, translator])
 def test_a_step_that_another_caller_ends_changes_no_bit(model, monkeypatch):
     """It comes when the sources are encoded, which are not encoded again."""
-    generator = Generator(model(), threads=1)
+    generator = Generator(model(), threads=1, keep_tokens=0)
     expected, [visit] = generator.generate(SOURCES), generator.generate(SOURCES[:1])
     decoder, session, calls = generator._model.queue._stepper._decoder, generator.session(), []
     own = decoder.step

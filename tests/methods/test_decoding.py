@@ -93,7 +93,7 @@ def test_names_that_are_no_options():
         GENERATING["generate"].run(model("language model"), TEXTS, wrong)
     with pytest.raises(InputError, match="control_tokens must be"):
         GENERATING["chat"].read_options({"control_tokens": "no"})
-    assert repr(GENERATING["score"]) == "<Method score: prompts, add_special_tokens>"
+    assert repr(GENERATING["score"]) == "<Method score: prompts, add_special_tokens, cache_key>"
 
 
 def test_what_methods_need():

@@ -33,7 +33,7 @@ from .lanes import sum_of
 from .softmax import entries, largest, power, sum_of_powers
 
 LOWEST = -np.finfo(np.float32).max      # of a row whose logits are all -inf, because -inf - -inf is NaN
-SMALLEST = np.finfo(np.float32).tiny    # of the normal numbers above 0
+SMALLEST = float(np.finfo(np.float32).tiny)    # of the normal numbers above 0
 LOG2_E = np.float32(1.4426950408889634)
 PART = ENUMS[""]["PART"]
 ROW_BYTES = ctypes.sizeof(structures()["RowChoice"])
