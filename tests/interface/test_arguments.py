@@ -106,8 +106,8 @@ def test_wrong_arguments_of_an_engine(message):
 @pytest.mark.parametrize("cls", [Engine, Generator, Reranker, Transcriber])
 def test_signatures_have_the_defaults_of_the_options_of_a_run(cls):
     """Explicit signatures are for the reader; `RunOptions` is where a default is stated."""
-    lacks = {Engine: {"max_rows", "cache_tokens", "keep_tokens", "cache"}, Generator: set(), Reranker: {"cache_tokens", "cache"},
-             Transcriber: {"cache_tokens", "keep_tokens"}}
+    lacks = {Engine: {"max_rows", "cache_tokens", "keep_tokens", "cache"}, Generator: set(),
+             Reranker: {"cache_tokens", "cache"}, Transcriber: {"cache_tokens", "keep_tokens"}}
     defaults = {one.name: one.default for one in fields(RunOptions) if one.name not in lacks[cls]}
     for function in (cls.__init__, cls.load):
         found = signature(function).parameters
