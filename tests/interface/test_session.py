@@ -336,6 +336,12 @@ def test_a_long_prompt_does_not_stop_the_others():
     assert long.result() == generator.generate([np.arange(80) % 50], max_new_tokens=2)[0]
 
 
+def test_the_thread_of_a_session_computes_while_nobody_waits():
+    with Generator(language_model(), threads=1).session() as session:
+        answers = [session.submit(source) for source in SOURCES]
+        wait_for(lambda: all(answer.done for answer in answers))
+
+
 def test_the_example_is_short():
     for name in ("many_users", "one_document"):
         assert len((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 60
