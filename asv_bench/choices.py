@@ -40,6 +40,8 @@ from engine.weights.quantize import widen
 
 WIDTH, STEPS, TEXTS = 576, 12, 512
 """Columns of the vectors, steps of a measure, and tokens whose vectors are kept."""
+OPENINGS = ("The history of the Roman Empire", "def quicksort(a):", "My favourite film is", "Rain forms when",
+            "Once upon a time", "The best way to learn", "In 1969, two men", "A recipe for bread:")
 Make = Callable[[np.random.Generator, int], Want]
 """Returns what a row wants of this number of words."""
 
@@ -74,9 +76,7 @@ def texts_of(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     decoder, generator = model.decoder, Generator(model, precision="int8")
     assert decoder is not None
     texts = [generator.generate(prompt, do_sample=True, top_k=0, top_p=0.95, max_new_tokens=64, seed=i, ignore_eos=True)
-             for i, prompt in enumerate(["The history of the Roman Empire", "def quicksort(a):", "My favourite film is",
-                                         "Rain forms when", "Once upon a time", "The best way to learn",
-                                         "In 1969, two men", "A recipe for bread:"])]
+             for i, prompt in enumerate(OPENINGS)]
     reads = get_backend("auto").prepare_decoder(decoder.config, decoder.weights, RunConfig(2, "float32"))
     parameter = parameters_of(decoder.config)["embeddings.word"]
     table = np.asarray(widen(decoder.weights, "embeddings.word", parameter), np.float32)
@@ -145,7 +145,7 @@ def time_whole(path: Path, turns: int) -> None:
     """Print tokens a second of the whole model."""
     generator = Generator.load(path, precision="int8", threads=2)
     for rows in (16, 64):
-        prompts = [[*np.random.default_rng(i).integers(5, 40_000, 20).tolist()] for i in range(rows)]
+        prompts = [OPENINGS[i % len(OPENINGS)] for i in range(rows)]
         rates: dict[str, list[float]] = {"greedy": [], "top_k 0, top_p 0.95": []}
         for turn in range(turns):
             sampled = {"do_sample": True, "top_k": 0, "top_p": 0.95, "seed": turn}
