@@ -113,7 +113,8 @@ _GENERATE: Mapping[str, OtherName] = {
         "stop stop_words stop_sequences": same("stop_strings"),
         "include_stop_str_in_output": same("include_stop"),
         "stopping_criteria": instead(_STOP),
-        "stop_token_ids": same("eos_token_id"),
+        "stop_token_ids": instead("eos_token_id=[...] takes the ids of all tokens that end a result, with those of the "
+                                  "model", []),
         "end_token": instead("eos_token_id=[...] takes the ids of the tokens that end a result"),
         "max_time": instead("timeout=SECONDS stops the call with TimedOut"),
         "max_input_length": instead("cut the inputs before the call", 0),
