@@ -73,6 +73,21 @@ class IncrementalText:
         other._steps = deepcopy(self._steps)
         return other
 
+    def bytes_in_the_middle(self, number: int) -> bytes:
+        """Return what an id adds to the middle of a text. This text, which must have no ids, stays as it is."""
+        token = self._token_of(number)
+        if token is None:
+            return b""
+        if match := BYTE.fullmatch(token):
+            return bytes([int(match[1], 16)])
+        first = self.fork()
+        first.add(number)       # only a second one stands in the middle
+        second = first.fork()
+        both = second.add(number) + second.end()
+        if REPLACEMENT in both and all(character in BYTES for character in token):      # a part of a character
+            return bytes(BYTES[character] for character in token)
+        return both.removeprefix(first.end()).encode()
+
     def _decoded(self, parts: list[TextPart], ends: bool) -> str:
         """Return the text that all decoders make of parts, one decoder after the other. ends: no more parts come."""
         for step in self._steps:

@@ -20,7 +20,7 @@ from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .cuts import reported
 from .excerpts import CUT_MARGIN, MAX_CHARACTERS, START_CHARACTERS, Encode, Excerpts
-from .incremental import BYTE, BYTES, REPLACEMENT, IncrementalText
+from .incremental import IncrementalText
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .tokenizers_package import NO_LIMIT, failures, int32_ids, load_tokenizer, make_decoder
@@ -420,22 +420,10 @@ class Tokenizer:
     def token_bytes(self, number: int) -> bytes:
         """Return what a token adds to a text in whose middle it stands; of a special token, what it is called."""
         if number not in self._bytes:
-            self._bytes[number] = self._bytes_of(number)
+            token = self.token(number)
+            self._bytes[number] = (token.encode() if token in self._special
+                                   else self._no_text.bytes_in_the_middle(number))
         return self._bytes[number]
-
-    def _bytes_of(self, number: int) -> bytes:
-        token = self.token(number)
-        if token in self._special:
-            return token.encode()
-        if match := BYTE.fullmatch(token):
-            return bytes([int(match[1], 16)])
-        first = self._no_text.fork()
-        first.add(number)       # only a second one stands in the middle
-        second = first.fork()
-        both = second.add(number) + second.end()
-        if REPLACEMENT in both and all(character in BYTES for character in token):      # a part of a character
-            return bytes(BYTES[character] for character in token)
-        return both.removeprefix(first.end()).encode()
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
@@ -444,7 +432,7 @@ class Tokenizer:
 
     @cached_property
     def _no_text(self) -> IncrementalText:
-        """The text of no ids, which is forked."""
+        """The text of no ids."""
         return self.incremental()
 
     def _token_with_text(self, number: int) -> str | None:

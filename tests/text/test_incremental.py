@@ -98,3 +98,24 @@ def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
         found.end()
         assert looked[0] == len(ids) * 1000
         assert decoded[0] <= 2 * looked[0]
+
+
+@pytest.mark.parametrize(("name", "token", "data"), [
+    ("gpt2", "\u0120sa", b" sa"), ("llama", "<0xC4>", b"\xc4"), ("llama", "ing", b"ing"), ("nllb", "\u2581in", b" in"),
+    ("bert_uncased", "we", b" we"), ("bert_uncased", "##\u30bf", "\u30bf".encode()), ("bert_uncased", "[SEP]", b"[SEP]"),
+])
+def test_bytes_of_a_token_in_the_middle_of_a_text(name: str, token: str, data: bytes) -> None:
+    tokenizer = tokenizer_of(name)
+    number = tokenizer.token_id(token)
+    assert number is not None
+    assert tokenizer.token_bytes(number) == data
+    assert tokenizer.token_bytes(10**6) == b""
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_bytes_of_tokens_together_are_the_text(data: st.DataObject) -> None:
+    tokenizer = tokenizer_of("gpt2")
+    ids = [number for number in data.draw(some_ids("gpt2")) if tokenizer._token_with_text(number) is not None]
+    together = b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+    assert together == tokenizer.continuation(ids)
