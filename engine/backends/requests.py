@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +13,7 @@ from .lock import TornMark, new_turn
 Result = TypeVar("Result")
 
 
-class Requests(Generic[Rows]):
+class Requests(ABC, Generic[Rows]):
     """The requests of a decoder, and the turns of the calls that compute them.
 
     A turn after one that an exception has torn begins with a repair, which keeps what the open requests need and frees
@@ -68,9 +69,9 @@ class Requests(Generic[Rows]):
         for request in self._sources.keys() - set(self._forest.requests):
             del self._sources[request]
 
+    @abstractmethod
     def _cut_rows(self, node: Node[Rows], length: int) -> Rows:
         """Return the rows of the first `length` tokens from the start of the request to the end of a node."""
-        raise NotImplementedError
 
     def _free_rows(self, rows: list[Rows]) -> None:
         """Free the rows of hypotheses that become no parents any more, except for what others share."""

@@ -106,7 +106,10 @@ class BeamGroup(PathGroup):
 
     def _log_probabilities(self, paths: list[Path], scores: Scores
                            ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return the changed log probabilities of the best tokens of each row, their ids, and the own ones: [R, k]."""
+        """Return the changed log probabilities of the best tokens of each row, their ids, and the own ones: [R, k].
+
+        The own ones are those of the model, where results tell them, and otherwise any numbers.
+        """
         own: NDArray[np.float64]
         if self.needs_logits:
             log_total = log_sum_exp(scores.logits, self.exp)[:, None]
@@ -118,12 +121,15 @@ class BeamGroup(PathGroup):
                 logits = changed[rows]
                 changed[rows] = logits - log_sum_exp(logits, self.exp)[:, None]
             top, ids = best(changed, self.width)
-            values = top.astype(np.float64)
-            own = np.take_along_axis(scores.logits, ids, axis=1).astype(np.float64) - log_total.astype(np.float64)
+            values = own = top.astype(np.float64)
+            if self.tells:
+                own = np.take_along_axis(scores.logits, ids, axis=1).astype(np.float64) - log_total.astype(np.float64)
         else:
             words, totals = scores.chosen.best, scores.chosen.log_sum_exp.astype(np.float64)[:, None]
             ids = words.ids.reshape(-1, self.width)
-            values, own = (each.reshape(-1, self.width) - totals for each in (words.values, words.own))
+            values = own = words.values.reshape(-1, self.width) - totals
+            if self.tells:
+                own = words.own.reshape(-1, self.width) - totals
         forced = self.must_end(paths)
         if forced:
             ids = ids.copy()

@@ -28,7 +28,7 @@ class SingleGroup(PathGroup):
     def __init__(self, like: Generation, vocab_size: int) -> None:
         super().__init__(like, vocab_size)
         self._exhausted: set[Generation] = set()
-        """The requests whose own numbers have come to an end."""
+        """The requests whose `uniforms` have no number left."""
 
     def leave(self, work: StepWork) -> None:
         super().leave(work)

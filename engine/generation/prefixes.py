@@ -159,7 +159,7 @@ class Prefixes:
             self.leave(sequence, keeps)
 
     def let_go(self, tokens: int) -> None:
-        """Let at least so many kept tokens go, if they are there: the least recently used, from the ends of runs."""
+        """Free this number of kept tokens, or all if there are fewer: the least recently used first, from the ends."""
         while tokens > 0 and self._idle:
             run = next(run for run in self._idle if not run.children)
             assert run.hypothesis is not None

@@ -130,11 +130,7 @@ class Follower:
         """Follow the ids up to this length that are new, and return the changes of the logits after them."""
         rules = self._rules
         for place, id in enumerate(ids[self._length : length].tolist(), self._length):
-            self._follow(id)
-            if (rules.presence or rules.frequency) and place >= self._prompt and id < rules.vocab_size:
-                self._added[id] = self._added.get(id, 0.0) - rules.frequency - (id not in self._new) * rules.presence
-                self._new.add(id)
-                self._addends = None
+            self._follow(id, is_new=place >= self._prompt)
         self._length = length
         allowed = rules.allowed(length, self._prompt)
         removed = [id for m, table in self._tables if len(self._tail) >= m
@@ -153,12 +149,16 @@ class Follower:
             self._changes = Changes(self._seen, rules.penalty, self._addends, allowed)
         return self._changes
 
-    def _follow(self, id: int) -> None:
+    def _follow(self, id: int, is_new: bool) -> None:
         """Note the next id. Ids of no logit count in runs, and are neither less likely nor removed."""
-        n, tail = self._rules.ngram, self._tail
-        inside = id < self._rules.vocab_size
+        rules, tail = self._rules, self._tail
+        n, inside = rules.ngram, id < rules.vocab_size
         if inside and self._seen is not None:
             self._seen.add(id)
+        if inside and is_new and (rules.presence or rules.frequency):
+            self._added[id] = self._added.get(id, 0.0) - rules.frequency - (id not in self._new) * rules.presence
+            self._new.add(id)
+            self._addends = None
         if inside and n == 1:
             self._use(id)
         if inside and len(tail) >= n - 1 > 0:

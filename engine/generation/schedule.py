@@ -1,9 +1,9 @@
 """Choose what a step reads: first one token of every sequence that decodes, then parts of prompts.
 
 Prompts come by priority, in turns of their owners, then by arrival. They are not in a `queues.order.Order`, because the
-model goes on with each of them for many steps. Where several callers wait, the size
-of the parts follows the time that steps took, so that a long prompt delays nobody's next token for long. Nothing here
-looks at a clock: the caller measures.
+model goes on with each of them for many steps. Where several callers wait, the size of the parts follows the time that
+steps took, so that a long prompt delays nobody's next token for long. Nothing here looks at a clock: the caller
+measures.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class ChatMethods(Loaded):
              control_tokens: str = "text", date: Date | None = None, trust_template: bool = False,
              template_options: Mapping[str, Any] | None = None, timeout: float | None = None, cache_key: str = "",
              **settings: Any) -> Any:
-        """Return the answer of the model to a conversation: a `Reply` with message, text, ids and ended.
+        """Return the answer of the model to a conversation: a `Reply` with message, text, ids and finish_reason.
 
         messages: one conversation, or a text, which is one message of a user; or a list of conversations, which are
             computed in one batch and give a list.

@@ -61,7 +61,7 @@ def _prepare(model: GeneratingModel, given: tuple[Any, Any], options: ScoreOptio
             request = replace(request, cache_key=options.cache_key)
             works.append(prepared.scoring(request, tokens, temperature=temperature))
     return PreparedWorks(prepared.queue, works, lambda i, scores: Scored(np.array(scores, np.float32)),
-                    partial(place_of, places=places), single)
+                         partial(place_of, places=places), single)
 
 
 def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special: bool = True,
