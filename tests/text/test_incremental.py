@@ -102,7 +102,8 @@ def test_the_work_of_an_id_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(("name", "token", "data"), [
     ("gpt2", "\u0120sa", b" sa"), ("llama", "<0xC4>", b"\xc4"), ("llama", "ing", b"ing"), ("nllb", "\u2581in", b" in"),
-    ("bert_uncased", "we", b" we"), ("bert_uncased", "##\u30bf", "\u30bf".encode()), ("bert_uncased", "[SEP]", b"[SEP]"),
+    ("bert_uncased", "we", b" we"), ("bert_uncased", "##\u30bf", "\u30bf".encode()),
+    ("bert_uncased", "[SEP]", b"[SEP]"),
 ])
 def test_bytes_of_a_token_in_the_middle_of_a_text(name: str, token: str, data: bytes) -> None:
     tokenizer = tokenizer_of(name)

@@ -44,7 +44,7 @@ cdef class Chooser:
         return array
 
     cdef void* zeros(self, Py_ssize_t size) except NULL:
-        # Return so many bytes that are 0.
+        # Allocate zero bytes, as many as `size` says.
         cdef unsigned char[::1] memory = self.kept(np.zeros(size, np.uint8))
         return &memory[0]
 
@@ -72,8 +72,8 @@ cdef class Chooser:
         return 0
 
     cdef int read_draws(self, draws, Py_ssize_t width) except -1:
-        # Note how lines draw. Where all words can be drawn, or those that top_p and min_p keep of all words, the sums
-        # of the parts are kept; and where top_p or min_p keep some, the likely words are collected.
+        # Note how each line draws. Lines without top_k keep the sums of the parts. Of these, lines with top_p or min_p
+        # also collect the likely words.
         cdef const float[::1] temperature = draws[0]
         cdef const int[::1] top_k = draws[1]
         cdef const double[::1] top_p = draws[2]
