@@ -10,6 +10,8 @@ import sysconfig
 
 import pytest
 
+from engine.backends.cpu.native import layout
+
 from ..tools.paths import ROOT
 
 REPOSITORY = ROOT
@@ -178,21 +180,35 @@ def old_compiler(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_each_instruction_set_compiles(machine, monkeypatch):
+def test_each_instruction_set_compiles(machine, monkeypatch, tmp_path):
     # Elsewhere a machine compiles the sets of its own CPU alone, and a fault of the others would stay unseen.
     compiler = shutil.which("gcc" if platform.machine() == machine else f"{machine}-linux-gnu-gcc")
     kernels = REPOSITORY / "engine/backends/cython_cpu"
     if compiler is None or not (kernels / "kernels_amxemulated.c").exists():
         pytest.skip(f"there is no compiler for {machine}, or Cython has not translated the kernels here")
     monkeypatch.setattr("platform.machine", lambda: machine)
-    for name, flags in runpy.run_path(str(REPOSITORY / "setup.py"))["INSTRUCTION_SETS"].items():
+    monkeypatch.chdir(REPOSITORY)
+    build = runpy.run_path("setup.py")
+    build["write_table_name"](tmp_path)
+    for name, flags in build["INSTRUCTION_SETS"].items():
         # Cython translates the kernels of all sets to the same C, but for those of AMX, which has tiles.
         source = kernels / f"kernels_{'amxemulated' if name == 'amx' else 'baseline'}.c"
         inline = "-DCYTHON_INLINE=inline __attribute__((always_inline))"
         ran = subprocess.run([compiler, "-fsyntax-only", "-w", *flags, inline, f"-I{sysconfig.get_path('include')}",
-                              f"-I{kernels}", source], capture_output=True, text=True)
+                              f"-I{kernels}", f"-I{tmp_path}", source], capture_output=True, text=True)
         known = "unrecognized command-line option" not in ran.stderr and "invalid feature modifier" not in ran.stderr
         assert ran.returncode == 0 or not known, f"{name}: {ran.stderr[:2000]}"
+
+
+def test_the_name_of_the_kernel_table_is_written_where_it_is_not_there(build, monkeypatch, tmp_path):
+    """A header that is right keeps its time, so that nothing is compiled again."""
+    monkeypatch.chdir(REPOSITORY)
+    header = build["write_table_name"](tmp_path / "new")
+    assert header.read_text() == f'#define ENGINE_TABLE "{layout.TABLE_NAME.decode()}"\n'
+    os.utime(header, ns=(1, 1))
+    assert build["write_table_name"](tmp_path / "new").stat().st_mtime_ns == 1
+    header.write_text("#define ENGINE_TABLE \"another\"\n")
+    assert build["write_table_name"](tmp_path / "new").read_text().endswith(f'{layout.TABLE_NAME.decode()}"\n')
 
 
 @pytest.mark.usefixtures("old_compiler")
