@@ -311,7 +311,8 @@ class PathGroup(Group):
 
     def prepare(self, sequences: list[Sequence]) -> None:
         """Say how each next token is chosen, which the step does, unless it gives all logits."""
-        if not self._ruled and not self.draws:      # as `Generation.begin` says
+        tells_forced = self._forced and self.tells and not self.needs_logits
+        if not self._ruled and not self.draws and not tells_forced:     # as `Generation.begin` says
             return
         for path in cast(list[Path], sequences):
             if path.prepared == path.length or (self._echoing and _reads_prompt(path)):
@@ -320,6 +321,23 @@ class PathGroup(Group):
             path.choice, path.prepared = self.choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
+            if tells_forced and (work := cast(Generation, path.work)).must_end(path):
+                path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
+
+    def told_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
+        """Return the own log probabilities of the forced end tokens of hypotheses that must end, if results tell them.
+
+        The keys are the places of the hypotheses, one for each line of the scores.
+        """
+        found, begin = {}, 0
+        for place in self.must_end(paths) if self.tells else ():
+            ends = cast(Generation, paths[place].work).forced_ends
+            if self.needs_logits:
+                own = self.logits(scores)[place, ends]
+            else:       # no other line has given ids
+                own, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
+            found[place] = own - scores.chosen.log_sum_exp[place].astype(np.float64)
+        return found
 
     def logits(self, scores: Scores) -> NDArray[np.float32]:
         """Return all logits [R, V] of a step of requests that need them."""
