@@ -430,8 +430,9 @@ def test_a_reranker_takes_a_cross_encoder(tmp_path):
     short = Reranker.load(folder_of("bert_pairs"), threads=1, max_length=12)
     assert short.max_length == 12
     assert short.predict(pairs[7]) != model.predict(pairs[7])
-    for options in ({"instruction": "x"}, {"template": "{query}{document}"}, {"answers": ("a", "b")}):
-        with pytest.raises(InputError, match=r"a cross-encoder reads a query and a document as they are"):
+    for options in ({"instruction": "x"}, {"template": "{query}{document}"}, {"answers": ("a", "b")}, {"max_rows": 8},
+                    {"keep_tokens": 0}):
+        with pytest.raises(InputError, match=f"a cross-encoder reads .* as they are, and has no {[*options][0]}"):
             Reranker.load(folder_of("bert_pairs"), **options)
     with pytest.raises(InputError, match="reads no instruction"):
         model.predict(pairs, instruction="x")
