@@ -40,10 +40,10 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
               places: Sequence[str] | None) -> PreparedWorks:
     asked = _heads(model, options.output_attentions)
     heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
-    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places,
-                                              special=options.add_special_tokens)):
+    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,
+                                              special=options.add_special_tokens, cache_key=options.cache_key)):
         with located(place_of(i, places)):
-            works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
+            works.append(model.checked(request))
 
     echoes = [work.echo for work in works]      # without the works, which may hold much memory
 
