@@ -32,7 +32,7 @@ from engine.programs import program_of
 from engine.programs.operations import Linear
 from engine.programs.program import Program
 
-from ...families.cases import CASES, TYPES
+from ...families.cases import CASES
 from ...tools.batches import make_batch
 from ...tools.cuda_emulator import EmulationError
 from ...tools.decoders import make_weights
@@ -174,7 +174,6 @@ def test_activations():
     assert listed - {None} <= set(EPILOGUES) & set(NAMES)
 
 
-STEMMED = {name for name, kind in TYPES.items() if kind.stem}
 RUN = [name for case in CASES if case.cuda is None for name in case.types]
 GOLDEN_CONFIGS = {name: json.loads((ENCODERS / name / "config.json").read_text(encoding="utf-8"))
                   for case in CASES for name in case.golden}
