@@ -198,7 +198,7 @@ class WorkQueue(ABC):
                               "afterwards")
 
     def _hand_on(self) -> None:
-        """Wake a caller that waits for the turn, if there is one; else end what was cancelled, and mend what is torn."""
+        """Wake a caller that waits for the turn, or if none does, end what was cancelled, and mend what is torn."""
         if self._asleep:
             with suppress(IndexError):
                 self._asleep.popleft().put(True)

@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import signal
-import sys
 import threading
 import time
 
