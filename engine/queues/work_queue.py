@@ -198,12 +198,12 @@ class WorkQueue(ABC):
                               "afterwards")
 
     def _hand_on(self) -> None:
-        """Wake a caller that waits for the turn, if there is one, and end what was cancelled."""
+        """Wake a caller that waits for the turn, or if none does, end what was cancelled, and mend what is torn."""
         if self._asleep:
             with suppress(IndexError):
                 self._asleep.popleft().put(True)
                 return
-        if self._left:
+        if self._left or self._mark.torn:
             self._settle()
 
     def _settle(self) -> None:

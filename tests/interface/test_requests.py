@@ -24,7 +24,7 @@ from engine.base.stop import Stop
 from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
-from ..tools.interrupts import interruptible
+from ..tools.interrupts import interrupt_at, interruptible
 from ..tools.tiny_models import random_model
 
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "60"))
@@ -118,6 +118,39 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
     assert is_empty(generator)
     assert not ignored
     assert run() == expected
+
+
+def test_interrupts_at_random_lines_keep_nothing_but_prefixes():
+    """Prompts share beginnings in a cache that is too small for all, so that sequences wait and give way."""
+    files = ("prefixes.py", "room.py", "step_queue.py", "works.py", "forest.py", "requests.py", "cpu/cache.py")
+    common, rng, arrived, right = [4 + i % 40 for i in range(48)], random.Random(2), 0, 0
+    prompts = [[*common[:n], n] for n in (40, 48, 33, 17, 40, 8)]
+    cases = []
+    for settings, keep in (({}, 0), ({"num_beams": 2}, 32), ({"do_sample": True, "num_return_sequences": 2}, 48),
+                           ({"max_new_tokens": 25}, 112)):
+        generator = Generator(language_model(), threads=1, cache_tokens=112, keep_tokens=keep)
+        with interrupt_at(0, files) as lines:
+            expected = generator.generate(prompts, **settings)
+        cases.append((generator, settings, expected, len(lines)))
+    while arrived < INTERRUPTS // 2:
+        generator, settings, expected, lines = rng.choice(cases)
+        asked = rng.sample(range(len(prompts)), rng.randint(1, 6))
+        try:
+            with interrupt_at(rng.randrange(lines), files):
+                found = generator.generate([prompts[i] for i in asked], **settings)
+            assert found == [expected[i] for i in asked]
+            right += 1
+        except KeyboardInterrupt as interrupt:
+            interrupt.__traceback__ = None      # of frames that hold the works
+            arrived += 1
+        assert is_empty(generator)
+        assert generator.statistics().kept_tokens <= generator._model.queue.prefixes.most
+    assert right > 5
+    for generator, settings, expected, _ in cases:
+        assert generator.generate(prompts, **settings) == expected
+        statistics = generator.statistics()
+        assert statistics.found_tokens > 100
+        assert statistics.times_given_way > 0 or generator._model.queue.room.gave_way == 0
 
 
 @pytest.mark.parametrize("call", [
