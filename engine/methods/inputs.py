@@ -35,9 +35,10 @@ def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: Gener
                   ) -> list[Request]:
     """Return the checked requests of inputs; texts become ids. Raises `InputError`.
 
-    inputs, prompts: as in `Generator.generate`. config: the settings of the requests. places: as in `place_of`.
-    special: whether a text gets the special tokens that the tokenizer adds. bound: of the tokens of an input, if not
-    that of a source, or of a prompt for a model without an encoder.
+    inputs: a text, or a list of texts or of token ids. prompts: what the results begin with, of a model with an
+    encoder. config: the settings of the requests. places: what messages call each input. special: whether a text gets
+    the special tokens that the tokenizer adds. bound: of the tokens of an input, if not that of a source, or of a
+    prompt for a model without an encoder.
     """
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):
@@ -70,7 +71,7 @@ def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
 
 def _request(model: PreparedModel, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None,
              stop: Stop) -> Request:
-    """Return the request of one input, checked as far as its own ids go. The others are as in `read_requests`."""
+    """Return the request of one input, checked as far as its own ids go. bound: of its tokens, if it has its own."""
     refuse_chat(item, _instead_of_messages(model))
     lengths = model.lengths
     if model.encoder_config is None:
