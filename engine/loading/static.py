@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..base.errors import WeightsError, listed, shown
 from ..files.folder import FORMATS, ModelFolder
 from ..files.safetensors import read_safetensors
 from ..model.config import static_config
