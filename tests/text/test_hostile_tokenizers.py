@@ -191,7 +191,7 @@ def test_special_tokens_are_read_within_the_limits():
     assert special_ids(tiny_text())["[SEP]"] == 3
     assert ids_of_tokens({"model": {"vocab": [["a", -1.0], ["b", -2.0]]}}) == {"a": 0, "b": 1}
     for vocabulary in ({}, [], None, {"a": -1}, {"a": True}, {"a": 2**31}):
-        with pytest.raises(WeightsError, match="the vocabulary of the model's tokenizer.json must map tokens to ids"):
+        with pytest.raises(WeightsError, match=r"the vocabulary of the model's tokenizer\.json must map tokens to ids"):
             ids_of_tokens({"model": {"vocab": vocabulary}})
 
 
