@@ -69,7 +69,7 @@ class Entry:
         self.waited = self.computing = 0.0
 
     def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
-        """Return the bells of those who wait for news; seen: as in `has_news`."""
+        """Return the bells of those who wait for a part beyond `seen` ones, or for the end; None: for the end."""
         return self.end_bells if seen is None else self.bells
 
     def ring(self) -> None:
