@@ -110,8 +110,9 @@ class TextService(RequestService):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a prompt and its answer together; None for any number."""
-        return self.most_tokens(1)
+        """The most tokens of a prompt; None for any number."""
+        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(1)
+        return min((most for most in (positions, cells) if most is not None), default=None)
 
     def most_tokens(self, rows: int) -> int | None:
         """Return the most tokens of a prompt and its answer, of which a request has so many rows."""
