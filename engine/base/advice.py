@@ -151,8 +151,7 @@ _GENERATE: Mapping[str, OtherName] = {
         "return_dict_in_generate": instead("each result is an object with ids, score and text", True),
         "return_attention": instead("output_attentions=True gives the weights of cross-attention", False),
         "output_hidden_states": nothing("Engine.forward gives the hidden states of an encoder", False),
-        "echo": nothing("a result has the new tokens alone, so put the prompt in front of its text", False),
-        "include_prompt_in_result return_full_text": nothing("a result has the new tokens alone", False),
+        "include_prompt_in_result return_full_text": same("echo"),
         "streamer callback": instead(_STREAM),
         "stream": instead(_STREAM, False),
         # How it computes.

@@ -39,6 +39,9 @@ def checked(stepper: SourceStepper, request: Request, budget: Budget, lengths: L
     if config.stop_strings and new_text is None:
         raise UnsupportedError("stop_strings are texts, but this model came without a tokenizer; give eos_token_id")
     source, prompt = decoder_ids(request)
+    if config.echo and source is not None:
+        raise InputError("echo=True puts the prompt in front of the result, but this model reads its input in an "
+                         "encoder; leave echo out")
     if lengths is not None:
         lengths.check(source, prompt, config)
     limit = config.limit(len(prompt), stepper.longest, "" if lengths is None else lengths.advice)

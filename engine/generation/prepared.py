@@ -19,7 +19,7 @@ from .checks import checked
 from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
-from .results import Generated, Request, TokenLogprob
+from .results import Echo, Generated, Request, TokenLogprob
 from .schedule import Budget
 from .scoring import Scoring, Seen
 from .settings import settings_of_call
@@ -105,13 +105,24 @@ class PreparedModel:
             self._tokenizers[id(text)] = Tokenizer(text, max_tokens=None, threads=self.threads, truncates=False)
         return self._tokenizers[id(text)]
 
-    def with_text(self, result: Generated) -> Generated:
-        """Return a result with its text and those of its log probabilities, if the model has a tokenizer."""
-        if self.text is None:
-            return result
-        text = self.tokenizer(self.text).continuation(result.ids) if result.text is None else result.text
-        logprobs = None if result.logprobs is None else tuple(map(self.named, result.logprobs))
-        return replace(result, text=text, logprobs=logprobs)
+    def with_text(self, result: Generated, echo: Echo | None = None) -> Generated:
+        """Return a result with its text and those of its log probabilities, if the model has a tokenizer.
+
+        echo: what stands in front of it.
+        """
+        text, logprobs = result.text, result.logprobs
+        if self.text is not None:
+            text = self.tokenizer(self.text).continuation(result.ids) if text is None else text
+            logprobs = None if logprobs is None else tuple(map(self.named, logprobs))
+        if echo is None:
+            return replace(result, text=text, logprobs=logprobs)
+        text = None if text is None else f"{self.text_of(echo)}{text}"
+        logprobs = None if logprobs is None else (*map(self.named, echo.logprobs), *logprobs)
+        return replace(result, ids=echo.ids + result.ids, text=text, logprobs=logprobs, echoed=len(echo.ids))
+
+    def text_of(self, echo: Echo) -> str | None:
+        """Return the text of a prompt that stands in front of results; None without a tokenizer."""
+        return self.tokenizer(self.text).decode(echo.ids) if echo.text is None and self.text is not None else echo.text
 
     def named(self, logprob: TokenLogprob) -> TokenLogprob:
         """Return the log probability of a token with texts and bytes, if the model has a tokenizer."""

@@ -14,8 +14,8 @@ LOG = logging.getLogger("engine")
 
 GENERATION = "generation_config.json"
 """The file of the settings."""
-_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
-"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on timestamps."""
+_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps", "logprobs", "echo"}
+"""The keys of the files that are fields here: seed and prefix are the engine's own, and calls decide on the others."""
 
 _WITHOUT_EFFECT = frozenset({
     "_commit_hash", "_from_model_config", "assistant_confidence_threshold", "assistant_ensemble_weight",

@@ -45,9 +45,11 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
         with located(place_of(i, places)):
             works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
 
+    echoes = [work.echo for work in works]      # without the works, which may hold much memory
+
     def finish(i: int, results: Sequence[Generated]) -> Any:
         """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""
-        results = [model.with_text(result) for result in results]
+        results = [model.with_text(result, echoes[i]) for result in results]
         if asked:
             results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
                        for one in results]

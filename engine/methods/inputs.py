@@ -75,7 +75,7 @@ def _request(model: PreparedModel, item: Any, prompt: Any, config: GenerationCon
     lengths = model.lengths
     if model.encoder_config is None:
         ids = read_ids(model, model.text, item, "an input", bound or lengths.prompt, special, stop)
-        return Request(source=None, prompt=ids.tolist(), config=config)
+        return Request(None, ids.tolist(), config, text=item if isinstance(item, str) else None)
     ids = read_ids(model, model.source_text, item, "an input", bound or lengths.source, special, stop)
     start = None if prompt is None else read_ids(model, model.text, prompt, "a prompt", lengths.prompt, special, stop)
     return Request(ids.tolist(), None if start is None else start.tolist(), config)

@@ -74,6 +74,9 @@ class GenerationConfig:
     logprobs: int | None = None
     """With a number from 0 to 20, each new token has its log probability under the model itself, before temperature,
     penalties and masks, and this number of the likeliest tokens in its place. True is 0, and None is neither."""
+    echo: bool = False
+    """Whether a result begins with the prompt: its tokens, its text and, with logprobs, its log probabilities, of which
+    the first token has none. Then max_new_tokens may be 0."""
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
@@ -147,6 +150,9 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
+        if self.max_new_tokens == 0 and not self.echo:
+            raise InputError("max_new_tokens must be None or an int of at least 1, not 0; with echo=True, 0 gives the "
+                             "prompt alone")
 
     def changed(self, /, **options: Any) -> GenerationConfig:
         """Return these settings with some of them replaced. None gives a field its default value.
@@ -260,6 +266,13 @@ def _length(name: str, value: Any) -> int | None:
     """Return a number of tokens, at least 1; files write 10^30 for any number."""
     length = positive_int_or_none(name, value)
     return None if length is None else min(length, _LARGEST)
+
+
+def _new_tokens(name: str, value: Any) -> int | None:
+    """Return a number of tokens, at least 1, or 0, which `echo` alone takes."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
+        return 0
+    return _length(name, value)
 
 
 def _count(name: str, value: Any, most: int = _LARGEST) -> int:
@@ -378,7 +391,7 @@ def _early(name: str, value: Any) -> bool | str:
 _PART = _number(0, 1)
 
 CHECKS: dict[str, Any] = {
-    "max_new_tokens": _length,
+    "max_new_tokens": _new_tokens,
     "max_length": _length,
     "min_new_tokens": _count,
     "min_length": _count,
@@ -388,6 +401,7 @@ CHECKS: dict[str, Any] = {
     "num_return_sequences": positive_int,
     "stop_strings": _stop_texts,
     "logprobs": _logprobs,
+    "echo": flag,
     "include_stop": flag,
     "ignore_eos": flag,
     "repetition_penalty": _number(0.01, 100),

@@ -19,8 +19,8 @@ from .json_steps import json_of, write_json
 from .pages import make_pages
 from .protocol import ABORT, WATCH
 from .refusals import JSON, Refusal, refusal_of, refused
+from .requests import LONG_BYTES, Answer, Times
 from .served import Receive, Scope, Send, Served, headers_of
-from .service import LONG_BYTES, Answer, Times
 from .settings import check_seconds
 
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)

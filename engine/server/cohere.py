@@ -13,7 +13,7 @@ from .forms import AnyModel, Asked, Form, Kind, Route, Wanted, check_items, dime
 from .json_steps import JsonRows
 from .openai import usage
 from .refusals import COHERE, Refusal
-from .service import Answer
+from .requests import Answer
 from .tei import RERANK
 
 

@@ -19,7 +19,7 @@ from ..interface.reranker import Reranker
 from ..text.sentences import choose_prompt
 from ..text.tokenizer import NO_TOKENIZER
 from .refusals import TEI, ErrorForm, NotFinite, Refusal
-from .service import Answer
+from .requests import Answer
 
 AnyModel: TypeAlias = Engine | Reranker
 Inputs: TypeAlias = str | list[str | int | list[int]]

@@ -11,7 +11,8 @@ from prometheus_client.core import CollectorRegistry, HistogramMetricFamily, Met
 from prometheus_client.exposition import generate_latest
 
 from . import logs
-from .service import Service, Times
+from .requests import Times
+from .service import Service
 
 _SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
 """The buckets of TEI's times."""

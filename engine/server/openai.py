@@ -27,7 +27,7 @@ from .forms import (
 )
 from .json_steps import JsonRows
 from .refusals import OPENAI, Refusal
-from .service import Answer
+from .requests import Answer
 
 
 class EmbeddingsForm(Form):

@@ -31,7 +31,7 @@ from .forms import (
 )
 from .json_steps import JsonRows
 from .refusals import TEI, Refusal
-from .service import Answer
+from .requests import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
 
 

@@ -45,7 +45,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "module": "Llama",
         "load": "model_path n_threads n_threads_batch n_ctx n_batch n_gpu_layers use_mmap use_mlock seed verbose "
                 "embedding chat_format chat_handler repo_id filename",
-        "generate": "prompt max_tokens stop echo repeat_penalty tfs_z mirostat_mode grammar suffix stream",
+        "generate": "prompt max_tokens stop repeat_penalty tfs_z mirostat_mode grammar suffix stream",
         "chat": "response_format tool_choice functions top_logprobs",
         "methods": "create_completion create_chat_completion create_embedding embed detokenize from_pretrained"},
     "CTranslate2": {

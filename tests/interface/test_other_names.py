@@ -54,7 +54,7 @@ def test_a_setting_of_another_library_is_accepted(generator):
         ({"repeat_penalty": 1.4}, {"repetition_penalty": 1.4}),
         ({"n": 2, "beam_size": 2}, {"num_return_sequences": 2, "num_beams": 2}),
         ({"do_sample": True, "use_cache": True, "stop": [], "logprobs": None, "streamer": None, "typical_p": 1,
-          "return_dict_in_generate": True, "echo": False}, {"do_sample": True}),
+          "return_dict_in_generate": True}, {"do_sample": True}),
     ]:
         assert generator.generate(SOURCES[:2], **given) == generator.generate(SOURCES[:2], **ours), given
     assert generator.generate(input_ids=[[5, 6]]) == generator.generate([[5, 6]])
