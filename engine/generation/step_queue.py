@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,8 @@ class StepQueue(WorkQueue):
         """Hypotheses that no sequence has any more."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
+        self.watcher: Callable[[int, int, float], object] = lambda rows, read, seconds: None
+        """Gets of each step the rows that decode, the tokens of prompts, and the seconds."""
 
     @property
     def vocab_size(self) -> int:
@@ -338,6 +340,7 @@ class StepQueue(WorkQueue):
         self.tokens_read += sum(n for _, n in chosen)
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
+        self.watcher(decoding, read, self._step_seconds)
 
     def _fail(self) -> bool:
         """Make room after an allocation that failed as in a full cache, and return whether there was something to free.

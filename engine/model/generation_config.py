@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import InputError, UnsupportedError, listed, nearest, shown
+from ..base.errors import ContextTooLong, InputError, UnsupportedError, listed, nearest, shown
 
 NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
@@ -222,12 +222,12 @@ class GenerationConfig:
         if self.max_new_tokens is not None:
             limit = prompt + self.max_new_tokens
             if limit > most:
-                raise InputError(f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than "
-                                 f"the model has positions for; give at most {most - prompt}{advice}")
+                raise ContextTooLong(f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more "
+                                     f"than the model has positions for; give at most {most - prompt}{advice}")
         else:
             limit = prompt + NEW_TOKENS if self.max_length is None else self.max_length
             if limit <= prompt:
-                raise InputError(f"max_length={limit} leaves no room after a prompt of {prompt} tokens")
+                raise ContextTooLong(f"max_length={limit} leaves no room after a prompt of {prompt} tokens")
             limit = int(min(limit, most))
         if self.forced_bos_token_id is not None and prompt == 1 and limit < 3:
             raise InputError("with forced_bos_token_id there must be room for at least two new tokens")
@@ -242,7 +242,7 @@ def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads
     part. at_least: whether the part may have more than these tokens. advice: what else to do, for the message's end.
     """
     if longest is not None and tokens > longest:
-        raise InputError(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
+        raise ContextTooLong(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
                          f"{longest:,}; shorten it{advice}")
 
 

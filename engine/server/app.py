@@ -10,20 +10,20 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut, listed, shown
-from . import cohere, logs, openai, tei
+from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut
+from . import cohere, logs, openai, tei, text_routes
 from .admission import Room
 from .event_loop import Alarm
-from .forms import Asked, Kind, Route, Wanted, memory_of, options_of, read_fields, read_form
+from .forms import Asked, Route, Wanted, memory_of, read_fields
 from .json_steps import json_of, write_json
 from .pages import make_pages
 from .protocol import ABORT, WATCH
-from .refusals import JSON, Refusal, refusal_of, refused
+from .refusals import JSON, OPENAI, Refusal, refusal_of, refused
 from .requests import LONG_BYTES, Answer, Times
-from .served import Receive, Scope, Send, Served, headers_of
-from .settings import check_seconds
+from .served import Named, Receive, Scope, Send, Served, headers_of
+from .settings import COMMENT_SECONDS, check_seconds
 
-ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
+ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 _CHUNK = 2**18
 """Bytes of an answer that are handed to the connection at a time."""
 _SHORT_BODY = 2**16
@@ -77,12 +77,13 @@ class Exchange:
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
         self._owner, self._tokens = "", 0       # for the log, once they are known
+        self._streams = False       # whether the headers of a stream were sent
+        self._failure: BaseException | None = None      # why there is no answer, or a stream has no end
         self._alarm = Alarm()
 
     async def run(self, room: Room) -> None:
         """Read the request, compute and answer; write a line into the log. room: counts its memory."""
         status: int | None = None
-        failure: BaseException | None = None
         try:
             try:
                 self._served.files.check()
@@ -92,37 +93,46 @@ class Exchange:
             except (Gone, asyncio.CancelledError):
                 raise
             except Exception as error:
-                failure = error
+                self._failure = error
                 status, headers, parts = self._refused(refusal_of(error, self._id))
-            await self._write(status, headers, parts)
+            if not self._streams:
+                await self._write(status, headers, parts)
         except Gone:
             status = 499
             self._served.metrics.refuse("gone")
         finally:
             self._alarm.end()
-            failed = failure if status == 500 else None
+            failure = self._failure
+            failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
                        error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises."""
-        served, service = self._served, self._served.service
+        """Return the headers and the parts of an answer; raises `Refusal` and whatever the computation raises.
+
+        The parts of a stream are sent here, and none is left.
+        """
+        served = self._served
         self._owner = room.key = served.owner(self._headers)
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
-        deadline = self._deadline()
-        work, options = await self._wanted(room, deadline)
+        work, model = await self._wanted(room, self._deadline())
+        deadline = self._deadline(model)
         served.metrics.begin(work.task, work.single)
         if work.task:
-            answer = await self._until(service.submit(
-                work.task, work.inputs, options, key=self._owner, deadline=deadline, room=room), deadline)
+            answer = await self._until(model.service.submit(
+                work.task, work.inputs, work.options, key=self._owner, deadline=deadline, room=room,
+                streams=work.events is not None), deadline)
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
-        asked = Asked(request=self._id, model=served.settings.names[0])
-        if work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
+        asked = Asked(request=self._id, model=model.names[0])
+        if work.events is not None:
+            await self._stream(work, answer, asked, deadline)
+            parts = []
+        elif work.task and answer.bytes <= LONG_BYTES:        # on the event loop, in about a millisecond
             parts = [json_of(work.body(answer, asked))]
         else:
             parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
@@ -132,13 +142,53 @@ class Exchange:
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
 
+    async def _stream(self, work: Wanted, answer: Answer, asked: Asked, deadline: float) -> None:
+        """Send the events of an answer as they come, each as soon as it is there.
+
+        An error before the first event is raised, and has a status; one that comes later is the last event.
+        """
+        stream, writer = answer.value, work.events
+        writer.begin(answer, asked)
+        try:
+            while not stream.ended:
+                now = time.monotonic()
+                try:
+                    await self._until(stream.news(), min(deadline, now + COMMENT_SECONDS))
+                    events = [*writer.events(stream.take())]
+                except TimedOut:
+                    if time.monotonic() >= deadline:
+                        raise
+                    events = [text_routes.COMMENT]
+                if events:
+                    await self._send_events(work, b"".join(events))
+            await self._send_events(work, writer.end())
+        except Exception as error:
+            if not self._streams or isinstance(error, Gone):
+                raise
+            self._failure, refusal = error, refusal_of(error, self._id)
+            self._served.metrics.refuse(refusal.reason)
+            await self._send_events(work, text_routes.event(OPENAI.body(refusal, OPENAI.status(refusal), self._id)))
+        finally:
+            stream.cancel()
+        await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
+
+    async def _send_events(self, work: Wanted, data: bytes) -> None:
+        """Send events, the first ones behind the headers of the answer."""
+        messages: list[MutableMapping[str, Any]] = [{"type": "http.response.body", "body": data, "more_body": True}]
+        if not self._streams:
+            self._streams = True
+            messages.insert(0, {"type": "http.response.start", "status": 200, "headers": [
+                (b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"),
+                (b"x-request-id", self._id.encode()), *work.headers]})
+        await self._hand_over(messages)
+
     async def _worked(self, call: Callable[[], Any], deadline: float, *, long: bool) -> Any:
         """Return what a call, or the steps that it returns, make by the workers."""
         return await self._until(self._served.service.workers.submit(
             call, key=self._owner, long=long, deadline=deadline), deadline)
 
-    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for the body of the request, whose values the room counts, and its options."""
+    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, Named]:
+        """Return the work for the body of the request, whose values the room counts, and the model that does it."""
         data = await self._body(room)
         text, values = memory_of(data)
         room.hold(len(data) + text + values)
@@ -149,33 +199,21 @@ class Exchange:
         room.hold(values)
         return wanted
 
-    def _read(self, data: bytes) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for a body, and its options; raises `Refusal`."""
+    def _read(self, data: bytes) -> tuple[Wanted, Named]:
+        """Return the work for a body, and the model that does it; raises `Refusal`."""
         fields = read_fields(data, self._served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family
-        return self._understand(kind, fields)
+        model = self._served.named(fields.get("model"), kind.tasks)
+        return kind.wanted(fields, model.service, self._route.path), model
 
-    def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Wanted, dict[str, Any]]:
-        """Return the work for the fields of a request, and its options; raises `Refusal`."""
-        served, model = self._served, self._served.service.model
-        form = read_form(fields, kind.form)
-        if form.model is not None and not served.settings.has(form.model):
-            raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
-                          f"{listed(served.settings.names)}", "model")
-        work = kind.work(form, model)
-        if work.task and work.task not in served.service.tasks:
-            raise Refusal("unsupported", f"{self._route.path} needs a model for {work.task}, and {served.serves}")
-        options = options_of(form, kind.family, model)
-        chooses_prompt = len(options) > 1       # options beside truncation, which all requests have
-        if chooses_prompt and any(isinstance(one, list) for one in work.inputs):
-            raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
-                          "out, or send texts", "prompt_name")
-        return work, options | work.options
+    def _deadline(self, model: Named | None = None) -> float:
+        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`.
 
-    def _deadline(self) -> float:
-        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`."""
-        seconds = self._served.settings.timeout
+        model: that which is asked, once it is known.
+        """
+        settings = self._served.settings
+        seconds = settings.text_timeout if model is not None and model.service.kind == "generate" else settings.timeout
         if (given := self._headers.get(b"x-request-timeout")) is not None:
             try:
                 seconds = min(seconds, check_seconds("x-request-timeout", given.decode("latin-1")))
@@ -315,7 +353,7 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
 def _headers_of_answer(answer: Answer, work: Wanted, seconds: float) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
     times = answer.times
-    headers = [JSON, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),
+    headers = [JSON, *work.headers, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),
                (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
                *((name, b"%d" % round(1000 * value)) for name, value in (
                    (b"x-total-time", seconds), (b"x-tokenization-time", times.tokenize), (b"x-queue-time", times.queue),

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import CollectorRegistry, HistogramMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 
 from . import logs
+from .histograms import SECONDS, Histogram, sum_of
 from .requests import Times
 from .service import Service
 
-_SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
-"""The buckets of TEI's times."""
 _PARTS = ("", "_tokenization", "_queue", "_inference")
 EMBEDDING = frozenset({"embed", "tokens", "sparse", "late"})
 """The tasks that TEI counts as embeddings; the others are predictions."""
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-
-
-class Histogram:
-    """How many values lie in each bucket. One thread may add values."""
-
-    def __init__(self, bounds: Sequence[float], counts: Sequence[int] | None = None, total: float = 0.0):
-        """bounds: the largest value of each bucket but the last, which has no bound. counts, total: what is known."""
-        self.bounds, self.counts, self.total = bounds, [*(counts or [0] * (len(bounds) + 1))], total
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the histogram as Prometheus has it: each bucket with all smaller ones."""
-        total, buckets = 0, []
-        for bound, count in zip([*map(repr, self.bounds), "+Inf"], self.counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.total)
-
-
-def sum_of(histograms: Sequence[Histogram]) -> Histogram:
-    """Return the values of several histograms with the same buckets."""
-    counts = [sum(some) for some in zip(*(one.counts for one in histograms), strict=True)]
-    return Histogram(histograms[0].bounds, counts, sum(one.total for one in histograms))
 
 
 class Metrics:
@@ -56,7 +28,7 @@ class Metrics:
         self._service, self._info = service, info
         self._requests: Counter[tuple[str, str]] = Counter()
         self._tasks: Counter[str] = Counter()
-        self._times = {kind: [Histogram(_SECONDS) for _ in _PARTS] for kind in ("embed", "predict")}
+        self._times = {kind: [Histogram(SECONDS) for _ in _PARTS] for kind in ("embed", "predict")}
         self._lengths = Histogram([2.0**i for i in range(18)])
         self._registry = CollectorRegistry()
         self._registry.register(self)

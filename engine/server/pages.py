@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 
-from ..base.errors import listed, shown
 from ..base.version import __version__
 from .metrics import CONTENT_TYPE
 from .refusals import JSON, OPENAI, TEI, ErrorForm, Refusal, refused
-from .served import Receive, Scope, Send, Served, headers_of
+from .served import Named, Receive, Scope, Send, Served, headers_of
 
 
 def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
@@ -97,20 +96,21 @@ def _metrics(served: Served, scope: Scope) -> Response:
 
 
 def _models(served: Served, scope: Scope) -> Response:
-    return _json({"object": "list", "data": [_model_of(served, name) for name in served.settings.names]})
+    return _json({"object": "list", "data": [_model_of(served, each, name) for each in served.models
+                                             for name in each.names]})
 
 
 def _model(served: Served, scope: Scope) -> Response:
     name = scope["path_params"]["name"]
-    if not served.settings.has(name):
-        raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
-                      "model")
-    return _json(_model_of(served, name if name in served.settings.names else served.settings.names[0]))
+    found = served.named(name)
+    return _json(_model_of(served, found, name if name in found.names else found.names[0]))
 
 
-def _model_of(served: Served, name: str) -> dict[str, Any]:
+def _model_of(served: Served, model: Named, name: str) -> dict[str, Any]:
+    """Return what OpenAI says of a model, with the names that vLLM and others have for the length of its context."""
+    longest = model.service.longest
     return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine",
-            "max_input_length": served.longest}
+            "max_input_length": longest, "max_model_len": longest, "kind": model.service.kind}
 
 
 def _info(served: Served, scope: Scope) -> Response:
@@ -122,13 +122,15 @@ def _info(served: Served, scope: Scope) -> Response:
     tasks = served.service.tasks
     if "rank" in tasks:
         kind: dict[str, Any] = {"reranker": classes}
+    elif served.service.kind == "generate":
+        kind = {"generator": {"fingerprint": served.service.fingerprint}}
     elif "classify" in tasks:
         kind = {"classifier": classes}
     else:
         kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}
     return _json({"model_id": settings.names[-1], "model_sha": None, "model_dtype": model.precision,
                   "served_model_name": settings.names[0], "model_type": kind, "max_concurrent_requests": None,
-                  "max_input_length": served.longest, "max_batch_tokens": settings.max_batch_tokens,
+                  "max_input_length": served.service.longest, "max_batch_tokens": settings.max_batch_tokens,
                   "max_batch_requests": None, "max_client_batch_size": None, "auto_truncate": True,
                   "tokenization_workers": model.threads, "version": __version__, "sha": None, "docker_label": None,
                   "payload_limit": settings.max_body, "max_wait": settings.max_wait, "timeout": settings.timeout,

@@ -128,6 +128,10 @@ class RequestService(ABC):
     """One loaded model that answers many requests at once; it knows nothing of HTTP. Any thread may call it."""
 
     model: Any
+    kind: str
+    """The kind of use of the model, as `engine.load` calls it."""
+    fingerprint = ""
+    """Says whose bits the answers are, of a model that writes texts."""
     workers: Workers
     """The threads that prepare requests and write their answers."""
     memory: Memory
@@ -152,6 +156,16 @@ class RequestService(ABC):
     @abstractmethod
     def tasks(self) -> frozenset[str]:
         """What the model can be asked for."""
+
+    @property
+    def serves(self) -> str:
+        """What the model serves, for messages."""
+        return f"this model serves {', '.join(sorted(self.tasks))}"
+
+    @property
+    @abstractmethod
+    def longest(self) -> int | None:
+        """The most tokens of a text, special tokens included; a longer one is cut or refused."""
 
     @property
     @abstractmethod

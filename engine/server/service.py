@@ -58,6 +58,7 @@ class Service(RequestService):
         `InputError`, and `UnsupportedError` for a model that reads no texts.
         """
         self.model, self.max_wait = model, max_wait
+        self.kind = "rank" if isinstance(model, Reranker) else "encode"
         self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
         methods = model.methods
         self._tasks = {task: (methods[name], options) for task, (name, options) in TASKS.items() if name in methods}
@@ -73,7 +74,7 @@ class Service(RequestService):
         self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
         self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
-        self._admission = Admission(max_wait, self._queue)
+        self._admission = Admission(max_wait, lambda: self._queue.rate)
         try:
             self._warm()
         except BaseException:
@@ -92,6 +93,10 @@ class Service(RequestService):
         self.submit(task, inputs).result()
         self._queue.forget_rate()
         self.submit(task, inputs).result()
+
+    @property
+    def longest(self) -> int | None:
+        return self.model.max_length if isinstance(self.model, Reranker) else self.model.max_seq_length
 
     @property
     def backlog(self) -> float:

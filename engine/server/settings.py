@@ -23,6 +23,8 @@ MAX_TOKENIZED = 262_144
 """Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
 MAX_DECODED = 262_144
 """Limit on the token ids of a request to `/decode`."""
+MAX_CHOICES = 128
+"""Limit on the answers of one request: its prompts, times `n`."""
 MAX_KEYS = 10_000
 """Limit on the keys of a file of keys."""
 MAX_KEY = 1_000
@@ -37,6 +39,8 @@ BODY_SECONDS = 10.0
 """How long the body of a request may take."""
 IDLE_SECONDS = 75.0
 """How long a connection stays open without a request; and how long a client may read nothing of an answer."""
+COMMENT_SECONDS = 15.0
+"""How long a stream may be silent; a comment, which clients leave out, then keeps proxies from ending it."""
 
 
 class Limit(EngineError):
@@ -65,6 +69,8 @@ class Settings:
     max_wait: float = 2.0
     timeout: float = 60.0
     """How long a request may wait for its answer."""
+    text_timeout: float = 600.0
+    """How long a text may take that a model writes, a stream included."""
     max_body: int = MAX_BODY
     header_seconds: float = HEADER_SECONDS
     body_seconds: float = BODY_SECONDS
@@ -81,12 +87,9 @@ class Settings:
                                  "another name")
         for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body)):
             positive_int(option, number)
-        for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout)):
+        for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout),
+                                ("--timeout", self.text_timeout)):
             check_seconds(option, seconds)
-
-    def has(self, name: str) -> bool:
-        """Return whether a request may call the model so."""
-        return name in self.names or name in self.silent_names
 
 
 def check_seconds(name: str, value: Any) -> float:

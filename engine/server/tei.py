@@ -249,8 +249,9 @@ def _tokens(text: str, places: Any, special: bool) -> list[dict[str, Any]]:
             for number, token, (start, stop), added in rows if special or not added]
 
 
-RERANK = Kind(TEI, RerankForm, rerank)
-ROUTES = tuple(Route(path, Kind(TEI, form, work)) for path, form, work in (
-    ("/embed", EmbedForm, embed), ("/embed_all", InputsForm, embed_all), ("/embed_sparse", InputsForm, embed_sparse),
-    ("/predict", PredictForm, predict), ("/similarity", SimilarityForm, similarity),
-    ("/tokenize", TokenizeForm, tokenize), ("/decode", DecodeForm, decode)))
+RERANK = Kind(TEI, RerankForm, rerank, ("rank",))
+ROUTES = tuple(Route(path, Kind(TEI, form, work, tasks)) for path, form, work, tasks in (
+    ("/embed", EmbedForm, embed, ("embed",)), ("/embed_all", InputsForm, embed_all, ("late", "tokens")),
+    ("/embed_sparse", InputsForm, embed_sparse, ("sparse",)), ("/predict", PredictForm, predict, ("classify",)),
+    ("/similarity", SimilarityForm, similarity, ("embed",)), ("/tokenize", TokenizeForm, tokenize, ()),
+    ("/decode", DecodeForm, decode, ())))

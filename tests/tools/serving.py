@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import SimpleNamespace
 
+from engine import Generator
 from engine.server import logs
 from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
@@ -17,6 +18,7 @@ from engine.server.served import Served
 from engine.server.service import Service
 from engine.server.settings import CONNECTIONS, Settings
 from engine.server.start import BACKLOG, Server, bind
+from engine.server.text_service import TextService
 
 
 class _Silent(Writer):
@@ -71,11 +73,18 @@ def raw(port, *parts, wait=30.0):
         return found
 
 
+def make_service(model, settings, max_wait=1000.0, beside=None):
+    """Return the service of a model of any kind."""
+    if isinstance(model, Generator):
+        return TextService(model, max_wait=max_wait, beside=beside)
+    return Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=max_wait, beside=beside)
+
+
 @contextmanager
 def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connections=CONNECTIONS, **settings):
     """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
     own = Settings(port=0, names=("tiny", "other name"), **settings)
-    served_service = service or Service(model, max_batch_tokens=own.max_batch_tokens, max_wait=max_wait)
+    served_service = service or make_service(model, own, max_wait)
     served = Served(served_service, own, ApiKeys(list(keys)), Metrics(served_service, {"model": "tiny"}),
                     files=MappedFiles(files))
     with bind(own) as listener:
