@@ -81,10 +81,7 @@ def decoded(file: IO[bytes], name: str, max_seconds: float, stop: Stop = NEVER) 
     """
     path, count = Path(name), 0
     with naming(path, ADVICE), within(path):
-        place = file.tell()
-        file.seek(0)
-        refuse_pointer(file.read(_START))
-        file.seek(place)
+        refuse_pointer(os.pread(file.fileno(), _START, 0))
         for block in _decoded(file, stop):
             stop.check()
             count += len(block)

@@ -102,6 +102,11 @@ class Spectrogram:
         """Return the number of mel channels."""
         return len(self._filters)
 
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the features that the first pass keeps."""
+        return min(_KEPT, self.frames * self.channels * np.dtype(np.float32).itemsize)
+
     def columns(self, first: int, count: int) -> np.ndarray:
         """Return columns of the features: float32 [channels, count]; 0 <= first and first + count <= frames."""
         if not count:

@@ -105,6 +105,14 @@ class Transcription:
     def _channels(self) -> int:
         return int(self._stem.weight.shape[1])
 
+    def together(self, config: GenerationConfig) -> int:
+        """Return how many windows the model hears at a time at most, by the budgets of rows and of bytes."""
+        c = self._model.config
+        # A float32 key and a float32 value for each position of a window, in each layer.
+        cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
+        rows = self._model.budget.rows // max(config.num_beams, config.num_return_sequences)
+        return max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
+
     def in_windows(self, count: int, options: Transcribing) -> bool:
         """Return whether a recording of so many samples is read in windows; raises an error if it cannot be."""
         found = options.timestamps or count > SECONDS * RATE
@@ -128,11 +136,7 @@ class Transcription:
         A batch is as large as the budgets of rows and bytes allow, which changes no result. expected: gets the seconds
         of each recording that is read from a file. If one cannot be read, those before it come first, then the error.
         """
-        c = self._model.config
-        # A float32 key and a float32 value for each position of a window, in each layer.
-        cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
-        rows = self._model.budget.rows // max(options.config.num_beams, options.config.num_return_sequences)
-        size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
+        size = self.together(options.config)
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}      # the batches, by `in_windows`
         wrong = None
         for number, item in enumerate(items):
