@@ -104,14 +104,15 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     _add_run_options(command)
     _add_precision(command, cache=True)
     command.set_defaults(run=transcribe)
-    command = commands.add_parser("serve", help="answer HTTP requests for vectors, ranks, labels and tags",
+    command = commands.add_parser("serve", help="answer HTTP requests for texts, vectors, ranks, labels and tags",
                                   description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and "
                                   "text-embeddings-inference, until the process gets SIGTERM. docs/server.md explains "
                                   "the routes.")
     add_serving(command)
     _add_kind(command)
     _add_run_options(command)
-    _add_precision(command, auto=True)
+    _add_precision(command, auto=True, cache=True)
+    _add_long_context(command)
     _add_task(command)
     command.set_defaults(run=serve)
     _add_measurements(commands)

@@ -29,7 +29,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -69,6 +69,8 @@ class WorkQueue(ABC):
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
+        self.cpus: AbstractContextManager[None] = nullcontext()
+        """Held while something is computed: the turn of this queue, where those of several models share the CPUs."""
 
     @abstractmethod
     def _compute_next(self) -> bool:
@@ -230,7 +232,8 @@ class WorkQueue(ABC):
         """Compute something, in the turn; return False if nothing is left to do."""
         def run() -> bool:
             self._collect()
-            return self._compute_next()
+            with self.cpus:
+                return self._compute_next()
 
         return self._mark.run(run, self._mend)
 

@@ -103,11 +103,15 @@ class Kind:
     tasks: tuple[str, ...] = ()
     """What a model may be asked for, by the names that services have; nothing for a route that needs no model."""
 
+    def read(self, fields: dict[str, Any]) -> Any:
+        """Return the form of a request; raises `Refusal`."""
+        return read_form(fields, self.form)
+
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work for the fields of a request; raises `Refusal`. path: that of the route."""
         if self.tasks and service.tasks.isdisjoint(self.tasks):
             raise Refusal("unsupported", f"{path} needs a model for {self.tasks[0]}, and {service.serves}")
-        form: Any = read_form(fields, self.form)
+        form: Any = self.read(fields)
         work: Wanted = self.work(form, service.model)
         if work.task and work.task not in service.tasks:
             raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")

@@ -124,6 +124,8 @@ def _info(served: Served, scope: Scope) -> Response:
         kind: dict[str, Any] = {"reranker": classes}
     elif served.service.kind == "generate":
         kind = {"generator": {"fingerprint": served.service.fingerprint}}
+    elif served.service.kind == "transcribe":
+        kind = {"transcriber": {"languages": model.languages}}
     elif "classify" in tasks:
         kind = {"classifier": classes}
     else:

@@ -20,7 +20,7 @@ import numpy as np
 from ..base.arguments import positive_int
 from ..base.errors import Cancelled, EngineError, InputError, Overloaded, UnsupportedError, WeightsError
 from ..base.install import require_speech
-from ..generation.step_queue import SHARED
+from ..generation.step_queue import SHARED, StepQueue
 from ..generation.tickets import DecoderTicket
 from ..generation.works import DecoderWork
 from ..interface.transcriber import Transcriber
@@ -295,8 +295,9 @@ class SpeechService(RequestService):
         self.model, self.max_seconds = model, max_seconds
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
         self._queue = model.prepared.queue
-        self._turns = HearingTurns(model.transcription.together(model.generation), self._go)
-        self._admission = Admission(max_wait, lambda: 1.0 if self._turns.cost else 0.0)
+        self._take_turns()
+        self._hearings = HearingTurns(model.transcription.together(model.generation), self._go)
+        self._admission = Admission(max_wait, lambda: 1.0 if self._hearings.cost else 0.0)
         self._queue.start(self)
         try:
             model.transcribe(np.zeros(RATE, np.float32), max_new_tokens=1)
@@ -305,6 +306,7 @@ class SpeechService(RequestService):
             raise
 
     kind = "transcribe"
+    _queue: StepQueue
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -321,7 +323,7 @@ class SpeechService(RequestService):
         return 0.0
 
     def _check_first(self, key: str) -> None:
-        wait = self._turns.before_first(key) * self._turns.cost
+        wait = self._hearings.before_first(key) * self._hearings.cost
         self._admission.check_wait(wait, lambda: wait)
 
     def _is_long(self, task: str, inputs: Any, size: int) -> bool:
@@ -374,7 +376,7 @@ class SpeechService(RequestService):
 
     def _admit(self, request: Pending, hearing: Hearing) -> None:
         """Let a recording wait for its first window, unless it would wait too long."""
-        turns, cost = self._turns, self._turns.cost
+        turns, cost = self._hearings, self._hearings.cost
         try:
             with self._lock:
                 if request.settled:
@@ -397,7 +399,7 @@ class SpeechService(RequestService):
         """Let the model compute the next work of a recording."""
         request = hearing.request
         if request.settled:
-            self._turns.leave(hearing)
+            self._hearings.leave(hearing)
             return
         if hearing.work is None:
             self._finish(request, hearing)
@@ -425,14 +427,14 @@ class SpeechService(RequestService):
         hearing.work = work
         if hearing.window_ended and work is not None:
             hearing.window_ended = False
-            self._turns.leave(hearing, ended=True)
-            self._turns.enter(hearing)
+            self._hearings.leave(hearing, ended=True)
+            self._hearings.enter(hearing)
         else:
             self._go(hearing)
 
     def _finish(self, request: Pending, hearing: Hearing) -> None:
         """Give a recording its answer."""
-        self._turns.leave(hearing, ended=True)
+        self._hearings.leave(hearing, ended=True)
         heard = hearing.heard()
         hearing.stream.end(heard)
         times = Times(request.tokenize, 0.0, time.monotonic() - hearing.begun)
@@ -450,14 +452,14 @@ class SpeechService(RequestService):
     def _drop(self, request: Pending, error: BaseException) -> None:
         """Let go of what is kept for a recording that nobody hears any more."""
         if request.prepared is not None:
-            self._turns.leave(request.prepared)
+            self._hearings.leave(request.prepared)
             request.prepared.close()
             request.prepared.stream.end(error)
 
     def statistics(self) -> SpeechStatistics:
         """Return what waits, what was done, and how fast."""
         with self._lock:
-            return SpeechStatistics(**self._counts(), seconds_of_window=self._turns.cost)
+            return SpeechStatistics(**self._counts(), seconds_of_window=self._hearings.cost)
 
 
 @dataclass

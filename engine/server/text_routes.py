@@ -68,31 +68,34 @@ def _printable(name: str) -> str:
 
 def chat(form: Any, service: TextService) -> Work:
     """Return the work for the answers to a chat."""
-    if form.messages is None:
-        raise Refusal("wrong", "messages: the field is missing", "messages")
-    text = service.model.text
-    if text is None or text.chat is None or not text.chat.templates:
-        raise Refusal("unsupported", NO_TEMPLATE, "messages")
-    _check_parts(form.messages)
+    check_messages(form, service)
     settings = read_settings(form, CHAT, service)
     if form.top_logprobs is not None and not form.logprobs:
         raise Refusal("wrong", "top_logprobs needs logprobs: true", "top_logprobs")
     if form.logprobs:
         settings.given["logprobs"] = _count("top_logprobs", form.top_logprobs or 0)
-    variables = dict(form.chat_template_kwargs or {})
-    if form.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", form.reasoning_effort)
-    options = {"continue_final_message": bool(form.continue_final_message),
-               "add_generation_prompt": form.add_generation_prompt, "template_options": variables}
-    if form.continue_final_message and form.add_generation_prompt is None:
-        options["add_generation_prompt"] = False
+    options = template_options(form)
     options |= settings.given | {"places": ["messages"]}
     return Wanted("chat", form.messages, _no_body, options=options, single=True), settings, ChatWriter
 
 
-def _check_parts(messages: Sequence[Any]) -> None:
-    """Raise `Refusal` for a part of a message that is no text."""
-    for i, message in enumerate(messages):
+def template_options(form: Any) -> dict[str, Any]:
+    """Return how the messages of a form become a prompt, by the options of `Generator.chat`."""
+    variables = dict(form.chat_template_kwargs or {})
+    if form.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", form.reasoning_effort)
+    return {"continue_final_message": bool(form.continue_final_message),
+            "add_generation_prompt": form.add_generation_prompt, "template_options": variables}
+
+
+def check_messages(form: Any, service: TextService) -> None:
+    """Raise `Refusal` for a form without messages, a model without a template, and a part that is no text."""
+    if form.messages is None:
+        raise Refusal("wrong", "messages: the field is missing", "messages")
+    text = service.model.text
+    if text is None or text.chat is None or not text.chat.templates:
+        raise Refusal("unsupported", NO_TEMPLATE, "messages")
+    for i, message in enumerate(form.messages):
         content = message.get("content") if isinstance(message, dict) else None
         for j, part in enumerate(content if isinstance(content, list) else ()):
             kind = part.get("type", "text") if isinstance(part, dict) else part

@@ -88,7 +88,7 @@ def serving(model, *, service=None, keys=(), max_wait=1000.0, files=None, connec
     """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
     own = Settings(port=0, names=("tiny", "other name"), **settings)
     served_service = service or make_service(model, own, max_wait)
-    served = Served(served_service, own, ApiKeys(list(keys)), Metrics(served_service, {"model": "tiny"}),
+    served = Served(served_service, own, ApiKeys(list(keys)), Metrics([served_service], [{"model": "tiny"}]),
                     files=MappedFiles(files))
     with bind(own) as listener:
         listener.listen(BACKLOG)
