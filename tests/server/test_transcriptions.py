@@ -272,3 +272,12 @@ def test_models_of_another_kind_say_what_they_serve():
         found = ask(client, SHORT)
         assert (found.status, "needs a model of speech" in found.data["error"]["message"]) == (400, True)
         assert client.served.disk.used == 0
+
+
+def test_pages(client):
+    assert client.get("/info").data["model_type"] == {"transcriber": {"languages": []}}
+    assert client.get("/v1/models").data["data"][0]["kind"] == "transcribe"
+    before = client.get("/metrics").data.decode()
+    ask(client, SHORT)
+    after = client.get("/metrics").data.decode()
+    assert (before.count("te_generate_success"), before == after) == (after.count("te_generate_success"), False)
