@@ -79,7 +79,7 @@ class Exchange:
         self._headers = headers_of(scope)
         self._id = served.id_of(self._headers)
         self._family = route.kind.family        # whose form errors have
-        self._owner, self._tokens = "", 0       # for the log, once they are known
+        self._owner, self._tokens, self._new = "", 0, 0     # for the log, once they are known
         self._streams = False       # whether the headers of a stream were sent
         self._failure: BaseException | None = None      # why there is no answer, or a stream has no end
         self._alarm = Alarm()
@@ -109,7 +109,7 @@ class Exchange:
             failed = None if failure is None or refusal_of(failure, "").reason != "failed" else failure
             logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
                        seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
-                       error=None if failed is None else type(failed).__name__,
+                       new_tokens=self._new or None, error=None if failed is None else type(failed).__name__,
                        places=None if failed is None else logs.places_of(failed))
 
     async def _answer(self, room: Room) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
@@ -140,7 +140,7 @@ class Exchange:
         else:
             parts = await self._worked(lambda: write_json(work.body(answer, asked)), deadline,
                                        long=answer.bytes > LONG_BYTES)
-        self._tokens = sum(answer.tokens)
+        self._tokens, self._new = sum(answer.tokens), self._new or answer.new_tokens
         seconds = time.monotonic() - self._begun
         served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
@@ -173,6 +173,7 @@ class Exchange:
             await self._send_events(work, text_routes.event(OPENAI.body(refusal, OPENAI.status(refusal), self._id)))
         finally:
             stream.cancel()
+            self._new = stream.new_tokens
         await self._hand_over([{"type": "http.response.body", "body": b"", "more_body": False}])
 
     async def _send_events(self, work: Wanted, data: bytes) -> None:

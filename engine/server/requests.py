@@ -90,6 +90,8 @@ class Answer:
     times: Times
     bytes: int = 0
     """About how much memory the value takes, and what is written of it."""
+    new_tokens: int = 0
+    """How many tokens a model has written."""
 
 
 @dataclass

@@ -55,6 +55,7 @@ def refused(why: str, *harmless: Any) -> Field:
 _COMMON: dict[str, Field] = {
     "model": Field(str),
     "max_tokens": Field(int, "max_new_tokens"),
+    "max_completion_tokens": Field(int, "max_new_tokens"),      # the later one of two fields counts
     "temperature": Field(float, "temperature"),
     "top_p": Field(float, "top_p"),
     "n": Field(int, "num_return_sequences"),
@@ -83,7 +84,6 @@ _COMMON: dict[str, Field] = {
 }
 CHAT: dict[str, Field] = _COMMON | {
     "messages": Field(list[Any]),
-    "max_completion_tokens": Field(int, "max_new_tokens"),
     "logprobs": Field(bool),
     "top_logprobs": Field(int),
     "continue_final_message": Field(bool),
@@ -160,6 +160,7 @@ def read_settings(form: Any, table: Mapping[str, Field], service: TextService, p
         raise Refusal("wrong", f"this request asks for {n * prompts:,} answers, and one may have {MAX_CHOICES}; send "
                       "several requests", "n" if n > 1 else "prompt")
     if form.logit_bias:
+        _checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
         settings["logit_bias"] = {int(key) if key.isdecimal() and len(key) < 20 else key: value
                                   for key, value in form.logit_bias.items()}
     draws = service.model.encoder_config is None or settings.get("temperature", 0) >= GREEDY_BELOW

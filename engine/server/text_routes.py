@@ -95,6 +95,8 @@ def check_messages(form: Any, service: TextService) -> None:
     text = service.model.text
     if text is None or text.chat is None or not text.chat.templates:
         raise Refusal("unsupported", NO_TEMPLATE, "messages")
+    if not form.messages:
+        raise Refusal("empty", "messages is an empty list; a conversation needs one message at least", "messages")
     for i, message in enumerate(form.messages):
         content = message.get("content") if isinstance(message, dict) else None
         for j, part in enumerate(content if isinstance(content, list) else ()):
@@ -109,6 +111,9 @@ def complete(form: Any, service: TextService) -> Work:
     if form.prompt is None:
         raise Refusal("wrong", "prompt: the field is missing", "prompt")
     prompts, single = texts_or_ids("prompt", form.prompt)
+    vocab_size = service.model.config.vocab_size
+    if any(not 0 <= token < vocab_size for prompt in prompts if isinstance(prompt, list) for token in prompt):
+        raise Refusal("wrong", f"prompt has ids of tokens that are not from 0 to {vocab_size - 1}", "prompt")
     settings = read_settings(form, COMPLETION, service, len(prompts))
     if form.logprobs is not None or form.prompt_logprobs is not None:
         settings.given["logprobs"] = max(_count(name, getattr(form, name) or 0)
@@ -147,6 +152,11 @@ class Writer:
         self._created = int(time.time())
         self._prompt = 0
         self._new: list[tuple[int, int]] = []       # of each answer the new tokens, and those of its reasoning
+
+    @property
+    def marker(self) -> int | None:
+        """The id of the token that ends the reasoning of an answer; None where there is none."""
+        return None
 
     def body(self, answer: Answer, asked: Asked) -> Any:
         """Return the body of an answer."""
@@ -195,14 +205,13 @@ class Writer:
 
     def _count(self, result: Any, reasoned: bool) -> None:
         """Count the tokens of a result; the end token is one that the model made."""
-        new, marker, thought = result.ids[result.echoed :], self._service.marker, 0
-        if reasoned:
-            thought = new.index(marker) + 1 if marker in new else len(new)
+        new, marker = result.ids[result.echoed :], self.marker
+        thought = new.index(marker) + 1 if marker in new else len(new) * reasoned
         self._new.append((len(new) + result.ended, thought))
 
     def _used(self) -> dict[str, Any]:
         new, thought = (sum(column) for column in zip(*self._new, strict=True))
-        details = {} if self._service.marker is None else {"completion_tokens_details": {"reasoning_tokens": thought}}
+        details = {} if self.marker is None else {"completion_tokens_details": {"reasoning_tokens": thought}}
         return {"prompt_tokens": self._prompt, "completion_tokens": new, "total_tokens": self._prompt + new} | details
 
 
@@ -210,6 +219,10 @@ class ChatWriter(Writer):
     """Writes the answers to a chat."""
 
     object, chunk = "chat.completion", "chat.completion.chunk"
+
+    @property
+    def marker(self) -> int | None:
+        return self._service.marker
 
     def choice(self, number: int, answer: Written) -> dict[str, Any]:
         message = {"role": "assistant", "content": answer.text, "refusal": None}

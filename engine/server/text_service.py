@@ -98,6 +98,7 @@ class TextService(RequestService):
         for i in range(2):
             self.load.forget_rates()
             self.submit("generate", [[i] * max(1, min(_WARM, longest - _NEW))], settings | {"cache_key": "\0"}).result()
+        self.load.lengths.clear()       # these were no answers
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -208,7 +209,9 @@ class TextService(RequestService):
     def _finish(self, request: Pending, prepared: PreparedWorks, tickets: Sequence[DecoderTicket], answer: Answer
                 ) -> None:
         """Let the workers finish a request of which all tokens are there. answer: what is known besides the value."""
-        self.load.leave(request, [len(result.ids) for ticket in tickets for result in ticket.result()])
+        lengths = [len(result.ids) for ticket in tickets for result in ticket.result()]
+        self.load.leave(request, lengths)
+        answer = replace(answer, new_tokens=sum(lengths))
         if request.streams:     # whoever reads the stream finishes each result by itself
             self._settle(request, answer)
             return
