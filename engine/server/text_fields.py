@@ -160,7 +160,7 @@ def read_settings(form: Any, table: Mapping[str, Field], service: TextService, p
         raise Refusal("wrong", f"this request asks for {n * prompts:,} answers, and one may have {MAX_CHOICES}; send "
                       "several requests", "n" if n > 1 else "prompt")
     if form.logit_bias:
-        _checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
+        checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
         settings["logit_bias"] = {int(key) if key.isdecimal() and len(key) < 20 else key: value
                                   for key, value in form.logit_bias.items()}
     draws = service.model.encoder_config is None or settings.get("temperature", 0) >= GREEDY_BELOW
