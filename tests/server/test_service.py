@@ -87,9 +87,9 @@ def engine(one_backend):
     return load("bert_classify", backend=one_backend, threads=1)
 
 
-def ids_of(pieces):
+def ids_of(packed):
     """Return the token ids of each sequence of a batch."""
-    return [work.data.input_ids[i] for work, numbers in pieces for i in numbers]
+    return packed.tokens.input_ids
 
 
 class Gate:
@@ -100,11 +100,11 @@ class Gate:
         runner = service.model.runner_of("classify")
         compute = runner._compute_logits
 
-        def slow(pieces, stop):
+        def slow(packed, stop):
             self.entered.set()
-            self.batches.append(ids_of(pieces))
+            self.batches.append(ids_of(packed))
             assert self.open.wait(30)
-            return compute(pieces, stop)
+            return compute(packed, stop)
 
         monkeypatch.setattr(runner, "_compute_logits", slow)
 
@@ -166,9 +166,9 @@ def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
     assert 0 < sum(fails) < count
     alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
 
-    def raising(pieces, stop):
-        rows = compute(pieces, stop)
-        if any(bad in ids for ids in ids_of(pieces)):
+    def raising(packed, stop):
+        rows = compute(packed, stop)
+        if any(bad in ids for ids in ids_of(packed)):
             raise RuntimeError("a head that raises")
         return rows
 
