@@ -365,12 +365,12 @@ class StepQueue(WorkQueue):
         """
         steps = {work.entry: work.steps for work in works if not work.has_ended}
         self._mend()
-        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]))
+        self._run_apart([*steps], fault, lambda entry: self._catch_up(entry, steps[entry]), self._mend)
 
     def _catch_up(self, entry: DecoderEntry, steps: int) -> None:
         """Compute a work that has begun anew in steps of its own, until it has made so many."""
         work, entry.alone = entry.work, True
-        if not self._open_work(work):
+        if entry.end is not None or not self._open_work(work):
             return
         while entry.end is None and work.steps < steps:
             work.steps += 1
