@@ -87,11 +87,6 @@ def engine(one_backend):
     return load("bert_classify", backend=one_backend, threads=1)
 
 
-def ids_of(packed):
-    """Return the token ids of each sequence of a batch."""
-    return packed.tokens.input_ids
-
-
 class Gate:
     """Hold every batch of a service back until it is opened, and count the batches."""
 
@@ -102,7 +97,7 @@ class Gate:
 
         def slow(packed, stop):
             self.entered.set()
-            self.batches.append(ids_of(packed))
+            self.batches.append(packed.tokens.input_ids)
             assert self.open.wait(30)
             return compute(packed, stop)
 
@@ -168,7 +163,7 @@ def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
 
     def raising(packed, stop):
         rows = compute(packed, stop)
-        if any(bad in ids for ids in ids_of(packed)):
+        if any(bad in ids for ids in packed.tokens.input_ids):
             raise RuntimeError("a head that raises")
         return rows
 
