@@ -126,7 +126,8 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
 
 def test_interrupts_at_random_lines_keep_nothing_but_prefixes():
     """Prompts share beginnings in a cache that is too small for all, so that sequences wait and give way."""
-    files = ("prefixes.py", "room.py", "step_queue.py", "works.py", "forest.py", "requests.py", "cpu/cache.py")
+    files = ("prefixes.py", "room.py", "step_queue.py", "schedule.py", "works.py", "groups.py", "greedy.py", "beams.py",
+             "work_queue.py", "forest.py", "requests.py", "cpu/cache.py")
     common, rng, arrived, right = [4 + i % 40 for i in range(48)], random.Random(2), 0, 0
     prompts = [[*common[:n], n] for n in (40, 48, 33, 17, 40, 8)]
     cases = []
