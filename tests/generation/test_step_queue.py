@@ -321,6 +321,23 @@ def test_an_interrupt_while_the_last_request_ends_keeps_nothing(monkeypatch):
     assert generate(queue, [request_of(0)]) == [alone(request_of(0))]
 
 
+def test_an_interrupt_while_a_request_that_waits_is_cancelled(monkeypatch):
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    queue = queue_of(TableStepper(bias=BIAS), budget=Budget(1))
+    first, second, third = (submit(queue, request_of(i)) for i in range(3))
+    queue.step()
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        second.cancel()
+    finish(queue)
+    assert [first.result(), third.result()] == [alone(request_of(0)), alone(request_of(2))]
+    with pytest.raises(Cancelled):
+        second.result()
+
+
 class Poisoned(TableStepper):
     """Raises an exception for each step that has a row of a request whose prompt begins with the token 20."""
 
