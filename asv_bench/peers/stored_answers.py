@@ -31,4 +31,4 @@ if __name__ == "__main__":
     settings = Settings(port=int(sys.argv[1]))
     service = Stored(Engine.load(sys.argv[2], threads=1))
     with bind(settings) as listener:
-        run(Served(service, settings, ApiKeys([]), Metrics(service, {})), listener)
+        run(Served(service, settings, ApiKeys([]), Metrics([service], [{}])), listener)

@@ -244,7 +244,7 @@ class Prefixes:
     def _free(self, run: _Run | None, soon: bool = False) -> None:
         """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
 
-        soon: as in `leave`.
+        soon: what is kept is the next to go, and is kept whatever the bound between calls is.
         """
         idle: dict[_Run, None] = {}
         for each in _path(run)[::-1]:

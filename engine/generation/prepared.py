@@ -86,7 +86,7 @@ class PreparedModel:
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.
 
-        kept: as in `engine.generation.checks.checked`.
+        kept: what the request reads in place of its source, whose ids then only say which one it is.
         """
         new_text = None if self.text is None else self.tokenizer(self.text).incremental
         rules = self._rules_of(request.config)
@@ -103,7 +103,7 @@ class PreparedModel:
                 ) -> Scoring:
         """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        temperature, seen: as in `Scoring`. Raises `InputError` for wrong ids.
+        temperature: logits are divided by it. seen: gets the logits before that. Raises `InputError` for wrong ids.
         """
         return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 

@@ -69,8 +69,8 @@ def prepare_one(model: GeneratingModel, called: str, source: Any, prompt: Any, o
                 stop: Stop = NEVER, *, several: bool = False) -> PreparedWorks:
     """Return the call for one text, or for the ids of one, of which somebody reads the tokens one by one.
 
-    called: the method of the user. prompt: as in `Generator.stream`. several: whether the text may have several
-    results. Raises `InputError`.
+    called: the method of the user. prompt: what the text begins with, of a model with an encoder. several: whether the
+    text may have several results. Raises `InputError`.
     """
     if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
         raise InputError(f"{called} takes one text, not {len(source)} in a list; call {called}(text) for each, as "

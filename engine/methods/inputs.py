@@ -36,9 +36,10 @@ def read_requests(model: PreparedModel, inputs: Any, prompts: Any, config: Gener
                   cache_key: str = "", heads: tuple[AttentionHead, ...] = ()) -> list[Request]:
     """Return the checked requests of inputs; texts become ids. Raises `InputError`.
 
-    inputs, prompts: as in `Generator.generate`. config: the settings of the requests. places: as in `place_of`.
-    special: whether a text gets the special tokens that the tokenizer adds. bound: of the tokens of an input, if not
-    that of a source, or of a prompt for a model without an encoder. cache_key, heads: as in `Request`.
+    inputs: a text, or a list of texts or of token ids. prompts: what the results begin with, of a model with an
+    encoder. config: the settings of the requests. places: what messages call each input. special: whether a text gets
+    the special tokens that the tokenizer adds. bound: of the tokens of an input, if not that of a source, or of a
+    prompt for a model without an encoder. cache_key, heads: as in `Request`.
     """
     refuse_chat(inputs, _instead_of_messages(model))
     if isinstance(inputs, str):
@@ -72,7 +73,8 @@ def check_no_prompts(model: PreparedModel, prompts: Any) -> None:
 
 def _parts(model: PreparedModel, item: Any, prompt: Any, special: bool, bound: Bound | None, stop: Stop
            ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, str | None]:
-    """Return the source, the prompt and its text of the request of one input. The others are as in `read_requests`."""
+    """Return the source, the prompt and its text of the request of one input. bound: of its tokens, if it has its own.
+    """
     refuse_chat(item, _instead_of_messages(model))
     lengths = model.lengths
     if model.encoder_config is None:

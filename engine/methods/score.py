@@ -68,7 +68,7 @@ def own_tokens(model: PreparedModel, inputs: Any, stop: Stop = NEVER, *, special
                places: Sequence[str] | None = None, cache_key: str = "") -> tuple[list[Request], list[list[int]]]:
     """Return a request for each input with its first token as the prompt, and the other tokens of the input.
 
-    The arguments are as in `read_requests`.
+    special: whether a text gets the tokenizer's special tokens. places: what messages call each input.
     """
     prompted = read_requests(model, inputs, None, model.generation, stop, places=places, special=special,
                              bound=model.lengths.scored, cache_key=cache_key)

@@ -166,7 +166,8 @@ class TextLoad:
         """rows: the most rows of a step."""
         self._rows, self._lock = rows, threading.Lock()
         self._left: dict[Hashable, _Left] = {}
-        self._lengths: deque[int] = deque(maxlen=100)
+        self.lengths: deque[int] = deque(maxlen=100)
+        """The new tokens of the last answers."""
         self.forget_rates()
 
     def forget_rates(self) -> None:
@@ -177,7 +178,7 @@ class TextLoad:
     @property
     def likely(self) -> float:
         """The new tokens of a request that are likely."""
-        return sum(self._lengths) / len(self._lengths) if self._lengths else LIKELY
+        return sum(self.lengths) / len(self.lengths) if self.lengths else LIKELY
 
     @property
     def seconds(self) -> float:
@@ -218,7 +219,7 @@ class TextLoad:
         """Forget a request. tokens: the new tokens of each row of an answer."""
         with self._lock:
             self._left.pop(request, None)
-            self._lengths.extend(tokens)
+            self.lengths.extend(tokens)
 
     def before_first(self, owner: Hashable, prompt: float, rows: int) -> float:
         """Return the seconds until the first token of a new request of an owner; prompt: those for its own prompts."""

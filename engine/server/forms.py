@@ -80,11 +80,13 @@ class Wanted:
     """Writes the events of an answer that is streamed; None for one that is not."""
     headers: Sequence[Any] = ()
     """More headers of the answer."""
+    content_type: str = "application/json"
+    """The type of the answer; a body of another one than JSON is bytes."""
 
     @property
     def characters(self) -> int:
         """The characters of the inputs that are texts."""
-        if self.task == "chat":
+        if self.task in ("chat", "transcribe"):
             return 0
         query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
         return len(query) + characters_of(texts)
@@ -101,11 +103,15 @@ class Kind:
     tasks: tuple[str, ...] = ()
     """What a model may be asked for, by the names that services have; nothing for a route that needs no model."""
 
+    def read(self, fields: dict[str, Any]) -> Any:
+        """Return the form of a request; raises `Refusal`."""
+        return read_form(fields, self.form)
+
     def wanted(self, fields: dict[str, Any], service: RequestService, path: str) -> Wanted:
         """Return the work for the fields of a request; raises `Refusal`. path: that of the route."""
         if self.tasks and service.tasks.isdisjoint(self.tasks):
             raise Refusal("unsupported", f"{path} needs a model for {self.tasks[0]}, and {service.serves}")
-        form: Any = read_form(fields, self.form)
+        form: Any = self.read(fields)
         work: Wanted = self.work(form, service.model)
         if work.task and work.task not in service.tasks:
             raise Refusal("unsupported", f"{path} needs a model for {work.task}, and {service.serves}")
@@ -152,8 +158,8 @@ def read_fields(data: bytes, limit: int) -> dict[str, Any]:
     return fields
 
 
-def read_form(fields: dict[str, Any], form: type[AnyForm]) -> AnyForm:
-    """Return checked fields; raises `Refusal`, which names the field."""
+def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) -> AnyForm:
+    """Return checked fields; raises `Refusal`, which names the field. strict: False reads numbers from texts."""
     known = form.__struct_fields__
     for name in fields:
         if name not in known:
@@ -161,7 +167,7 @@ def read_form(fields: dict[str, Any], form: type[AnyForm]) -> AnyForm:
                           f"{', '.join(known)}", listed([name]))
     try:
         try:
-            return msgspec.convert(fields, form)
+            return msgspec.convert(fields, form, strict=strict)
         except msgspec.ValidationError:
             if (joined := _with_joined_parts(fields)) is None:
                 raise

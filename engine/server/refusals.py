@@ -62,7 +62,7 @@ class ErrorForm:
         return self.statuses.get(refusal.reason, STATUSES[refusal.reason])
 
 
-_PLACE = re.compile(r"(?P<field>messages|prompt(?:\[\d+\])?): (?:message (?P<number>\d+))?")
+_PLACE = re.compile(r"(?P<field>messages|prompt(?:\[\d+\])?): (?:message (?P<number>\d+))?(?P<setting>logit_bias )?")
 """What stands in front of a message about the inputs of a request for text."""
 
 
@@ -70,6 +70,8 @@ def field_of(error: InputError) -> str | None:
     """Return the path of the input that an error is about; None where it does not say."""
     if (found := _PLACE.match(str(error))) is None:
         return None
+    if found["setting"] is not None:
+        return found["setting"].strip()
     return found["field"] if found["number"] is None else f"{found['field']}[{found['number']}]"
 
 

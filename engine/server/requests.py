@@ -7,12 +7,15 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any
 
-from ..base.errors import LATE_REQUEST, Closing, InputError, Overloaded, TimedOut
+from ..base.errors import LATE_REQUEST, Cancelled, Closing, InputError, Overloaded, TimedOut
 from ..base.stop import Stop
+from ..queues.cpu_turns import CpuTurns
+from ..queues.work_queue import WorkQueue
 from .admission import Memory, Room
 from .settings import Limit
 from .workers import Result, WorkerCall, Workers
@@ -87,6 +90,8 @@ class Answer:
     times: Times
     bytes: int = 0
     """About how much memory the value takes, and what is written of it."""
+    new_tokens: int = 0
+    """How many tokens a model has written."""
 
 
 @dataclass
@@ -128,6 +133,8 @@ class RequestService(ABC):
     """One loaded model that answers many requests at once; it knows nothing of HTTP. Any thread may call it."""
 
     model: Any
+    _queue: WorkQueue
+    _turns: CpuTurns
     kind: str
     """The kind of use of the model, as `engine.load` calls it."""
     fingerprint = ""
@@ -144,13 +151,21 @@ class RequestService(ABC):
         """
         self.workers = Workers(threads) if beside is None else beside.workers
         self.memory = Memory(max_bytes) if beside is None else beside.memory
-        self._owns_workers = beside is None
+        self._turns = CpuTurns() if beside is None else beside._turns
+        self._owns_workers, self._beside = beside is None, beside
         self._lock = threading.Lock()
         self._empty = threading.Condition(self._lock)       # notified when no request is open any more
         self._open: set[Pending] = set()        # the requests that have neither an answer nor an error
         self._closing = self._closed = False
         self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
         self._process = os.getpid()
+
+    def _take_turns(self) -> None:
+        """Let the queue of the model share the CPUs with that of another one in turns, if there is one."""
+        if self._beside is not None:
+            for service in (self, self._beside):
+                if isinstance(service._queue.cpus, nullcontext):
+                    service._queue.cpus = self._turns.turn()
 
     @property
     @abstractmethod
@@ -270,6 +285,8 @@ class RequestService(ABC):
                 self._refused += 1
             elif isinstance(result, TimedOut):
                 self._expired += 1
+            elif isinstance(result, Cancelled):
+                self._cancelled += 1
             elif not isinstance(result, InputError | Limit):
                 self._failed += 1
         request.end()

@@ -71,7 +71,9 @@ class Service(RequestService):
         threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
         super().__init__(threads, positive_int("max_bytes", max_bytes), beside)
         # A language model reads prompts in steps, in a queue of its own; the requests of a server wait in front of it.
-        self._queue = model.queue if isinstance(model.queue, ModelQueue) else ModelQueue(model.max_batch_tokens)
+        self._queue: ModelQueue = (model.queue if isinstance(model.queue, ModelQueue)
+                                   else ModelQueue(model.max_batch_tokens))
+        self._take_turns()
         self._queue.start(self, self.max_batch_tokens)
         self._counted = deepcopy(self._queue.counts)        # before the service
         self._admission = Admission(max_wait, lambda: self._queue.rate)

@@ -33,6 +33,7 @@ from .json_steps import JsonRows
 from .refusals import TEI, Refusal
 from .requests import Answer
 from .settings import MAX_DECODED, MAX_TOKENIZED
+from .token_routes import TOKENIZE
 
 
 class EmbedForm(Form):
@@ -207,7 +208,7 @@ def tokenize(form: TokenizeForm, model: AnyModel) -> Wanted:
                   bytes=_TOKENIZED * characters * (1 if all(map(str.isascii, texts)) else 4))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _uncut_tokenizer(model: AnyModel) -> Tokenizer:
     """Return the tokenizer of a model that gives all tokens of a text."""
     assert model.text is not None
@@ -250,8 +251,9 @@ def _tokens(text: str, places: Any, special: bool) -> list[dict[str, Any]]:
 
 
 RERANK = Kind(TEI, RerankForm, rerank, ("rank",))
-ROUTES = tuple(Route(path, Kind(TEI, form, work, tasks)) for path, form, work, tasks in (
-    ("/embed", EmbedForm, embed, ("embed",)), ("/embed_all", InputsForm, embed_all, ("late", "tokens")),
-    ("/embed_sparse", InputsForm, embed_sparse, ("sparse",)), ("/predict", PredictForm, predict, ("classify",)),
-    ("/similarity", SimilarityForm, similarity, ("embed",)), ("/tokenize", TokenizeForm, tokenize, ()),
-    ("/decode", DecodeForm, decode, ())))
+ROUTES = (Route("/tokenize", Kind(TEI, TokenizeForm, tokenize), TOKENIZE),
+          *(Route(path, Kind(TEI, form, work, tasks)) for path, form, work, tasks in (
+              ("/embed", EmbedForm, embed, ("embed",)), ("/embed_all", InputsForm, embed_all, ("late", "tokens")),
+              ("/embed_sparse", InputsForm, embed_sparse, ("sparse",)),
+              ("/predict", PredictForm, predict, ("classify",)),
+              ("/similarity", SimilarityForm, similarity, ("embed",)), ("/decode", DecodeForm, decode, ()))))

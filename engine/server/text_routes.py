@@ -51,11 +51,14 @@ class TextKind(Kind):
         form = read_form(known, self.form)
         wanted, settings, make = self.work(form, service)
         name = id_of(self.kind, known, settings.seed, service.fingerprint)
-        headers = [(SEED, b"%d" % settings.seed)]
-        if others:
-            headers.append((IGNORED, ", ".join(map(_printable, others[:20])).encode()))
+        headers = [(SEED, b"%d" % settings.seed), *ignored(others)]
         writer: Writer = make(name, settings, service)
         return replace(wanted, body=writer.body, events=writer if settings.stream else None, headers=headers)
+
+
+def ignored(names: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """Return the header with the names of fields that were not understood, if there are any."""
+    return [(IGNORED, ", ".join(map(_printable, names[:20])).encode())] if names else []
 
 
 def _printable(name: str) -> str:
@@ -65,31 +68,36 @@ def _printable(name: str) -> str:
 
 def chat(form: Any, service: TextService) -> Work:
     """Return the work for the answers to a chat."""
-    if form.messages is None:
-        raise Refusal("wrong", "messages: the field is missing", "messages")
-    text = service.model.text
-    if text is None or text.chat is None or not text.chat.templates:
-        raise Refusal("unsupported", NO_TEMPLATE, "messages")
-    _check_parts(form.messages)
+    check_messages(form, service)
     settings = read_settings(form, CHAT, service)
     if form.top_logprobs is not None and not form.logprobs:
         raise Refusal("wrong", "top_logprobs needs logprobs: true", "top_logprobs")
     if form.logprobs:
         settings.given["logprobs"] = _count("top_logprobs", form.top_logprobs or 0)
-    variables = dict(form.chat_template_kwargs or {})
-    if form.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", form.reasoning_effort)
-    options = {"continue_final_message": bool(form.continue_final_message),
-               "add_generation_prompt": form.add_generation_prompt, "template_options": variables}
-    if form.continue_final_message and form.add_generation_prompt is None:
-        options["add_generation_prompt"] = False
+    options = template_options(form)
     options |= settings.given | {"places": ["messages"]}
     return Wanted("chat", form.messages, _no_body, options=options, single=True), settings, ChatWriter
 
 
-def _check_parts(messages: Sequence[Any]) -> None:
-    """Raise `Refusal` for a part of a message that is no text."""
-    for i, message in enumerate(messages):
+def template_options(form: Any) -> dict[str, Any]:
+    """Return how the messages of a form become a prompt, by the options of `Generator.chat`."""
+    variables = dict(form.chat_template_kwargs or {})
+    if form.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", form.reasoning_effort)
+    return {"continue_final_message": bool(form.continue_final_message),
+            "add_generation_prompt": form.add_generation_prompt, "template_options": variables}
+
+
+def check_messages(form: Any, service: TextService) -> None:
+    """Raise `Refusal` for a form without messages, a model without a template, and a part that is no text."""
+    if form.messages is None:
+        raise Refusal("wrong", "messages: the field is missing", "messages")
+    text = service.model.text
+    if text is None or text.chat is None or not text.chat.templates:
+        raise Refusal("unsupported", NO_TEMPLATE, "messages")
+    if not form.messages:
+        raise Refusal("empty", "messages is an empty list; a conversation needs one message at least", "messages")
+    for i, message in enumerate(form.messages):
         content = message.get("content") if isinstance(message, dict) else None
         for j, part in enumerate(content if isinstance(content, list) else ()):
             kind = part.get("type", "text") if isinstance(part, dict) else part
@@ -103,6 +111,9 @@ def complete(form: Any, service: TextService) -> Work:
     if form.prompt is None:
         raise Refusal("wrong", "prompt: the field is missing", "prompt")
     prompts, single = texts_or_ids("prompt", form.prompt)
+    vocab_size = service.model.config.vocab_size
+    if any(not 0 <= token < vocab_size for prompt in prompts if isinstance(prompt, list) for token in prompt):
+        raise Refusal("wrong", f"prompt has ids of tokens that are not from 0 to {vocab_size - 1}", "prompt")
     settings = read_settings(form, COMPLETION, service, len(prompts))
     if form.logprobs is not None or form.prompt_logprobs is not None:
         settings.given["logprobs"] = max(_count(name, getattr(form, name) or 0)
@@ -141,6 +152,11 @@ class Writer:
         self._created = int(time.time())
         self._prompt = 0
         self._new: list[tuple[int, int]] = []       # of each answer the new tokens, and those of its reasoning
+
+    @property
+    def marker(self) -> int | None:
+        """The id of the token that ends the reasoning of an answer; None where there is none."""
+        return None
 
     def body(self, answer: Answer, asked: Asked) -> Any:
         """Return the body of an answer."""
@@ -189,14 +205,13 @@ class Writer:
 
     def _count(self, result: Any, reasoned: bool) -> None:
         """Count the tokens of a result; the end token is one that the model made."""
-        new, marker, thought = result.ids[result.echoed :], self._service.marker, 0
-        if reasoned:
-            thought = new.index(marker) + 1 if marker in new else len(new)
+        new, marker = result.ids[result.echoed :], self.marker
+        thought = new.index(marker) + 1 if marker in new else len(new) * reasoned
         self._new.append((len(new) + result.ended, thought))
 
     def _used(self) -> dict[str, Any]:
         new, thought = (sum(column) for column in zip(*self._new, strict=True))
-        details = {} if self._service.marker is None else {"completion_tokens_details": {"reasoning_tokens": thought}}
+        details = {} if self.marker is None else {"completion_tokens_details": {"reasoning_tokens": thought}}
         return {"prompt_tokens": self._prompt, "completion_tokens": new, "total_tokens": self._prompt + new} | details
 
 
@@ -204,6 +219,10 @@ class ChatWriter(Writer):
     """Writes the answers to a chat."""
 
     object, chunk = "chat.completion", "chat.completion.chunk"
+
+    @property
+    def marker(self) -> int | None:
+        return self._service.marker
 
     def choice(self, number: int, answer: Written) -> dict[str, Any]:
         message = {"role": "assistant", "content": answer.text, "refusal": None}

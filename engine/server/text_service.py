@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 from ..backends import get_backend
@@ -18,7 +20,7 @@ from ..chat import Reply
 from ..generation.groups import Generation
 from ..generation.prefixes import BLOCK
 from ..generation.results import Generated
-from ..generation.step_queue import SHARED
+from ..generation.step_queue import SHARED, StepQueue
 from ..generation.tickets import DecoderTicket
 from ..interface.generator import Generator, Statistics
 from ..methods.decoding import PreparedWorks
@@ -34,6 +36,8 @@ TASKS = ("generate", "chat")
 _TOKEN, _LOGPROB = 96, 640
 """About how many bytes a token of a prompt or an answer takes, and each log probability that is told of it, with all
 that is written of them."""
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1.125}
+"""The bytes of a number in a cell, by the precision of the cache."""
 _WARM, _NEW = 32, 4
 """The tokens of the prompt that warms a model, and its new tokens."""
 
@@ -67,7 +71,7 @@ class TextService(RequestService):
                                    "to serve; add a tokenizer.json to its folder")
         super().__init__(min(4, max(2, model.threads // 2)), positive_int("max_bytes", max_bytes), beside)
         self._methods = {name: model.methods[name] for name in TASKS if name in model.methods}
-        self._queue = model.prepared.queue
+        self._queue: StepQueue = model.prepared.queue
         self.fingerprint = fingerprint_of(model, checksum)
         """Says whose bits the answers are: equal requests to servers with equal ones have equal answers."""
         self.load = TextLoad(self._queue.budget.rows)
@@ -76,7 +80,10 @@ class TextService(RequestService):
         """Seconds to the first token of a request, and between two tokens of a row."""
         self.rows = Histogram([2.0**i for i in range(11)])
         """The rows of a step that make a token each."""
+        if self._queue.room.tokens is None:     # a server has no bound but its own for what strangers ask for
+            self._queue.room.tokens = default_cache_tokens(model)
         self._queue.watcher = self._note_step
+        self._take_turns()
         self._queue.start(self)
         try:
             self._warm()
@@ -91,6 +98,7 @@ class TextService(RequestService):
         for i in range(2):
             self.load.forget_rates()
             self.submit("generate", [[i] * max(1, min(_WARM, longest - _NEW))], settings | {"cache_key": "\0"}).result()
+        self.load.lengths.clear()       # these were no answers
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -103,8 +111,9 @@ class TextService(RequestService):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a prompt and its answer together; None for any number."""
-        return self.most_tokens(1)
+        """The most tokens of a prompt; None for any number."""
+        positions, cells = self.model.prepared.lengths.prompt.most, self.most_tokens(1)
+        return min((most for most in (positions, cells) if most is not None), default=None)
 
     def most_tokens(self, rows: int) -> int | None:
         """Return the most tokens of a prompt and its answer, of which a request has so many rows."""
@@ -200,7 +209,9 @@ class TextService(RequestService):
     def _finish(self, request: Pending, prepared: PreparedWorks, tickets: Sequence[DecoderTicket], answer: Answer
                 ) -> None:
         """Let the workers finish a request of which all tokens are there. answer: what is known besides the value."""
-        self.load.leave(request, [len(result.ids) for ticket in tickets for result in ticket.result()])
+        lengths = [len(result.ids) for ticket in tickets for result in ticket.result()]
+        self.load.leave(request, lengths)
+        answer = replace(answer, new_tokens=sum(lengths))
         if request.streams:     # whoever reads the stream finishes each result by itself
             self._settle(request, answer)
             return
@@ -254,10 +265,11 @@ class TextService(RequestService):
 
     def statistics(self) -> TextStatistics:
         """Return what waits, what was done, and how fast."""
-        load, most = self.load, self._queue.room.tokens
+        numbers = self.model.statistics()       # without the lock: it may end what was cancelled, which takes it
         with self._lock:
-            return TextStatistics(**self._counts(), queue=self.model.statistics(), rate=load.write_rate,
-                                  read_rate=load.read_rate, most_tokens=most)
+            counts = self._counts()
+        return TextStatistics(**counts, queue=numbers, rate=self.load.write_rate, read_rate=self.load.read_rate,
+                              most_tokens=self._queue.room.tokens or 0)
 
 
 @dataclass
@@ -265,13 +277,13 @@ class TextStatistics(RequestCounts):
     """What a service and the queue of its model have done. Counters grow from the start; gauges say what is there now.
     """
 
-    queue: Statistics | None = None
+    queue: Statistics = field(kw_only=True)
     """Of the model: its requests, tokens and cells."""
     rate: float = 0.0
     """Gauge: new tokens in a second, of all rows together."""
     read_rate: float = 0.0
     """Gauge: tokens of prompts that are read in a second."""
-    most_tokens: int | None = None
+    most_tokens: int = 0
     """The most tokens that the cells may have room for."""
 
 
@@ -283,6 +295,27 @@ def fingerprint_of(model: Generator, checksum: str) -> str:
     kernels = PORTABLE if model.bits == PORTABLE else get_backend(model.backend).describe().partition(" (")[0]
     parts = [checksum or repr(model.prepared.config), __version__, kernels, model.precision, model.prepared.cache]
     return f"fp_{sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+def default_cache_tokens(model: Generator) -> int:
+    """Return the tokens that the cells may have room for where nobody says it: they take a quarter of the memory.
+
+    All rows with a whole context each need no more.
+    """
+    config, rows = model.prepared.config, model.prepared.budget.rows
+    numbers = 2 * config.num_layers * config.kv_heads * config.head_width
+    tokens = memory_of_machine() // 4 // int(numbers * _BYTES[model.prepared.cache])
+    return max(BLOCK, min(tokens, rows * (model.prepared.decoder.longest or tokens)) // BLOCK * BLOCK)
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory of the machine, or of the container."""
+    of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        limit = "max"
+    return min(of_machine, int(limit)) if limit.isdecimal() else of_machine
 
 
 def _works(prepared: PreparedWorks) -> Sequence[Generation]:

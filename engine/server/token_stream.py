@@ -143,6 +143,11 @@ class TokenStream:
         self._news: Future[None] = Future()
 
     @property
+    def new_tokens(self) -> int:
+        """How many tokens were taken."""
+        return sum(self._seen)
+
+    @property
     def ended(self) -> bool:
         """Whether all pieces were given."""
         return all(self._ended)
@@ -162,7 +167,10 @@ class TokenStream:
             self._news.set_result(None)
 
     def take(self) -> list[tuple[int, Written]]:
-        """Return the pieces that are there, each with the number of its answer; raises the error of the request."""
+        """Return the pieces that are there, each with the number of its answer.
+
+        Raises the error of the request, once there are no pieces before it.
+        """
         pieces = []
         for i, ticket in enumerate(self._tickets):
             if self._ended[i]:
@@ -174,7 +182,7 @@ class TokenStream:
             for token in tokens:
                 number = first + token.sample
                 pieces.append((number, self._choices[number].add(token.id)))
-            if done:
+            if done and (ticket.error is None or not pieces):
                 self._ended[i] = True
                 for number, result in enumerate(ticket.result(), first):
                     pieces.append((number, self._choices[number].end(result)))
