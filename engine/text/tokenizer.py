@@ -456,6 +456,10 @@ class Tokenizer:
             found = self._texts[number] = data.decode("utf-8", "replace"), data
         return found
 
+    def token_bytes(self, number: int) -> bytes:
+        """Return the bytes of `token_text`."""
+        return self.token_text(number)[1]
+
     @cached_property
     def _texts(self) -> dict[int, tuple[str, bytes]]:
         """What `token_text` found before."""
