@@ -73,31 +73,23 @@ class PreparedModel:
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
         self._rules: tuple[GenerationConfig, Rules] | None = None
-        """Those of the last settings: the requests of a call share them, and they are checked once."""
+        """Those of the last request: the requests of a call share their settings, which are checked once."""
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
         """Return the model's settings with the arguments of a call; raises `InputError`."""
         encode = None if self.text is None else partial(self.tokenizer(self.text).encode, add_special_tokens=False)
-        config = settings_of_call(self.generation, given, encode)
-        self._rules_of(config)
-        return config
+        return settings_of_call(self.generation, given, encode)
 
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.
 
         kept: what the request reads in place of its source, whose ids then only say which one it is.
         """
-        new_text = None if self.text is None else self.tokenizer(self.text).incremental
-        rules = self._rules_of(request.config)
-        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text, rules)
-
-    def _rules_of(self, config: GenerationConfig) -> Rules:
-        """Return the rules of settings, which are checked unless the last request had them, too."""
-        known = self._rules
-        if known is None or known[0] is not config:
-            known = self._rules = config, checked_rules(self._stepper, config)
-        return known[1]
+        new_text, known = None if self.text is None else self.tokenizer(self.text).incremental, self._rules
+        if known is None or known[0] is not request.config:
+            known = self._rules = request.config, checked_rules(self._stepper, request.config)
+        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text, known[1])
 
     def scoring(self, request: Request, continuation: Sequence[int], temperature: float = 1.0, seen: Seen | None = None
                 ) -> Scoring:

@@ -123,12 +123,12 @@ def test_what_the_engine_lacks_is_said_in_a_line(generator, method, given, words
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda g: g.generate([[5]], n=2), "n=2 needs do_sample=True, or num_beams of at least 2, not 1"),
+    (lambda g: g.generate([[5]], n=2), "input 0: n=2 needs do_sample=True, or num_beams of at least 2, not 1"),
     (lambda g: g.generate([[5]], num_hypotheses=3, beam_size=2),
-     "num_hypotheses=3 needs do_sample=True, or beam_size of at least 3, not 2"),
+     "input 0: num_hypotheses=3 needs do_sample=True, or beam_size of at least 3, not 2"),
     (lambda g: g.results([[5]], n=0), "n must be an int of at least 1, not 0"),
     (lambda g: g.stream([5], n=2, beam_size=2), "stream gives one result; leave out n"),
-    (lambda g: g.generate([[5]], max_tokens=3, min_tokens=9), "min_tokens=9 must not be above max_tokens=3"),
+    (lambda g: g.generate([[5]], max_tokens=3, min_tokens=9), "input 0: min_tokens=9 must not be above max_tokens=3"),
     (lambda g: g.generate([[5]], max_tokens=999), "input 0: max_tokens=999 after a prompt of 1 tokens is more than the "
      "model has positions for; give at most 90"),
     (lambda g: g.session().submit([5], repeat_penalty=-1), "repeat_penalty must be a number from 0.01 to 100, not -1"),
