@@ -19,6 +19,7 @@ from engine.files.npz import read_npz, write_npz
 from engine.files.reading import release_pages
 
 from ..fuzz.archives import Member, pack
+from ..tools.bits import same
 from ..tools.damage import LITTLE, mangled, owner, peak_of
 
 ARRAYS = {
@@ -27,13 +28,6 @@ ARRAYS = {
     "config": np.frombuffer(b'{"a": 1}', np.uint8),
     "weight": np.arange(-127, 128, 2, dtype=np.int8).reshape(4, 32),
 }
-
-def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
-    def description(arrays: dict[str, np.ndarray]) -> dict[str, object]:
-        return {name: (array.shape, array.dtype, array.tobytes()) for name, array in arrays.items()}
-
-    return description(found) == description(expected)
-
 
 def valid_file(path: Path) -> bytes:
     write_npz(path, ARRAYS)
