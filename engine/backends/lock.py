@@ -48,15 +48,16 @@ class TornMark:
     """
 
     def __init__(self) -> None:
-        self._torn = False
+        self.torn = False
+        """Whether something runs, or was torn."""
 
     def run(self, work: Callable[[], _Result], repair: Callable[[], object]) -> _Result:
         """Return the result of a function. Before it, repair what is torn, which an exception of both leaves behind."""
-        torn, self._torn = self._torn, True
+        torn, self.torn = self.torn, True
         if torn:
             repair()
         result = work()
-        self._torn = False
+        self.torn = False
         return result
 
 

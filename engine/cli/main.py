@@ -110,7 +110,8 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     add("chat", chat, "talk with a language model: type, or one message a line over a pipe", add_chat, *generating,
         _add_long_context)
     add("transcribe", transcribe, "write what recordings say, one line for each", add_transcription, *generating)
-    add("serve", serve, "answer HTTP requests for vectors, ranks, labels and tags", add_serving, _add_kind, *vectors,
+    add("serve", serve, "answer HTTP requests for texts, vectors, ranks, labels and tags", add_serving, _add_kind,
+        _add_run_options, partial(_add_precision, auto=True, cache=True), _add_long_context, _add_task,
         description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and text-embeddings-inference, "
         "until the process gets SIGTERM. docs/server.md explains the routes.")
     add("calibrate", calibrate, "fit a model's probabilities to labelled texts", add_calibrate, _add_kind,

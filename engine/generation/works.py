@@ -23,7 +23,7 @@ from ..base.stop import Stop
 from ..queues.entry import Entry, OwnStop
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
-from .results import Token, TokenLogprob, logits_error
+from .results import Echo, Token, TokenLogprob, logits_error
 
 ROOM = 32
 """Ids by which the array of a sequence grows at least."""
@@ -38,6 +38,8 @@ class DecoderWork:
     """The results, if nothing has to be computed for them."""
     logprobs: List[list[TokenLogprob]] = ()
     """The log probabilities of the new tokens of each result so far, if they were asked for."""
+    echo: Echo | None = None
+    """The prompt that stands in front of each result, if that was asked for."""
     new_text: Callable[[], StopText] | None = None
     """Returns the text of no new tokens, which ends with a stop text; None without a tokenizer, or without tokens."""
 

@@ -40,14 +40,16 @@ def _requests(model: PreparedModel, inputs: Any, options: GenerateOptions, confi
               places: Sequence[str] | None) -> PreparedWorks:
     asked = _heads(model, options.output_attentions)
     heads, samples, works = tuple(dict.fromkeys(asked.values())), config.num_return_sequences, []
-    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places,
-                                              special=options.add_special_tokens)):
+    for i, request in enumerate(read_requests(model, inputs, options.prompts, config, stop, places=places, heads=heads,
+                                              special=options.add_special_tokens, cache_key=options.cache_key)):
         with located(place_of(i, places)):
-            works.append(model.checked(replace(request, heads=heads, cache_key=options.cache_key)))
+            works.append(model.checked(request))
+
+    echoes = [work.echo for work in works]      # without the works, which may hold much memory
 
     def finish(i: int, results: Sequence[Generated]) -> Any:
         """Return the results of one work with their texts, and with the weights of the heads as they were asked for."""
-        results = [model.with_text(result) for result in results]
+        results = [model.with_text(result, echoes[i]) for result in results]
         if asked:
             results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
                        for one in results]

@@ -45,6 +45,7 @@ class Computation(NamedTuple):
                 kept = [i for i, row in enumerate(rows) if row is not None]
                 numbers, rows = [numbers[i] for i in kept], [rows[i] for i in kept]
             yield numbers, rows
+        tokens.report()
 
 
 def sentence_vectors(encoder: TextEncoder) -> Computation:
@@ -189,7 +190,8 @@ class Logits(Workload):
         dictionaries: how many the result of an input has, for its cost.
         """
         outputs = runner.config.outputs
-        super().__init__(head_logits(runner), inputs, tokenize or runner.encoder.tokenizer,
+        super().__init__(head_logits(runner), inputs, tokenize or (
+                lambda texts, stop: runner.encoder.unread(texts, stop=stop)),
                          np.zeros((len(inputs), outputs), np.float32),
                          cost=Cost(sequence=NUMBER * outputs + DICTIONARY * dictionaries))
         self._finish = finish
