@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..base.arguments import positive_int
-from ..base.errors import InputError, UnsupportedError, listed
+from ..base.errors import InputError, listed
 from ..base.install import require_server
 from ..files.reading import mapped_files
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.load import load
 from ..interface.reranker import Reranker
+from ..interface.transcriber import Transcriber
 from ..loading.hub import as_name
 from ..loading.load import choose_kind, find_model, open_source
 from ..loading.model_files import checksum
@@ -24,6 +25,7 @@ from .console import MODEL_OR_GGUF, add_model, run_options
 if TYPE_CHECKING:
     from ..server.settings import Settings
 
+AnyModel: TypeAlias = Engine | Reranker | Generator | Transcriber
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 """The names of a model in requests, and those that no answer shows."""
 
@@ -51,7 +53,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 "
                          "whose first answer would wait longer; by default 2")
     command.add_argument("--timeout", type=float, metavar="SECONDS", help="how long a request may take, which the "
-                         "header x-request-timeout shortens; by default 60, and 600 for a text that a model writes")
+                         "header x-request-timeout shortens; by default 60, and 600 for a text that a model writes, "
+                         "also of a recording")
     command.add_argument("--cache-tokens", type=int, metavar="N", help="the most tokens in the cache of a model that "
                          "writes texts; by default as many as a quarter of the memory has room for")
     command.add_argument("--keep-tokens", type=int, metavar="N", help="the most tokens of prompts and answers that "
@@ -60,6 +63,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "time; by default 64")
     command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the "
                          "body of a request; by default 16777216")
+    command.add_argument("--max-recording-bytes", type=int, default=268_435_456, metavar="N", help="the most bytes of "
+                         "the body of a request with a recording; by default 268435456")
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -86,7 +91,7 @@ def _settings(args: argparse.Namespace, names: Names) -> Settings:
     times = {} if args.timeout is None else {"timeout": args.timeout, "text_timeout": args.timeout}
     return Settings(host, port, uds=args.uds, names=names[0], silent_names=names[1],
                     max_batch_tokens=args.max_batch_tokens, max_wait=args.max_wait, max_body=args.max_body_bytes,
-                    **times)
+                    max_recording=args.max_recording_bytes, **times)
 
 
 def _all_names(args: argparse.Namespace) -> list[Names]:
@@ -116,8 +121,8 @@ def _names(model: str) -> Names:
     return ((model,), (last,)) if as_name(model) and not os.path.lexists(model) else ((last,), (model,))
 
 
-def _model(args: argparse.Namespace, path: str) -> Engine | Reranker | Generator:
-    """Return a loaded model; raises `UnsupportedError` for one that is not served."""
+def _model(args: argparse.Namespace, path: str) -> AnyModel:
+    """Return a loaded model."""
     options = run_options(args, "revision", "kind", "memory", *(["task"] if args.task is not None else []))
     most = None if args.max_text_tokens is None else positive_int("--max-text-tokens", args.max_text_tokens)
     source = open_source(path, args.memory, args.revision)
@@ -133,19 +138,17 @@ def _model(args: argparse.Namespace, path: str) -> Engine | Reranker | Generator
         return model.limited_to(limit)
     if isinstance(model, Reranker) and most is not None:
         model = load(path, **options, max_length=most)
-    if not isinstance(model, Engine | Reranker | Generator):
-        raise UnsupportedError(f"{path}: engine serve runs encoders, rerankers and models that write texts, and this "
-                               f"model is for a {type(model).__name__}")
-    return model
+    served: AnyModel = model
+    return served
 
 
-def _run(models: Sequence[Engine | Reranker | Generator], names: Sequence[Names], settings: Settings, keys: Any,
-         listener: Any) -> None:
+def _run(models: Sequence[AnyModel], names: Sequence[Names], settings: Settings, keys: Any, listener: Any) -> None:
     from ..server import logs
     from ..server.mapped import MappedFiles
     from ..server.metrics import Metrics
     from ..server.served import Named, Served
     from ..server.service import Service
+    from ..server.speech_service import SpeechService
     from ..server.start import run
     from ..server.text_service import TextService
 
@@ -155,6 +158,8 @@ def _run(models: Sequence[Engine | Reranker | Generator], names: Sequence[Names]
         service: Any
         if isinstance(model, Generator):
             service = TextService(model, max_wait=settings.max_wait, beside=beside, checksum=_checksum(model))
+        elif isinstance(model, Transcriber):
+            service = SpeechService(model, max_wait=settings.max_wait, beside=beside)
         else:
             service = Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=settings.max_wait,
                               beside=beside)

@@ -166,7 +166,7 @@ class StepQueue(WorkQueue):
     @property
     def counts(self) -> tuple[int, int]:
         """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
-        if self._left:
+        if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
@@ -393,7 +393,7 @@ class StepQueue(WorkQueue):
         if self._reading:
             for sequence in self._reading:
                 if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
-                    self.prefixes.leave(sequence)
+                    self.prefixes.leave(sequence, forks=True)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)

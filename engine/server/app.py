@@ -11,17 +11,18 @@ from functools import partial
 from typing import Any
 
 from ..base.errors import LATE_REQUEST, Closing, InputError, TimedOut
-from . import cohere, logs, openai, tei, text_routes, token_routes
+from . import cohere, logs, openai, tei, text_routes, token_routes, transcriptions
 from .admission import Room
 from .event_loop import Alarm
 from .forms import Asked, Route, Wanted, memory_of, read_fields
 from .json_steps import json_of, write_json
+from .multipart import FormParts, Upload
 from .pages import make_pages
 from .protocol import ABORT, WATCH
-from .refusals import JSON, OPENAI, Refusal, refusal_of, refused
+from .refusals import OPENAI, Refusal, refusal_of, refused
 from .requests import LONG_BYTES, Answer, Times
 from .served import Named, Receive, Scope, Send, Served, headers_of
-from .settings import COMMENT_SECONDS, check_seconds
+from .settings import COMMENT_SECONDS, MAX_FIELDS, check_seconds
 
 ROUTES: tuple[Route, ...] = (*openai.ROUTES, *text_routes.ROUTES, *token_routes.ROUTES, *tei.ROUTES, *cohere.ROUTES)
 _CHUNK = 2**18
@@ -45,6 +46,7 @@ class App:
 
     def __init__(self, served: Served):
         self._endpoints = {route.path: Endpoint(served, route) for route in ROUTES}
+        self._endpoints |= {route.path: Endpoint(served, route, UploadExchange) for route in transcriptions.ROUTES}
         self._others = make_pages(served, self._endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,13 +58,14 @@ class App:
 class Endpoint:
     """Answers the requests to one route, as an ASGI application."""
 
-    def __init__(self, served: Served, route: Route):
-        self._served, self._route = served, route
+    def __init__(self, served: Served, route: Route, exchange: type[Exchange] | None = None):
+        """exchange: the class of each request and its answer, by default `Exchange`."""
+        self._served, self._route, self._exchange = served, route, exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
         self._served.rest.soon()
-        exchange = Exchange(self._served, self._route, scope, receive, send)
+        exchange = self._exchange(self._served, self._route, scope, receive, send)
         with Room(self._served.service.memory) as room:
             await exchange.run(room)
 
@@ -214,7 +217,8 @@ class Exchange:
         model: that which is asked, once it is known.
         """
         settings = self._served.settings
-        seconds = settings.text_timeout if model is not None and model.service.kind == "generate" else settings.timeout
+        is_slow = model is not None and model.service.kind in ("generate", "transcribe")
+        seconds = settings.text_timeout if is_slow else settings.timeout
         if (given := self._headers.get(b"x-request-timeout")) is not None:
             try:
                 seconds = min(seconds, check_seconds("x-request-timeout", given.decode("latin-1")))
@@ -224,33 +228,47 @@ class Exchange:
 
     async def _body(self, room: Room) -> bytes:
         """Return the body; raises `Refusal` for a large or slow one and a wrong type, `Overloaded`, and `Gone`."""
-        limit = self._served.settings.max_body
         self._check_type()
+        size, parts = 0, []
+
+        def add(part: bytes) -> None:
+            nonlocal size
+            parts.append(part)
+            size += len(part)
+            room.hold(size)
+
+        settings = self._served.settings
+        await self._read_body(add, settings.max_body, "--max-body-bytes", settings.body_seconds)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _read_body(self, add: Callable[[bytes], object], limit: int, option: str, seconds: float) -> None:
+        """Read the body in parts; raises `Refusal` for a large or slow one, and `Gone`.
+
+        add: gets each part. option: the one of the server with the limit. seconds: for the whole body.
+        """
         too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
-                            "the server with a larger --max-body-bytes")
+                            f"the server with a larger {option}")
         stated = self._headers.get(b"content-length", b"")
         if stated.isdigit() and int(stated[:20]) > limit:       # 20 digits are enough to be above each limit
             raise too_large
-        size, parts, more = 0, [], True
-        self._cancel_after(self._served.settings.body_seconds)
+        size, more = 0, True
+        self._cancel_after(seconds)
         try:
             while more:
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), message.get("more_body", False)
+                part = message.get("body", b"")
+                size, more = size + len(part), message.get("more_body", False)
                 if size > limit:
                     raise too_large
-                room.hold(size)
+                add(part)
         except asyncio.CancelledError:
             if self._alarm.rang:
-                raise Refusal("slow", "the body was not whole within "
-                              f"{self._served.settings.body_seconds:g} s") from None
+                raise Refusal("slow", f"the body was not whole within {seconds:g} s") from None
             raise
         finally:
             self._alarm.unset()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_type(self) -> None:
         """Raise `Refusal` for a body that is not said to be plain JSON.
@@ -263,6 +281,10 @@ class Exchange:
             raise Refusal("type", "the body must be JSON; send the header content-type: application/json")
         if (charset := re.search(rb"charset=\"?([\w-]+)", rest)) and charset[1] not in (b"utf-8", b"utf8", b"us-ascii"):
             raise Refusal("wrong", f"the body must be in UTF-8, not in {charset[1].decode()}")
+        self._check_encoding()
+
+    def _check_encoding(self) -> None:
+        """Raise `Refusal` for a compressed body."""
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
 
@@ -337,6 +359,40 @@ class Exchange:
         self._alarm.set(time.monotonic() + seconds, task.cancel)
 
 
+class UploadExchange(Exchange):
+    """One request whose body is a form with a file, which goes to disk, and its answer."""
+
+    _upload: Upload | None = None
+
+    async def run(self, room: Room) -> None:
+        """Read the request, compute and answer. room: counts its memory."""
+        try:
+            await super().run(room)
+        finally:
+            if self._upload is not None:
+                self._upload.close()
+
+    async def _wanted(self, room: Room, deadline: float) -> tuple[Wanted, Named]:
+        """Return the work for the body of the request, and the model that does it."""
+        served, kind = self._served, self._route.kind
+        self._check_encoding()
+        self._check_origin()
+        upload = self._upload = Upload(served.disk, self._owner)
+        parts = FormParts(self._headers.get(b"content-type", b""), transcriptions.FILE, upload)
+        room.hold(4 * MAX_FIELDS)
+        settings = served.settings
+        await self._read_body(parts.feed, settings.max_recording, "--max-recording-bytes", settings.timeout)
+        parts.end()
+        model = served.named(next(iter(parts.fields.get("model", ())), None), kind.tasks)
+        return kind.wanted(parts.fields | {transcriptions.FILE: upload}, model.service, self._route.path), model
+
+    def _check_origin(self) -> None:
+        """Raise `Refusal` for a form that a page of another site sends, which browsers do without asking."""
+        origin = self._headers.get(b"origin", b"")
+        if origin and origin.partition(b"://")[2] != self._headers.get(b"host"):
+            raise Refusal("wrong", "a page of another site may not send forms to this server", "origin")
+
+
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
     """Yield parts joined, or cut, to about `size` bytes each, at least one; the list is empty afterwards."""
     parts.reverse()
@@ -354,8 +410,8 @@ def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:
 def _headers_of_answer(answer: Answer, work: Wanted, seconds: float) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
     times = answer.times
-    headers = [JSON, *work.headers, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),
-               (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
+    headers = [(b"content-type", work.content_type.encode()), *work.headers, (b"x-compute-type", b"cpu"),
+               (b"x-compute-characters", b"%d" % work.characters), (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
                *((name, b"%d" % round(1000 * value)) for name, value in (
                    (b"x-total-time", seconds), (b"x-tokenization-time", times.tokenize), (b"x-queue-time", times.queue),
                    (b"x-inference-time", times.compute), (b"x-compute-time", times.tokenize + times.compute)))]

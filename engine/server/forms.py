@@ -80,11 +80,13 @@ class Wanted:
     """Writes the events of an answer that is streamed; None for one that is not."""
     headers: Sequence[Any] = ()
     """More headers of the answer."""
+    content_type: str = "application/json"
+    """The type of the answer; a body of another one than JSON is bytes."""
 
     @property
     def characters(self) -> int:
         """The characters of the inputs that are texts."""
-        if self.task == "chat":
+        if self.task in ("chat", "transcribe"):
             return 0
         query, texts = self.inputs if self.task == "rank" else ("", self.inputs)
         return len(query) + characters_of(texts)
@@ -156,8 +158,8 @@ def read_fields(data: bytes, limit: int) -> dict[str, Any]:
     return fields
 
 
-def read_form(fields: dict[str, Any], form: type[AnyForm]) -> AnyForm:
-    """Return checked fields; raises `Refusal`, which names the field."""
+def read_form(fields: dict[str, Any], form: type[AnyForm], strict: bool = True) -> AnyForm:
+    """Return checked fields; raises `Refusal`, which names the field. strict: False reads numbers from texts."""
     known = form.__struct_fields__
     for name in fields:
         if name not in known:
@@ -165,7 +167,7 @@ def read_form(fields: dict[str, Any], form: type[AnyForm]) -> AnyForm:
                           f"{', '.join(known)}", listed([name]))
     try:
         try:
-            return msgspec.convert(fields, form)
+            return msgspec.convert(fields, form, strict=strict)
         except msgspec.ValidationError:
             if (joined := _with_joined_parts(fields)) is None:
                 raise

@@ -168,4 +168,4 @@ def _method(single: bool) -> str:
 
 
 def _kind(task: str) -> str:
-    return "embed" if task in EMBEDDING else "generate" if task in TEXT_TASKS else "predict"
+    return "embed" if task in EMBEDDING else "generate" if task in (*TEXT_TASKS, "transcribe") else "predict"

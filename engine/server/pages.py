@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from ..base.version import __version__
+from ..model.chat_config import DEFAULT, ChatConfig
 from .metrics import CONTENT_TYPE
 from .refusals import JSON, OPENAI, TEI, ErrorForm, Refusal, refused
 from .served import Named, Receive, Scope, Send, Served, headers_of
@@ -27,6 +28,7 @@ def make_pages(served: Served, endpoints: Mapping[str, Any]) -> Starlette:
     paths = [Path(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     for path, answer in (("/health", _health), ("/ping", _health), ("/", _health), ("/metrics", _metrics),
                          ("/info", _info), ("/v1/models", _models), ("/models", _models),
+                         ("/tokenizer_info", _tokenizer_info),
                          ("/v1/models/{name:path}", _model)):
         paths.append(Path(path, Page(served, answer, is_open=answer in (_health, _metrics)), methods=["GET"]))
     refuse: Any = partial(_refuse_path, served, [*endpoints])
@@ -113,6 +115,17 @@ def _model_of(served: Served, model: Named, name: str) -> dict[str, Any]:
             "max_input_length": longest, "max_model_len": longest, "kind": model.service.kind}
 
 
+def _tokenizer_info(served: Served, scope: Scope) -> Response:
+    """Return what vLLM says of the tokenizer of the first model that writes texts: special tokens, and the template."""
+    service = served.named(None, ("generate",)).service
+    if "generate" not in service.tasks or service.model.text is None:
+        raise Refusal("unsupported", f"/tokenizer_info needs a model that writes texts, and {service.serves}")
+    chat, end = service.model.text.chat or ChatConfig(), service.model.generation.eos_token_id
+    ends = {"eos_token": service.model.tokenizer.token(end[0])} if end else {}
+    return _json({"eos_token": None, "bos_token": None} | ends | chat.special_tokens | {
+        "chat_template": chat.templates.get(DEFAULT), "model_max_length": service.longest})
+
+
 def _info(served: Served, scope: Scope) -> Response:
     """Return what TEI's /info has of this server, and the tasks of the model."""
     model, settings = served.service.model, served.settings
@@ -124,6 +137,8 @@ def _info(served: Served, scope: Scope) -> Response:
         kind: dict[str, Any] = {"reranker": classes}
     elif served.service.kind == "generate":
         kind = {"generator": {"fingerprint": served.service.fingerprint}}
+    elif served.service.kind == "transcribe":
+        kind = {"transcriber": {"languages": model.languages}}
     elif "classify" in tasks:
         kind = {"classifier": classes}
     else:

@@ -13,13 +13,14 @@ from typing import Any
 
 from ..base.errors import listed, shown
 from ..base.lazy import lazy
+from .admission import Memory
 from .event_loop import Replies, Rest
 from .keys import ApiKeys
 from .mapped import MappedFiles
 from .metrics import Metrics
 from .refusals import Refusal
 from .requests import RequestService
-from .settings import Settings
+from .settings import MAX_ON_DISK, Settings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -64,6 +65,8 @@ class Served:
     def __post_init__(self) -> None:
         self.models = [Named(self.service, self.settings.names, self.settings.silent_names), *self.others]
         self.rest = Rest(self)
+        self.disk = Memory(MAX_ON_DISK)
+        """What the recordings of all requests take on disk."""
         self.created = int(time.time())
         self._prefix, self._numbers = os.urandom(6).hex(), count(1)
         self._page: bytes | None = None     # the text of /metrics of this turn of the event loop

@@ -51,11 +51,14 @@ class TextKind(Kind):
         form = read_form(known, self.form)
         wanted, settings, make = self.work(form, service)
         name = id_of(self.kind, known, settings.seed, service.fingerprint)
-        headers = [(SEED, b"%d" % settings.seed)]
-        if others:
-            headers.append((IGNORED, ", ".join(map(_printable, others[:20])).encode()))
+        headers = [(SEED, b"%d" % settings.seed), *ignored(others)]
         writer: TextWriter = make(name, settings, service)
         return replace(wanted, body=writer.body, events=writer if settings.stream else None, headers=headers)
+
+
+def ignored(names: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """Return the header with the names of fields that were not understood, if there are any."""
+    return [(IGNORED, ", ".join(map(_printable, names[:20])).encode())] if names else []
 
 
 def _printable(name: str) -> str:

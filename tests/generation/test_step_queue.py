@@ -305,6 +305,22 @@ def test_requests_that_an_exception_tears_begin_anew(error):
         assert [token.id for token in handle] == result.ids
 
 
+def test_an_interrupt_while_the_last_request_ends_keeps_nothing(monkeypatch):
+    """Nobody asks for anything afterwards."""
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    stepper = TableStepper(bias=BIAS)
+    queue = queue_of(stepper)
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        generate(queue, [request_of(0)])
+    stepper.assert_clean()
+    assert queue.counts == (0, 0)
+    assert generate(queue, [request_of(0)]) == [alone(request_of(0))]
+
+
 class Poisoned(TableStepper):
     """Raises an exception for each step that has a row of a request whose prompt begins with the token 20."""
 

@@ -234,7 +234,7 @@ def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
     assert queue._patience == 1.0
 
 
-@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.25), ([300], {}, 0.5)])
+@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.125), ([300], {}, 0.5)])
 def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatch):
     """The other caller does not come; nobody waits for it beside a work that is a good batch by itself."""
     stepper, queue = callers_of(monkeypatch, 0.5, **constants)

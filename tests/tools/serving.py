@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from types import SimpleNamespace
 
-from engine import Generator
+from engine import Generator, Transcriber
 from engine.server import logs
 from engine.server.keys import ApiKeys
 from engine.server.logs import Writer
@@ -17,6 +17,7 @@ from engine.server.metrics import Metrics
 from engine.server.served import Named, Served
 from engine.server.service import Service
 from engine.server.settings import CONNECTIONS, Settings
+from engine.server.speech_service import SpeechService
 from engine.server.start import BACKLOG, Server, bind
 from engine.server.text_service import TextService
 
@@ -75,6 +76,8 @@ def raw(port, *parts, wait=30.0):
 
 def make_service(model, settings, max_wait=1000.0, beside=None):
     """Return the service of a model of any kind."""
+    if isinstance(model, Transcriber):
+        return SpeechService(model, max_wait=max_wait, beside=beside)
     if isinstance(model, Generator):
         return TextService(model, max_wait=max_wait, beside=beside)
     return Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=max_wait, beside=beside)
