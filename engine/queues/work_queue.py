@@ -319,11 +319,13 @@ class WorkQueue(ABC):
             self._tell_served()
         self._open.pop(entry.number, None)
 
-    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object]) -> None:
+    def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object],
+                   restore: Callable[[], object] = lambda: None) -> None:
         """Compute each work of a step that raised an error alone, and end those that raise again with their own errors.
 
         What no work raises alone was set in this thread from outside, and is raised here, in the call of this thread.
-        compute: computes one work alone, and does nothing for a work that needs nothing any more.
+        compute: computes one work alone, and does nothing for a work that needs nothing any more. restore: is called
+        before it computes a work once more.
         """
         if isinstance(fault, (TimedOut, Cancelled)) and (late := [entry for entry in entries if entry.stop.has_come]):
             for entry in late:
@@ -332,20 +334,33 @@ class WorkQueue(ABC):
         if len(entries) == 1 and entries[0] in self._stepping and not (entries[0].bells or entries[0].end_bells):
             self._finish(entries[0], fault)     # whosesoever the error is, this thread alone gets it
             return
-        failed = False
+        first, failed = fault, False
         for entry in entries:
-            try:
-                compute(entry)
-            except BaseException as error:
-                if self._must_leave(error):
-                    raise
+            own = self._error_alone(entry, compute)
+            if own is None:
+                continue
+            restore()
+            again = self._error_alone(entry, compute)
+            if again is None:       # the error before was set from outside, too
+                fault = own
+            else:
                 failed = True
-                self._finish(entry, error)
-        if failed or isinstance(fault, MemoryError):        # memory that is short for all may be enough for each
+                self._finish(entry, again)
+        if (failed and fault is first) or isinstance(fault, MemoryError):       # short memory may be enough for each
             return
         if threading.current_thread() is not self._thread:
             raise fault
         LOG.warning("a step raised %s: %s, which no work of it raises alone", type(fault).__name__, fault)
+
+    def _error_alone(self, entry: Any, compute: Callable[[Any], object]) -> BaseException | None:
+        """Compute a work alone, and return the error that it raises, if any."""
+        try:
+            compute(entry)
+        except BaseException as error:
+            if self._must_leave(error):
+                raise
+            return error
+        return None
 
     def _must_leave(self, error: BaseException) -> bool:
         """Return whether an error must leave a step: an interrupt of this thread, or any one in a child forked in it.
