@@ -93,8 +93,9 @@ def fields(rng: random.Random, path: str) -> dict[str, object]:
 
 
 TEXT_FIELDS: dict[str, tuple[object, ...]] = {
-    "max_tokens": (1, 3, 9, 0, -1, 10**9), "temperature": (0, 0.5, 1, 2, -1), "top_p": (0, 0.5, 1, 2), "top_k": (-1, 0, 5),
-    "n": (1, 2, 3, 0, 999), "min_p": (0, 0.1, 2), "seed": (0, 5, 2**63, 2**64, -1), "stop": ("a", ["a", "cat"], [], [""]),
+    "max_tokens": (1, 3, 9, 0, -1, 10**9), "temperature": (0, 0.5, 1, 2, -1), "top_p": (0, 0.5, 1, 2),
+    "n": (1, 2, 3, 0, 999), "min_p": (0, 0.1, 2), "seed": (0, 5, 2**63, 2**64, -1), "top_k": (-1, 0, 5),
+    "stop": ("a", ["a", "cat"], [], [""]),
     "presence_penalty": (1, 3), "frequency_penalty": (-1, -3), "repetition_penalty": (1.2, 0), "min_tokens": (1, 5, 99),
     "logit_bias": ({"70": 5}, {"a": 1, "99999": 2}, {"70": 500}, {"\ud800": 1}), "ignore_eos": (True,),
     "stream": (True, False), "stream_options": ({"include_usage": True}, {"include_usage": 1}, {"x": 1}),
