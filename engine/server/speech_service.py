@@ -144,6 +144,9 @@ class Hearing:
 class TranscriptStream:
     """The text of a recording, piece by piece. Workers add pieces, and an event loop takes them."""
 
+    new_tokens = 0
+    """None is counted for the log."""
+
     def __init__(self) -> None:
         self._pieces: list[str | Heard] = []
         self._error: BaseException | None = None
