@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any
 
-from ..base.errors import LATE_REQUEST, Closing, InputError, Overloaded, TimedOut
+from ..base.errors import LATE_REQUEST, Cancelled, Closing, InputError, Overloaded, TimedOut
 from ..base.stop import Stop
-from ..queues.cpu_turns import CpuTurns
 from ..queues.work_queue import WorkQueue
 from .admission import Memory, Room
+from .cpu_turns import CpuTurns
 from .settings import Limit
 from .workers import Result, WorkerCall, Workers
 
@@ -285,6 +285,8 @@ class RequestService(ABC):
                 self._refused += 1
             elif isinstance(result, TimedOut):
                 self._expired += 1
+            elif isinstance(result, Cancelled):
+                self._cancelled += 1
             elif not isinstance(result, InputError | Limit):
                 self._failed += 1
         request.end()

@@ -265,10 +265,11 @@ class TextService(RequestService):
 
     def statistics(self) -> TextStatistics:
         """Return what waits, what was done, and how fast."""
-        load, most = self.load, self._queue.room.tokens or 0
+        numbers = self.model.statistics()       # without the lock: it may end what was cancelled, which takes it
         with self._lock:
-            return TextStatistics(**self._counts(), queue=self.model.statistics(), rate=load.write_rate,
-                                  read_rate=load.read_rate, most_tokens=most)
+            counts = self._counts()
+        return TextStatistics(**counts, queue=numbers, rate=self.load.write_rate, read_rate=self.load.read_rate,
+                              most_tokens=self._queue.room.tokens or 0)
 
 
 @dataclass

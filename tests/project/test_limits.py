@@ -79,6 +79,7 @@ from engine.server.multipart import FormParts
 from engine.server.protocol import Protocol
 from engine.server.settings import MAX_HELD, MAX_ON_DISK, Settings
 from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
+from engine.server.text_fields import check_choices
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
@@ -392,6 +393,7 @@ PROBES: dict[str, Probe] = {
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
     "server/settings.py: MAX_DECODED": Probe(
         lambda n, place: decode(DecodeForm(ids=[1] * n), engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_CHOICES": Probe(lambda n, place: check_choices(n, "n")),
     "server/settings.py: MAX_KEYS": Probe(lambda n, place: ApiKeys(["a"] * n)),
     "server/settings.py: MAX_KEY": Probe(lambda n, place: ApiKeys(["a" * n])),
     "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
