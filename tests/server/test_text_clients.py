@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -246,8 +247,8 @@ def test_recordings(tmp_path):
         assert [(one.start, one.end, one.text) for one in found.segments] == [
             (one.start, one.end, one.text) for one in words.segments]
         assert client.create(**asked, response_format="text") == f"{text}\n"
-        subprocess.run(["engine", "transcribe", str(whisper.FOLDER), str(path), "-o", str(tmp_path / "a.srt")],
-                       check=True)
+        subprocess.run([sys.executable, "-m", "engine", "transcribe", str(whisper.FOLDER), str(path), "-o",
+                        str(tmp_path / "a.srt")], check=True)
         assert client.create(**asked, response_format="srt") == (tmp_path / "a.srt").read_text()
         *pieces, last = client.create(**asked, stream=True)
         assert "".join(one.delta for one in pieces) == last.text == text
