@@ -133,12 +133,14 @@ class BeamGroup(PathGroup):
                 own = words.own.reshape(-1, self.width) - totals
         forced = self.must_end(paths)
         if forced:
-            ids = ids.copy()
+            ids, own, of_forced = ids.copy(), own.copy(), self.told_of_forced(paths, scores)
         for i in forced:
             ends = cast(Generation, paths[i].work).forced_ends[: values.shape[1]]
             values[i] = -np.inf
             values[i, : len(ends)] = 0
             ids[i, : len(ends)] = ends
+            if of_forced:
+                own[i, : len(ends)] = of_forced[i][: len(ends)]
         return values, ids, own
 
 

@@ -128,8 +128,11 @@ class SingleGroup(PathGroup):
         if self.needs_logits and self.tells:
             own = words.own - scores.chosen.log_sum_exp.astype(np.float64)[rows]
         tokens, dead = words.ids.copy(), np.isneginf(words.values)
-        for i in self.must_end(children):
-            tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
+        if forced := self.must_end(children):
+            own, of_rows = own.copy(), self.told_of_forced(paths, scores)
+            for i in forced:
+                tokens[i], log_p[i], dead[i] = cast(Generation, children[i].work).forced_ends[0], 0, False
+                own[i] = of_rows[int(rows[i])][0] if of_rows else 0
         return tokens, log_p, own, dead
 
     def _of_logits(self, paths: list[Path], logits: NDArray[np.float32]) -> Words:

@@ -26,7 +26,7 @@ from ..text.incremental import IncrementalText
 from ..text.stops import StopText
 from .encoder_decoder import SourceStepper
 from .prefixes import BLOCK, cells_of
-from .processors import Follower, followers_of, rules_of
+from .processors import Follower, Rules, followers_of
 from .results import Echo, FinishReason, Generated, Request, TokenLogprob, forced_first, score_of
 from .scoring import row_with_next
 from .top_k import Exp
@@ -88,14 +88,14 @@ class Generation(StepWork):
     makes_tokens = True
 
     def __init__(self, request: Request, source: NDArray[np.int64] | None, packed: Any, prompt: NDArray[np.int64],
-                 limit: int, vocab_size: int, make: Callable[[Generation, int], Group],
+                 limit: int, rules: Rules, make: Callable[[Generation, int], Group],
                  uniforms: NDArray[np.float64] | None = None, exp: Exp = np.exp,
                  new_text: Callable[[], IncrementalText] | None = None) -> None:  # fmt: skip
         """source, prompt: ids [S], or None, and [P]. packed: the source as `SourceStepper.open` takes it.
 
-        limit: the most tokens of a result, prompt included. make: returns a new group for this request and others like
-        it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text: returns the text of no
-        tokens yet; None without a tokenizer.
+        limit: the most tokens of a result, prompt included. rules: of the settings. make: returns a new group for this
+        request and others like it. uniforms: the numbers to draw with, [samples, n]. exp: e^x of scores. new_text:
+        returns the text of no tokens yet; None without a tokenizer.
         """
         super().__init__()
         self._make = make
@@ -115,7 +115,7 @@ class Generation(StepWork):
         self.first = len(prompt) + len(forced_first(config, len(prompt)))
         """The number of ids before the first one that a result shows: of the prompt and a forced first token."""
         self.draw = Draw(config.temperature, config.top_k, config.top_p, config.min_p) if self.draws else None
-        self.rules = rules_of(config, vocab_size, exp)
+        self.rules, vocab_size = rules, rules.vocab_size
         n = config.encoder_no_repeat_ngram_size     # a result may not have n ids in a row that the source has
         self.followers = followers_of(prompt if source is None else source, n, vocab_size) if n else {}
         self.renormalizes = config.renormalize_logits and bool(self.rules) and self.beams > 1
@@ -311,7 +311,8 @@ class PathGroup(Group):
 
     def prepare(self, sequences: list[Sequence]) -> None:
         """Say how each next token is chosen, which the step does, unless it gives all logits."""
-        if not self._ruled and not self.draws:      # as `Generation.begin` says
+        tells_forced = self._forced and self.tells and not self.needs_logits
+        if not self._ruled and not self.draws and not tells_forced:     # as `Generation.begin` says
             return
         for path in cast(list[Path], sequences):
             if path.prepared == path.length or (self._echoing and _reads_prompt(path)):
@@ -320,6 +321,23 @@ class PathGroup(Group):
             path.choice, path.prepared = self.choice(path, changes), path.length
             if not self.needs_logits:
                 path.wants = (path.choice,)
+            if tells_forced and (work := cast(Generation, path.work)).must_end(path):
+                path.wants = (replace(path.choice, ids=np.array(work.forced_ends)),)
+
+    def told_of_forced(self, paths: List[Path], scores: Scores) -> dict[int, NDArray[np.float64]]:
+        """Return the own log probabilities of the forced end tokens of hypotheses that must end, if results tell them.
+
+        The keys are the places of the hypotheses, one for each line of the scores.
+        """
+        found, begin = {}, 0
+        for place in self.must_end(paths) if self.tells else ():
+            ends = cast(Generation, paths[place].work).forced_ends
+            if self.needs_logits:
+                own = self.logits(scores)[place, ends]
+            else:       # no other line has given ids
+                own, begin = scores.chosen.given[begin : begin + len(ends)], begin + len(ends)
+            found[place] = own - scores.chosen.log_sum_exp[place].astype(np.float64)
+        return found
 
     def logits(self, scores: Scores) -> NDArray[np.float32]:
         """Return all logits [R, V] of a step of requests that need them."""

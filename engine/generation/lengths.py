@@ -108,7 +108,7 @@ def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest
     """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
 
     prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
-    advice: as in `check_length`.
+    advice: what else to do, for the end of a message about too many.
     """
     array = ids_array("a continuation", ids)
     if array.size and array.max() >= vocab_size:

@@ -15,10 +15,11 @@ from ..model.generation_config import GenerationConfig
 from ..model.run_config import RunOptions
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .checks import checked
+from .checks import checked, checked_rules
 from .encoder_decoder import KeptSource, SourceStepper
 from .groups import Generation
 from .lengths import Lengths
+from .processors import Rules
 from .results import Echo, Generated, Request, TokenLogprob
 from .schedule import Budget
 from .scoring import Scoring, Seen
@@ -71,6 +72,8 @@ class PreparedModel:
         self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, run.max_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self._stepper = SourceStepper(self.decoder, self.encoder, self.encoder_config)
+        self._rules: tuple[GenerationConfig, Rules] | None = None
+        """Those of the last request: the requests of a call share their settings, which are checked once."""
         self.queue = StepQueue(self._stepper, self.budget, options.cache_tokens, keep_tokens=keep_tokens)
 
     def settings_of_call(self, given: Mapping[str, Any]) -> GenerationConfig:
@@ -81,16 +84,18 @@ class PreparedModel:
     def checked(self, request: Request, kept: KeptSource | None = None) -> Generation:
         """Return a request that the model can compute; raises an `EngineError` for any other one.
 
-        kept: as in `engine.generation.checks.checked`.
+        kept: what the request reads in place of its source, whose ids then only say which one it is.
         """
-        new_text = None if self.text is None else self.tokenizer(self.text).incremental
-        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text)
+        new_text, known = None if self.text is None else self.tokenizer(self.text).incremental, self._rules
+        if known is None or known[0] is not request.config:
+            known = self._rules = request.config, checked_rules(self._stepper, request.config)
+        return checked(self._stepper, request, self.budget, self.lengths, kept, new_text, known[1])
 
     def scoring(self, request: Request, continuation: Sequence[int], temperature: float = 1.0, seen: Seen | None = None
                 ) -> Scoring:
         """Return the work whose results are log p(id | source, prompt, ids before it) of each id of a continuation.
 
-        temperature, seen: as in `Scoring`. Raises `InputError` for wrong ids.
+        temperature: logits are divided by it. seen: gets the logits before that. Raises `InputError` for wrong ids.
         """
         return Scoring(self._stepper, request, continuation, temperature, seen, self.lengths)
 

@@ -35,7 +35,7 @@ class Scoring(StepWork):
 
         Of the settings of a request only its start token and its prefix count. temperature: logits are divided by it.
         seen: gets the logits before that. Either asks for all logits, and otherwise those of the continuation are
-        enough. lengths: as in `checked`. `StepWork` explains the attributes.
+        enough. lengths: the bounds of a model that is ready to run. `StepWork` explains the attributes.
         """
         super().__init__()
         source, prompt = decoder_ids(request)

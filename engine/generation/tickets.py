@@ -32,7 +32,7 @@ class DecoderTicket(Ticket):
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the results, and return them; raises the error of the work.
 
-        timeout: as in `wait`.
+        timeout: the seconds after which this raises `TimedOut`, and the work goes on.
         """
         self.wait(timeout)
         return self.entry.results

@@ -220,7 +220,7 @@ class Sequence:
     first_scored: int
     """The place of the first id after which scores are wanted."""
     wants: tuple[Want, ...] = ALL
-    """What is wanted after each of these ids, as in `Row`."""
+    """What is wanted after each of these ids, such as the logits or the best words."""
     read: int = 0
     """How many ids the model has read."""
     hypothesis: int | None = None

@@ -37,9 +37,11 @@ class ChatOptions(TemplateOptions, GeneratingOptions):
 
 
 def check_chats(model: Any) -> None:
-    """Raise `UnsupportedError` for a model that reads a source and no chat."""
-    if model.prepared.encoder_config is not None:
+    """Raise `UnsupportedError` for a model that reads a source and no chat, or without a tokenizer."""
+    prepared = model.prepared
+    if prepared.encoder_config is not None:
         raise UnsupportedError("this model has an encoder, which reads a source and no chat; call generate")
+    prepared.tokenizer(prepared.text)
 
 
 def conversation_place(i: int, single: bool) -> str:

@@ -6,7 +6,8 @@ import math
 import operator
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any, Literal
 
@@ -150,6 +151,9 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
+        self._check_length()
+
+    def _check_length(self) -> None:
         if self.max_new_tokens == 0 and not self.echo:
             raise InputError("max_new_tokens must be None or an int of at least 1, not 0; with echo=True, 0 gives the "
                              "prompt alone")
@@ -166,8 +170,13 @@ class GenerationConfig:
         for one, other in _EXCLUSIVE:
             if options.get(one) is not None and options.get(other) is None:
                 options[other] = _DEFAULTS[other]
-        given: dict[str, Any] = {name: _DEFAULTS[name] if x is None else x for name, x in options.items()}
-        return replace(self, **given)
+        if not options:
+            return self
+        changed = copy(self)        # whose other fields need no second check
+        for name, value in options.items():
+            object.__setattr__(changed, name, CHECKS[name](name, _DEFAULTS[name] if value is None else value))
+        changed._check_length()
+        return changed
 
     def check_together(self, vocab_size: int) -> None:
         """Raise an `EngineError` for settings that contradict each other or the size of the vocabulary."""
@@ -181,9 +190,12 @@ class GenerationConfig:
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise InputError(f"min_new_tokens={self.min_new_tokens} must not be above "
                              f"max_new_tokens={self.max_new_tokens}")
-        for name in _ID_FIELDS:     # an id, None, several ids, or lists of ids
-            for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
-                if token is not None and token >= vocab_size:
+        for name in _ID_FIELDS:
+            if not (value := getattr(self, name)):      # None, the id 0, or no ids
+                continue
+            ids = chain(*value) if name == "bad_words_ids" else (value,) if isinstance(value, int) else value
+            for token in ids:
+                if token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
         if self.logit_bias and self.logit_bias[-1][0] >= vocab_size:
             raise InputError(f"logit_bias has the id {self.logit_bias[-1][0]}, but the model has {vocab_size} tokens")

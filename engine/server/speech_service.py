@@ -145,7 +145,7 @@ class TranscriptStream:
     """The text of a recording, piece by piece. Workers add pieces, and an event loop takes them."""
 
     new_tokens = 0
-    """None is counted for the log."""
+    """How many tokens were taken; nobody counts those of a recording."""
 
     def __init__(self) -> None:
         self._pieces: list[str | Heard] = []

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
@@ -38,11 +38,17 @@ class TextField:
     """Values that ask for nothing."""
     has_effect: bool = True
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values."""
+        return get_origin(self.kind) is list
+
 
 _NOTHING = TextField(has_effect=False)
 
 
-def _refused(why: str, *harmless: Any) -> TextField:
+def refused(why: str, *harmless: Any) -> TextField:
+    """Return a field that is refused, but for some values."""
     return TextField(refusal=why, harmless=harmless)
 
 
@@ -71,9 +77,9 @@ _COMMON: dict[str, TextField] = {
     "cache_prompt": _NOTHING,
     **dict.fromkeys(("response_format", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice",
                      "guided_grammar", "structured_outputs"),
-                    _refused('texts are written without a form yet; leave it out, or say {"type": "text"}',
+                    refused('texts are written without a form yet; leave it out, or say {"type": "text"}',
                              {"type": "text"})),
-    "best_of": _refused("each answer is one sample, and n says how many there are; leave it out", 1),
+    "best_of": refused("each answer is one sample, and n says how many there are; leave it out", 1),
     "prompt_logprobs": TextField(int),
 }
 CHAT: dict[str, TextField] = _COMMON | {
@@ -87,23 +93,23 @@ CHAT: dict[str, TextField] = _COMMON | {
     **dict.fromkeys(("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
                      "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls", "prediction", "verbosity"
                      ), _NOTHING),
-    "prompt_logprobs": _refused("a chat has none of its prompt; send the prompt to /v1/completions", 0),
-    "tools": _refused(_NO_TOOLS, []),
-    "tool_choice": _refused(_NO_TOOLS, "none", "auto"),
-    "functions": _refused(_NO_TOOLS, []),
-    "function_call": _refused(_NO_TOOLS, "none", "auto"),
-    "modalities": _refused(_NO_MEDIA, ["text"]),
-    "audio": _refused(_NO_MEDIA),
-    "web_search_options": _refused("there is no search of the web"),
-    "moderation": _refused("there is no moderation"),
-    "chat_template": _refused("the template is that of the model"),
+    "prompt_logprobs": refused("a chat has none of its prompt; send the prompt to /v1/completions", 0),
+    "tools": refused(_NO_TOOLS, []),
+    "tool_choice": refused(_NO_TOOLS, "none", "auto"),
+    "functions": refused(_NO_TOOLS, []),
+    "function_call": refused(_NO_TOOLS, "none", "auto"),
+    "modalities": refused(_NO_MEDIA, ["text"]),
+    "audio": refused(_NO_MEDIA),
+    "web_search_options": refused("there is no search of the web"),
+    "moderation": refused("there is no moderation"),
+    "chat_template": refused("the template is that of the model"),
 }
 COMPLETION: dict[str, TextField] = _COMMON | {
     "prompt": TextField(str | list[str | int | list[int]]),
     "logprobs": TextField(int),
     "echo": TextField(bool),
     "add_special_tokens": TextField(bool),
-    "suffix": _refused("the model writes what follows a prompt, and not what stands between two texts", ""),
+    "suffix": refused("the model writes what follows a prompt, and not what stands between two texts", ""),
 }
 
 
@@ -148,16 +154,16 @@ def read_settings(form: Any, table: Mapping[str, TextField], service: TextServic
     for name, field in table.items():
         value = getattr(form, name)
         if field.setting and value is not None:
-            settings[field.setting] = _checked(name, field.setting, value)
+            settings[field.setting] = checked(name, field.setting, value)
     n = settings.get("num_return_sequences", 1)
     check_choices(n * prompts, "n" if n > 1 else "prompt")
     if form.logit_bias:
-        _checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
+        checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
         settings["logit_bias"] = {int(key) if key.isdecimal() and len(key) < 20 else key: value
                                   for key, value in form.logit_bias.items()}
     draws = service.model.encoder_config is None or settings.get("temperature", 0) >= GREEDY_BELOW
     if draws:
-        top_k = own.top_k if form.top_k is None else _checked("top_k", "top_k", max(0, form.top_k))
+        top_k = own.top_k if form.top_k is None else checked("top_k", "top_k", max(0, form.top_k))
         is_default = form.top_k is None and top_k == GenerationConfig.top_k
         settings |= {"do_sample": True, "num_beams": 1, "top_k": 0 if is_default else top_k}
     else:
@@ -166,7 +172,7 @@ def read_settings(form: Any, table: Mapping[str, TextField], service: TextServic
         settings["max_length"] = service.most_tokens(n)
     drawn = draws and settings.get("temperature", own.temperature) >= GREEDY_BELOW
     chosen = secrets.randbits(53) if drawn else 0       # 53 bits, which JavaScript has in a number
-    seed = chosen if form.seed is None else _checked("seed", "seed", form.seed)
+    seed = chosen if form.seed is None else checked("seed", "seed", form.seed)
     return TextSettings(settings | {"seed": seed}, seed, bool(form.stream), _wants_usage(form))
 
 
@@ -177,7 +183,7 @@ def check_choices(answers: int, field: str) -> None:
                       "several requests", field)
 
 
-def _checked(name: str, setting: str, value: Any) -> Any:
+def checked(name: str, setting: str, value: Any) -> Any:
     """Return the checked value of a setting; raises `Refusal` that names the field."""
     try:
         return CHECKS[setting](name, value)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..base.errors import InputError
-from ..model.generation_config import CHECKS, GREEDY_BELOW
+from ..model.generation_config import GREEDY_BELOW
 from ..speech.languages import LANGUAGES
 from ..speech.subtitles import pieces, srt_lines, vtt_lines
 from ..speech.tokens import TASKS
@@ -20,12 +20,14 @@ from .multipart import Upload
 from .refusals import OPENAI, Refusal
 from .requests import Answer, RequestService
 from .speech_service import Heard, SpeechService
-from .text_fields import TextField, form_of, known_fields
+from .text_fields import TextField, checked, form_of, known_fields, refused
 from .text_routes import SEED, event, ignored
 
 FILE = "file"
 """The field with the recording."""
 FORMATS = Literal["json", "text", "srt", "verbose_json", "vtt"]
+_NO_SPEAKERS = "the model does not tell speakers apart; leave it out"
+_NO_HINTS = "the model gets no text beside a recording; leave it out"
 TABLE: dict[str, TextField] = {
     "model": TextField(str),
     "language": TextField(str),
@@ -34,17 +36,13 @@ TABLE: dict[str, TextField] = {
     "timestamp_granularities": TextField(list[Literal["segment", "word"]]),
     "stream": TextField(bool),
     "seed": TextField(int),
-    "chunking_strategy": TextField(refusal="a recording is always read in windows that end where segments end; leave "
-                                   "it out", harmless=("auto",)),
-    "include": TextField(refusal="log probabilities of tokens are not told here; verbose_json has those of segments"),
-    **dict.fromkeys(("prompt", "keywords", "languages"), TextField(
-        refusal="the model gets no text beside a recording; leave it out")),
-    **dict.fromkeys(("known_speaker_names", "known_speaker_references"), TextField(
-        refusal="the model does not tell speakers apart; leave it out")),
+    "chunking_strategy": refused("a recording is always read in windows that end where segments end; leave it out",
+                                 "auto"),
+    "include": refused("log probabilities of tokens are not told here; verbose_json has those of segments", []),
+    **dict.fromkeys(("prompt", "keywords", "languages"), refused(_NO_HINTS, [])),
+    **dict.fromkeys(("known_speaker_names", "known_speaker_references"), refused(_NO_SPEAKERS, [])),
 }
 """The fields of a request for speech beside its file."""
-_LISTS = {"timestamp_granularities"}
-"""Those that have several values."""
 _TIMED = {"srt": ("text/plain", srt_lines), "vtt": ("text/vtt", vtt_lines)}
 """The type of each format of subtitles, and what makes its lines."""
 
@@ -77,21 +75,13 @@ def _values(given: Mapping[str, list[str]]) -> dict[str, Any]:
         plain, kept = name.removesuffix("[]"), [text for text in texts if text]
         if not kept:
             continue
-        if plain != name or plain in _LISTS:
+        if plain != name or (plain in TABLE and TABLE[plain].is_list):
             values[plain] = [*values.get(plain, []), *kept]
         elif len(kept) > 1:
             raise Refusal("wrong", f"{plain} comes {len(kept)} times; give it once", plain)
         else:
             values[plain] = kept[0]
     return values
-
-
-def _checked(name: str, value: Any) -> Any:
-    """Return the checked value of a setting; raises `Refusal` that names the field."""
-    try:
-        return CHECKS[name](name, value)
-    except InputError as error:
-        raise Refusal("wrong", str(error), name) from None
 
 
 def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
@@ -112,9 +102,9 @@ def transcribe(form: Any, service: SpeechService, task: str) -> Wanted:
     if by_word and not service.model.generation.alignment_heads:
         raise Refusal("unsupported", "the settings of this model name no alignment_heads, which the times of words "
                       "need", "timestamp_granularities")
-    temperature = 0.0 if form.temperature is None else _checked("temperature", form.temperature)
+    temperature = 0.0 if form.temperature is None else checked("temperature", "temperature", form.temperature)
     draws = temperature >= GREEDY_BELOW
-    seed = _checked("seed", form.seed) if form.seed is not None else secrets.randbits(53) if draws else 0
+    seed = checked("seed", "seed", form.seed) if form.seed is not None else secrets.randbits(53) if draws else 0
     options = {"language": form.language, "task": task, "timestamps": "word" if by_word else is_timed, "num_beams": 1}
     if draws:
         options |= {"do_sample": True, "temperature": temperature, "top_k": 0, "seed": seed}
