@@ -21,7 +21,6 @@ from ..queues.model_queue import ModelQueue
 from ..queues.work import Job, Pieces, Work
 from ..text.sentences import Sentence, add_prompt
 from ..text.tokenizer import Tokenizer, Tokens, gathered
-from ..text.unread import UnreadText, is_short, read_all
 from ..weights.modules import (
     SENTENCE,
     TOKENS,
@@ -35,6 +34,7 @@ from .call import PLAIN, Call
 from .input_shape import InputShape
 from .packing import pack_rows
 from .pooling import pool
+from .unread import UnreadText, is_short, read_all
 
 
 class Packed(NamedTuple):

@@ -1,4 +1,4 @@
-"""A short text of a call is tokenized beside those of other calls, with its own ids, and its call alone hears of cuts."""
+"""A short text of a call is tokenized beside those of other calls, and its call alone hears what was cut of it."""
 
 import threading
 import warnings
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from engine.base.errors import TextTooLong
+from engine.encoding.unread import SHORT, UnreadText, is_short, read_all
 from engine.text.cuts import truncating
 from engine.text.tokenizer import Tokenizer, counting_tokens
-from engine.text.unread import MOST_CHARACTERS, UnreadText, is_short, read_all
 
 from ..tools.encoders import engine_of
 from ..tools.threads import wait_for
@@ -46,8 +46,8 @@ def test_a_text_is_read_alone_where_its_tokens_are_counted_or_it_is_long():
     encoder = engine.text_encoder
     assert isinstance(encoder.unread(["the cat"]), UnreadText)
     assert not isinstance(encoder.unread(["the cat", "dog"]), UnreadText)
-    assert is_short(["a" * MOST_CHARACTERS])
-    assert not is_short(["a" * (MOST_CHARACTERS + 1)])
+    assert is_short(["a" * SHORT])
+    assert not is_short(["a" * (SHORT + 1)])
     with counting_tokens() as lengths:
         assert not isinstance(encoder.unread(["the cat"]), UnreadText)
     assert lengths == [4]
