@@ -131,7 +131,8 @@ class Schedule:
 
     def leave(self, work: DecoderWork, tokens: int) -> None:
         """Count the end of a work, unless it never came or has left, and its new tokens."""
-        if work.waits:
+        # An interrupt may have come in the middle of `admit`, and `forget` after it.
+        if work.waits and work in self._queues.get((work.entry.priority, work.entry.owner), ()):
             self.admit(work)
         if work in self._entered:
             self._entered.discard(work)

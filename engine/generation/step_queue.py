@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,8 @@ class StepQueue(WorkQueue):
         """Hypotheses that no sequence has any more."""
         self._step_seconds = 0.0
         self._given_up = 0      # tokens of a step that another caller ended, which short steps read next
+        self.watcher: Callable[[int, int, float], object] = lambda rows, read, seconds: None
+        """Gets of each step the rows that decode, the tokens of prompts, and the seconds."""
 
     @property
     def vocab_size(self) -> int:
@@ -167,7 +169,7 @@ class StepQueue(WorkQueue):
     @property
     def counts(self) -> tuple[int, int]:
         """The number of works that have entered, and of works that wait; a work that was cancelled is in neither."""
-        if self._left:
+        if self._left or self._mark.torn:
             self._settle()
         entered = len(self._active)
         return entered, max(0, len(self._open) + len(self._arrived) - entered)
@@ -400,6 +402,7 @@ class StepQueue(WorkQueue):
         self.tokens_read += sum(n for _, n in chosen)
         self._given_up = max(0, self._given_up - read)
         self.schedule.measured(decoding, read, self._step_seconds)
+        self.watcher(decoding, read, self._step_seconds)
 
     def _fail(self) -> bool:
         """Make room after an allocation that failed as in a full cache, and return whether there was something to free.
@@ -452,7 +455,7 @@ class StepQueue(WorkQueue):
         if self._reading:
             for sequence in self._reading:
                 if sequence.work.reserves and not sequence.unread:      # its hypothesis is the prompt for the last time
-                    self.prefixes.leave(sequence)
+                    self.prefixes.leave(sequence, forks=True)
             self._reading = [sequence for sequence in self._reading if sequence.unread]
         if not scores.finite.all():
             scores = self._without_failed(parts, scores)

@@ -137,7 +137,7 @@ class Workload:
         self.results: Any = [None] * len(inputs) if results is None else results
 
     def parts(self, most: int | None = None, most_characters: int | None = None) -> Iterator[range]:
-        """Yield ranges of inputs to tokenize at one time, which bounds the memory; the arguments are as in `slices`."""
+        """Yield ranges of inputs to tokenize at one time, which bounds the memory; None for the usual most of each."""
         return slices(self.inputs, most, most_characters)
 
     def least(self, stop: Stop = NEVER) -> int:

@@ -70,16 +70,16 @@ class Entry:
         """What was given so far. Nothing else says how much that is, so that no interrupt can give anything twice."""
         self.end: BaseException | bool | None = None
         """True when all is there, the error of a work that failed, and None until then."""
-        self.bells: deque[Bell] = deque()
+        self.bells: deque[SimpleQueue[bool]] = deque()
         """Of the threads that wait for the next part."""
-        self.end_bells: deque[Bell] = deque()
+        self.end_bells: deque[SimpleQueue[bool]] = deque()
         """Of the threads that wait for the end."""
         self.callbacks: deque[Callable[[], object]] = deque()
         self.since = time.perf_counter()        # when it began to wait for its next batch
         self.waited = self.computing = 0.0
 
-    def bells_of(self, seen: int | None) -> deque[Bell]:
-        """Return the bells of those who wait for news; seen: as in `has_news`."""
+    def bells_of(self, seen: int | None) -> deque[SimpleQueue[bool]]:
+        """Return the bells of those who wait for a part beyond `seen` ones, or for the end; None: for the end."""
         return self.end_bells if seen is None else self.bells
 
     def ring(self) -> None:
@@ -98,7 +98,7 @@ class Entry:
             call()
 
 
-def _ring(bells: deque[Bell]) -> None:
+def _ring(bells: deque[SimpleQueue[bool]]) -> None:
     while bells:
         try:
             bells.popleft().put(False)

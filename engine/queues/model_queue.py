@@ -103,7 +103,7 @@ class ModelQueue(WorkQueue):
     def rows(self, work: Work, stop: Stop = NEVER) -> Iterator[tuple[list[int], Any]]:
         """Yield (numbers of pieces, their rows) for each batch of a work, which ends with this iterator.
 
-        stop: as in `submit`.
+        stop: that of the call, which a caller that waits looks at, and a batch of this work alone.
         """
         rows = self._compute_alone(work, stop)
         if rows is not None:
@@ -155,14 +155,14 @@ class ModelQueue(WorkQueue):
     def before_first(self, owner: str, first: int, priority: int = 0) -> int:
         """Return how many tokens come before the first piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before_first`.
+        first: the tokens of that piece.
         """
         return self.in_flight + self.order.before_first(owner, first, priority, self._changes())
 
     def before_last(self, owner: str, size: int, priority: int = 0) -> int:
         """Return how many tokens come before the last piece of a new work, those of the present batch too.
 
-        The arguments are as in `Order.before_last`.
+        size: the tokens of the work.
         """
         return self.in_flight + self.order.before_last(owner, size, priority, self._changes())
 

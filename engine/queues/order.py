@@ -292,7 +292,7 @@ class Order(Generic[Each]):
     def before_last(self, owner: Hashable, size: int, priority: int = 0, changes: Changes = ()) -> int:
         """Return how many tokens that wait come before the last piece of a new work of `size` tokens.
 
-        Each other work gets as much as the new one until then. changes: as in `before_first`.
+        Each other work gets as much as the new one until then. changes: the works that are about to come and to go.
         """
         _, others, higher = self._waiting(owner, priority, changes)
         mine = sum(min(work.left, size) for work in self if (work.owner, work.priority) == (owner, priority))

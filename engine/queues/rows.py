@@ -137,7 +137,7 @@ class RowsTicket(Ticket):
     def result(self, timeout: float | None = None) -> list[Any]:
         """Wait for all rows, and return them in the order of the pieces; raises the error of the work.
 
-        timeout: as in `wait`.
+        timeout: the seconds after which this raises `TimedOut`, and the work goes on.
         """
         self.wait(timeout)
         if self._read:

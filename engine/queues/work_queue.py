@@ -29,7 +29,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -70,6 +70,8 @@ class WorkQueue(ABC):
         self._starting = any_turn()     # the right to change these, and to start and end the thread
         self._sleeps = self._closing = False
         self._refusal: EngineError | None = None        # the end of all works, after `close` without `drain`
+        self.cpus: AbstractContextManager[None] = nullcontext()
+        """Held while something is computed: the turn of this queue, where those of several models share the CPUs."""
 
     @abstractmethod
     def _compute_next(self) -> bool:
@@ -218,7 +220,7 @@ class WorkQueue(ABC):
                     bell.put(True)
                     return
         self._tell_served()
-        if self._left:
+        if self._left or self._mark.torn:
             self._settle()
 
     def _tell_served(self) -> None:
@@ -254,7 +256,8 @@ class WorkQueue(ABC):
         """Compute something, in the turn; return False if nothing is left to do."""
         def run() -> bool:
             self._collect()
-            return self._compute_next()
+            with self.cpus:
+                return self._compute_next()
 
         goes_on = self._mark.run(run, self._mend)
         if not goes_on:

@@ -50,7 +50,7 @@ class StopText:
         return given
 
     def _add(self, number: int) -> str:
-        """As `add`."""
+        """Return the text of `add`, which keeps it for later."""
         self._ids += 1
         new = self._text.add(number)
         window = self._seen + new

@@ -6,6 +6,7 @@
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,24 @@ def test_a_prompt_reads_its_last_token():
         finish(queue, most=20)
         assert handle.done
         assert queue.tokens_read - before == tokens
+
+
+@pytest.mark.parametrize("config", CONFIGS[:3])
+def test_a_prompt_shares_what_open_requests_have_read(config):
+    """Also if nothing is kept, and if several hypotheses have gone on from it."""
+    stepper = Counting()
+    queue = queue_of(stepper, keep_tokens=0)
+    requests = [Request(None, [*[5] * 64, 3 + i], replace(config, eos_token_id=())) for i in range(3)]
+    handles = []
+    for request in requests:
+        handles.append(submit(queue, request))
+        for _ in range(4):
+            queue.step()
+    assert not any(handle.done for handle in handles)
+    assert max(stepper.blocks[(5,) * n] for n in (16, 32, 48, 64)) == 1
+    finish(queue)
+    assert [handle.result() for handle in handles] == [alone(request) for request in requests]
+    stepper.assert_clean()
 
 
 def test_whoever_waits_reads_on_when_the_reader_stops():

@@ -87,7 +87,7 @@ def test_any_arrival_and_any_parts(requests, rng, rows, tokens):
             assert sum(len(row.tokens) for row in step) <= max(tokens, 2)
 
 
-def test_each_row_has_its_own_settings():
+def test_each_row_has_its_own_settings(monkeypatch):
     """Rows whose settings differ in all but what a group has in common are computed together, one step for all."""
     options = [{"temperature": 0.5 + i / 8, "top_p": 0.5 + i / 40, "min_p": i / 200, "seed": i, "top_k": 4,
                 "max_new_tokens": 12 + i % 3, "eos_token_id": 2 + i % 5, "do_sample": True} for i in range(20)]
@@ -95,6 +95,7 @@ def test_each_row_has_its_own_settings():
     requests = [request_of(i, GenerationConfig(**own)) for i, own in enumerate(options)]
     stepper = TableStepper(bias=BIAS)
     queue = queue_of(stepper)
+    monkeypatch.setattr(queue.schedule, "prompt_tokens", lambda decoding: 300)       # on a busy machine, too
     handles = [submit(queue, request) for request in requests]
     finish(queue)
     assert len(queue._groups) == 0
@@ -303,6 +304,39 @@ def test_requests_that_an_exception_tears_begin_anew(error):
         [result] = alone(request)
         assert handle.result() == [result]
         assert [token.id for token in handle] == result.ids
+
+
+def test_an_interrupt_while_the_last_request_ends_keeps_nothing(monkeypatch):
+    """Nobody asks for anything afterwards."""
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    stepper = TableStepper(bias=BIAS)
+    queue = queue_of(stepper)
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        generate(queue, [request_of(0)])
+    stepper.assert_clean()
+    assert queue.counts == (0, 0)
+    assert generate(queue, [request_of(0)]) == [alone(request_of(0))]
+
+
+def test_an_interrupt_while_a_request_that_waits_is_cancelled(monkeypatch):
+    def forget(queue, entry):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    queue = queue_of(TableStepper(bias=BIAS), budget=Budget(1))
+    first, second, third = (submit(queue, request_of(i)) for i in range(3))
+    queue.step()
+    monkeypatch.setattr(StepQueue, "_forget", forget)
+    with pytest.raises(KeyboardInterrupt):
+        second.cancel()
+    finish(queue)
+    assert [first.result(), third.result()] == [alone(request_of(0)), alone(request_of(2))]
+    with pytest.raises(Cancelled):
+        second.result()
 
 
 class Poisoned(TableStepper):

@@ -75,8 +75,9 @@ pytest.importorskip("uvicorn")
 from engine.server.admission import Memory, Room
 from engine.server.app import ROUTES, Exchange
 from engine.server.keys import ApiKeys
+from engine.server.multipart import FormParts
 from engine.server.protocol import Protocol
-from engine.server.settings import Settings
+from engine.server.settings import MAX_HELD, MAX_ON_DISK, Settings
 from engine.server.tei import DecodeForm, TokenizeForm, decode, tokenize
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
@@ -327,17 +328,39 @@ def fetched(n: int) -> None:
 
 def sent(n: int) -> None:
     """Let a server read a body of n bytes."""
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": bytes(n)}
-
-    served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
-    exchange = Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
+    exchange = exchanging(n)
     asyncio.run(exchange._body(Room(Memory())))
 
 
-def held(n: int) -> None:
+def recorded(n: int) -> None:
+    """Let a server read a body with a recording, of n bytes."""
+    limit = Settings().max_recording
+    asyncio.run(exchanging(n)._read_body(lambda part: None, limit, "--max-recording-bytes", 10))
+
+
+def exchanging(n: int) -> Exchange:
+    """Return an exchange whose client sends a body of n bytes in parts of 1 MB."""
+    left = n
+
+    async def receive() -> dict[str, Any]:
+        nonlocal left
+        size = min(left, 2**20)
+        left -= size
+        return {"type": "http.request", "body": bytes(size), "more_body": left > 0}
+
+    served = SimpleNamespace(settings=Settings(), id_of=lambda headers: "1")
+    return Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
+
+
+def filled(n: int) -> None:
+    """Read a form with a field that counts n bytes: its own, and 1,024."""
+    body = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n%b\r\n--b--\r\n' % bytes(n - 1024)
+    FormParts(b"multipart/form-data; boundary=b", "file", None).feed(body)     # type: ignore[arg-type]
+
+
+def held(n: int, most: int = MAX_HELD) -> None:
     """Hold n bytes together, in parts that are small enough to use all of the memory."""
-    memory = Memory()
+    memory = Memory(most)
     for size in [2**20] * (n // 2**20) + [n % 2**20]:
         Room(memory).hold(size)
 
@@ -361,6 +384,9 @@ PROBES: dict[str, Probe] = {
         lambda n, place: Protocol._check_headers(SimpleNamespace(url=bytes(n - 7), headers=[(b"a", b"bc")]))),
     "server/settings.py: MAX_HEADERS": Probe(lambda n, place: headers(n)),
     "server/settings.py: MAX_HELD": Probe(lambda n, place: held(n)),
+    "server/settings.py: MAX_RECORDING": Probe(lambda n, place: recorded(n)),
+    "server/settings.py: MAX_ON_DISK": Probe(lambda n, place: held(n, MAX_ON_DISK)),
+    "server/settings.py: MAX_FIELDS": Probe(lambda n, place: filled(n)),
     "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
     "server/settings.py: MAX_TOKENIZED": Probe(
         lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),

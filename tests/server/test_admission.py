@@ -11,7 +11,7 @@ from engine.server.settings import Limit
 def measured(rate=1000, max_wait=2.0):
     queue = ModelQueue(1024)
     queue._measured = 1024, 1024 / rate
-    return Admission(max_wait, queue)
+    return Admission(max_wait, lambda: queue.rate)
 
 
 def test_a_request_may_wait_as_long_as_is_said():

@@ -10,11 +10,11 @@ import pytest
 from engine import InputError, TimedOut, UnsupportedError, save
 from engine.backends.steps import Row
 from engine.cli.main import main
-from engine.cli.subtitles import clock, stamp
 from engine.generation.results import Generated
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
 from engine.speech.spectrogram import Spectrogram
+from engine.speech.subtitles import clock, stamp
 from engine.speech.windows import Recording, is_silent
 
 from ..tools.golden_generating import Exact
