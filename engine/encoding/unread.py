@@ -73,6 +73,8 @@ def read_all(calls: Sequence[Tokens]) -> None:
         call._read = Tokens([ids], [types])
 
 
-def is_short(texts: Sequence[Sentence]) -> bool:
-    """Return whether texts are one text that is so short that others may tokenize it."""
-    return len(texts) == 1 and characters_of(texts[0]) <= SHORT
+def may_wait(tokenizer: Tokenizer, texts: Sequence[Sentence]) -> bool:
+    """Return whether texts are one short text, of whose tokens nobody wants to know before it is computed."""
+    cuts = reported()
+    return (len(texts) == 1 and characters_of(texts[0]) <= SHORT and tokenizer.is_quick
+            and (cuts is None or cuts.marks is None))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from engine.base.errors import TextTooLong
-from engine.encoding.unread import SHORT, UnreadText, is_short, read_all
-from engine.text.cuts import truncating
+from engine.encoding.unread import SHORT, UnreadText, read_all
+from engine.text.cuts import Cuts, reporting, truncating
 from engine.text.tokenizer import Tokenizer, counting_tokens
 
 from ..tools.encoders import engine_of
@@ -41,13 +41,15 @@ def test_texts_that_are_read_together_have_the_tokens_of_each_alone(threads):
             assert (cuts.texts, cuts.cut) == (1, given in (LONG, (LONG, "dog"), "a " * 500))
 
 
-def test_a_text_is_read_alone_where_its_tokens_are_counted_or_it_is_long():
+def test_a_text_is_read_at_once_where_somebody_wants_its_tokens_or_it_is_long():
     engine = engine_of(random_model(tiny_text()), threads=1, backend="reference")
     encoder = engine.text_encoder
     assert isinstance(encoder.unread(["the cat"]), UnreadText)
     assert not isinstance(encoder.unread(["the cat", "dog"]), UnreadText)
-    assert is_short(["a" * SHORT])
-    assert not is_short(["a" * (SHORT + 1)])
+    assert isinstance(encoder.unread(["a" * SHORT]), UnreadText)
+    assert not isinstance(encoder.unread(["a" * (SHORT + 1)]), UnreadText)
+    with reporting(Cuts(None, marks=[])):
+        assert not isinstance(encoder.unread(["the cat"]), UnreadText)
     with counting_tokens() as lengths:
         assert not isinstance(encoder.unread(["the cat"]), UnreadText)
     assert lengths == [4]
