@@ -42,7 +42,7 @@ OTHERS = {
     "cli/embed.py methods/columns.py": "jobs/test_embed.py",
     "cli/fetch.py": "loading/test_hub.py",
     "cli/serve.py": "server/test_stop.py",
-    "cli/subtitles.py cli/transcribe.py": "speech/test_recordings.py interface/test_transcriber.py",
+    "cli/transcribe.py": "speech/test_recordings.py interface/test_transcriber.py",
     "encoding/maxsim.py loading/late.py model/late_config.py": "heads/test_late.py",
     "families/heads.py interface/head_methods.py loading/head_tokens.py model/head.py weights/head.py": "heads",
     "files/claims.py": "server/test_http.py jobs/test_embed.py",

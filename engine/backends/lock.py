@@ -62,7 +62,7 @@ class TornMark:
 
 
 class PlainTurn:
-    """As `TurnLock`, for backends that need no compiled modules; an interrupt at a wrong moment leaves it locked."""
+    """The right to use a plan's memory, without compiled modules; an interrupt at a wrong moment leaves it locked."""
 
     def __init__(self) -> None:
         self._lock, self._process, self._holder = threading.Lock(), os.getpid(), 0
@@ -90,5 +90,5 @@ class PlainTurn:
                 lock.release()
 
     def take_if_free(self) -> AbstractContextManager[bool]:
-        """As `take`, without waiting."""
+        """Have the turn inside of a `with` statement if it is free, and yield whether it was; do not wait."""
         return self.take(waits=False)

@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .encoder_decoder import SourceStepper
 from .works import Sequence, StepWork
@@ -120,6 +121,21 @@ class Prefixes:
             if run.hypothesis is None and (run.reader is None or run.reader is sequence):
                 break
             length = run.length
+        return length
+
+    def known(self, ids: NDArray[np.int64], key: Hashable) -> int:
+        """Return how many of some ids, from the first one on, are there or are read by others. Any thread may ask.
+
+        What it returns may be wrong by the time that it is read, and is good for an estimate.
+        """
+        data, run, length = ids.tobytes(), self._roots.get(key), 0
+        while run is not None:
+            run = run.children.get(data[length * ITEM : (length + BLOCK) * ITEM])
+            if run is not None:
+                same = _common(run.ids, data[length * ITEM :])
+                length += same
+                if same < run.count:
+                    break
         return length
 
     def leave(self, sequence: Sequence, keeps: bool = True, soon: bool = False, forks: bool = False) -> None:
@@ -228,7 +244,7 @@ class Prefixes:
     def _free(self, run: _Run | None, soon: bool = False) -> None:
         """Count one user less of a run and those above it; keep those that nobody uses, if they were read.
 
-        soon: as in `leave`.
+        soon: what is kept is the next to go, and is kept whatever the bound between calls is.
         """
         idle: dict[_Run, None] = {}
         for each in _path(run)[::-1]:

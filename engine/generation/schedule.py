@@ -113,8 +113,11 @@ class Schedule:
 
     def first(self) -> DecoderWork | None:
         """Return the work that enters next; None if none waits."""
-        heads = (queue[0] for queue in self._queues.values())
-        return min(heads, key=self._place, default=None)
+        return min(self.heads(), key=self._place, default=None)
+
+    def heads(self) -> list[DecoderWork]:
+        """Return the work of each owner and priority that enters next."""
+        return [queue[0] for queue in self._queues.values()]
 
     def admit(self, work: DecoderWork) -> None:
         """Let a work wait no longer, because it enters."""

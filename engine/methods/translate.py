@@ -101,7 +101,7 @@ def check_translates(model: GeneratingModel) -> None:
 
 def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, places: Sequence[str] | None = None
                ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the inputs and the settings with which `generate` translates texts. places: as in `place_of`."""
+    """Return the inputs and the settings with which `generate` translates texts. places: what messages call them."""
     prepared, sources = model.prepared, []
     for i, text in enumerate(read_texts(texts)[0]):
         with located(place_of(i, places)):

@@ -44,7 +44,7 @@ MISTAKES = (
          "",
          "tests/queues/test_order.py::test_single_pieces_without_end_leave_a_list_its_share"),
     seed("The memory of a request that was answered stays counted.",
-         "engine/server/service.py",
+         "engine/server/requests.py",
          "            request.room.close()\n",
          "            pass\n",
          "tests/server/test_service.py::test_a_client_that_has_gone_leaves_the_queue"),

@@ -234,7 +234,7 @@ def test_a_caller_waits_a_moment_for_another_that_comes_again(monkeypatch):
     assert queue._patience == 1.0
 
 
-@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.25), ([300], {}, 0.5)])
+@pytest.mark.parametrize(("costs", "constants", "patience"), [([5], {"LONGEST": 0.01}, 0.125), ([300], {}, 0.5)])
 def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatch):
     """The other caller does not come; nobody waits for it beside a work that is a good batch by itself."""
     stepper, queue = callers_of(monkeypatch, 0.5, **constants)
@@ -454,16 +454,17 @@ def test_what_a_signal_handler_raises_is_for_its_caller(held):
     assert results(other) == [[[0.0, 2.0]]]
 
 
-@pytest.mark.parametrize("how", ["from_handler", "from_thread"])
+@pytest.mark.parametrize(("how", "times"), [("from_handler", 1), ("from_thread", 1), ("from_thread", 2)])
 @pytest.mark.parametrize("error", [TimedOut, ValueError])
 @pytest.mark.parametrize("beside", [0, 3])
-def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, beside):
-    """It steps for itself and for others, or for one other work alone."""
+def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, times, beside):
+    """It steps for itself and for others, or for one other work alone. A second error may come while it looks whose
+    the first one is."""
     stepper, queue, calls = Stepper(), ModelQueue(10), []
 
     def once():
         calls.append(1)
-        if len(calls) == 1:
+        if len(calls) <= times:
             getattr(outside, how)(error)
 
     other = queue.submit(stepper.work(once, (5,)), priority=1)
@@ -473,7 +474,7 @@ def test_an_error_that_is_set_from_outside_is_for_its_thread(error, how, beside)
         tickets[0].result()
     assert [ticket.result()[0].tolist() for ticket in tickets] == [expected(work)[0] for work in works]
     assert other.result()[0].tolist() == [0.0, 0.0]
-    assert len(calls) == 2, "the work was computed again"
+    assert len(calls) == 1 + times, "the work was computed again"
     assert is_empty(queue)
 
 

@@ -2,18 +2,12 @@
 
 import gc
 import random
-from dataclasses import replace
 from typing import Any
 
-from engine import Generator, Model, Transcriber, Transformer
-from engine.model.config import ModelConfig
-from engine.model.generation_config import GenerationConfig
-from tests.tools.decoders import DECODERS, make_weights
+from engine import Generator, Transcriber
+from tests.tools.generators import SOURCES, language_model, translator
 from tests.tools.speech import recording, timed
 
-ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
-TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
-SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [5, 6, 7, 8], [4, 4]]
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5})
 STORED: tuple[dict[str, str], ...] = ({}, {"precision": "int4", "cache": "int8"})
 """How weights, keys and values are stored."""
@@ -31,8 +25,7 @@ class Generation:
     """
 
     def __init__(self, backends: list[str]):
-        models = ((_model("2017", ENCODER, TRANSLATING), SOURCES, {}),
-                  (_model("Llama", None, replace(TRANSLATING, eos_token_id=())), PROMPTS, SMALL))
+        models = (translator(), SOURCES, {}), (language_model(), PROMPTS, SMALL)
         options = [{"backend": backend, **stored} for backend in backends for stored in STORED]
         self._generators = [
             (Generator(model, threads=2, **each, **bounds),
@@ -98,12 +91,6 @@ class Generation:
         found = generator.generate([texts[i] for i in chosen], cache_key=rng.choice("xy"), **SETTINGS[which])
         if found != [expected[which][i] for i in chosen]:
             raise AssertionError(f"{generator} gives other results than alone: {chosen}, {SETTINGS[which]}")
-
-
-def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -> Model:
-    decoder = DECODERS[name]
-    source = None if encoder is None else Transformer(encoder, make_weights(encoder, 1))
-    return Model(decoder=Transformer(decoder, make_weights(decoder)), encoder=source, generation=settings)
 
 
 RECORDINGS = [recording(0.7), recording(2, 1), recording(5, 2), recording(31, 3)]
