@@ -433,7 +433,9 @@ def test_a_request_that_would_wait_too_long_is_refused(monkeypatch):
     service = TextService(model, max_wait=0.5)
     with serving(model, service=service) as client:
         gate = Gate(model, monkeypatch)
-        service.load.write_rate, body = 10.0, {"messages": HELLO, "max_tokens": 200, "seed": 1, "ignore_eos": True}
+        body = {"messages": HELLO, "max_tokens": 200, "seed": 1, "ignore_eos": True}
+        service.load.forget_rates()
+        service.load.measured(1, 0, 0.1)
         waiting = leave(client.port, body)
         wait_for(lambda: service.load.seconds > 0)
         found = client.post(CHAT, body)
