@@ -31,6 +31,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("jinja2")
 
 from engine.server import app
+from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
 TEXTS = int(os.environ.get("ENGINE_TEXTS", "36"))
@@ -386,6 +387,29 @@ def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
         assert found[0].data["choices"][0]["message"]["content"] == alone
         wait_for(lambda: client.served.service.statistics().waiting_requests == 0)
         assert client.served.service.memory.used == 0
+
+
+def test_a_client_that_leaves_in_the_moment_in_which_its_stream_begins(monkeypatch):
+    until = app.Exchange._until
+
+    async def late(self, future, deadline):
+        answer = await until(self, future, deadline)
+        if isinstance(answer, Answer):
+            raise app.Gone
+        return answer
+
+    model = text_model()
+    with serving(model) as client:
+        gate = Gate(model, monkeypatch)
+        monkeypatch.setattr(app.Exchange, "_until", late)
+        with leave(client.port, {"messages": HELLO, "max_tokens": 200, "ignore_eos": True, "stream": True}):
+            gate.let(1)
+            wait_for(lambda: model.prepared.queue._left)
+            gate.let(5)
+            wait_for(lambda: client.served.service.statistics().cancelled == 1)
+            assert model.prepared.queue.counts == (0, 0)
+            assert gate.steps < 5
+            gate.let(1000)
 
 
 def test_an_error_of_one_request_is_its_own_also_in_a_stream(monkeypatch):
