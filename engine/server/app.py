@@ -216,9 +216,7 @@ class Exchange:
 
         model: that which is asked, once it is known.
         """
-        settings = self._served.settings
-        is_slow = model is not None and model.service.kind in ("generate", "transcribe")
-        seconds = settings.text_timeout if is_slow else settings.timeout
+        seconds = self._served.settings.timeout if model is None else self._served.wait_of(model)
         if (given := self._headers.get(b"x-request-timeout")) is not None:
             try:
                 seconds = min(seconds, check_seconds("x-request-timeout", given.decode("latin-1")))
