@@ -587,7 +587,8 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "--disable-http2": instead("there is only HTTP/1.1", True),
         "--max-num-batched-tokens --batch-size -b -ub --ubatch-size":
             instead("--max-batch-tokens bounds what is computed at a time, in tokens"),
-        "--max-concurrent-requests --max-num-seqs --max-queue -np --parallel":
+        "--max-num-seqs -np --parallel": same("--max-rows"), "--kv-cache-dtype -ctk --cache-type-k": same("--cache"),
+        "--max-concurrent-requests --max-queue":
             instead("requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
         "--max-client-batch-size --max-batch-requests":
             instead("a list of any length is served; --max-body-bytes bounds a request"),
@@ -606,7 +607,13 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "--embedding --embeddings --rerank --reranking --runner":
             instead("the files of the model say what it is for, or --kind does"),
         "--pooling --pooling-method": instead("the files of the model say how its tokens are pooled"),
-        "--max-model-len --ctx-size -c": instead("the files of the model say how long a text may be")}),
+        "--max-model-len --ctx-size -c":
+            instead("the files of the model say how long a text may be, and --cache-tokens bounds the cache of a model "
+                    "that writes texts"),
+        "--chat-template --jinja --chat-template-file":
+            instead("the template is that of the folder: chat_template.jinja, or tokenizer_config.json"),
+        "--reasoning-parser --reasoning-format --enable-reasoning":
+            instead("the template of the model says where its reasoning stands", True)}),
 }
 """What becomes of the options of other programs, by our command; "" is for all. `ours` is an option of the command, or
 `MODEL` or `FILE`; a name that ends with s gives an option that may come several times all texts behind it. These names

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..base.errors import LATE_REQUEST, Cancelled, Closing, InputError, Overloaded, TimedOut
 from ..base.stop import Stop
-from ..queues.cpu_turns import CpuTurns
 from ..queues.work_queue import WorkQueue
 from .admission import Memory, Room
+from .cpu_turns import CpuTurns
 from .settings import Limit
 from .workers import Result, WorkerCall, Workers
 

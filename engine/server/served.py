@@ -113,6 +113,15 @@ class Served:
         """The names of all models."""
         return [name for each in self.models for name in each.names]
 
+    def wait_of(self, model: Named) -> float:
+        """Return how many seconds a request to a model may take."""
+        return self.settings.timeout if model.service.kind in ("encode", "rank") else self.settings.text_timeout
+
+    @property
+    def longest_wait(self) -> float:
+        """The most seconds that a request may take."""
+        return max(map(self.wait_of, self.models))
+
     @property
     def backlog(self) -> float:
         """The seconds for which the event loop may rest: as long as the models have work, and nobody gets a stream."""

@@ -25,7 +25,7 @@ _NO_MEDIA = "this model reads and writes texts alone"
 
 
 @dataclass(frozen=True)
-class Field:
+class TextField:
     """A field of a request."""
 
     kind: Any = Any
@@ -44,52 +44,52 @@ class Field:
         return get_origin(self.kind) is list
 
 
-_NOTHING = Field(has_effect=False)
+_NOTHING = TextField(has_effect=False)
 
 
-def refused(why: str, *harmless: Any) -> Field:
+def refused(why: str, *harmless: Any) -> TextField:
     """Return a field that is refused, but for some values."""
-    return Field(refusal=why, harmless=harmless)
+    return TextField(refusal=why, harmless=harmless)
 
 
-_COMMON: dict[str, Field] = {
-    "model": Field(str),
-    "max_tokens": Field(int, "max_new_tokens"),
-    "max_completion_tokens": Field(int, "max_new_tokens"),      # the later one of two fields counts
-    "temperature": Field(float, "temperature"),
-    "top_p": Field(float, "top_p"),
-    "n": Field(int, "num_return_sequences"),
-    "stop": Field(str | list[str], "stop_strings"),
-    "seed": Field(int),
-    "presence_penalty": Field(float, "presence_penalty"),
-    "frequency_penalty": Field(float, "frequency_penalty"),
-    "logit_bias": Field(dict[str, float]),
-    "stream": Field(bool),
-    "stream_options": Field(dict[str, Any]),
+_COMMON: dict[str, TextField] = {
+    "model": TextField(str),
+    "max_tokens": TextField(int, "max_new_tokens"),
+    "max_completion_tokens": TextField(int, "max_new_tokens"),      # the later one of two fields counts
+    "temperature": TextField(float, "temperature"),
+    "top_p": TextField(float, "top_p"),
+    "n": TextField(int, "num_return_sequences"),
+    "stop": TextField(str | list[str], "stop_strings"),
+    "seed": TextField(int),
+    "presence_penalty": TextField(float, "presence_penalty"),
+    "frequency_penalty": TextField(float, "frequency_penalty"),
+    "logit_bias": TextField(dict[str, float]),
+    "stream": TextField(bool),
+    "stream_options": TextField(dict[str, Any]),
     # Of vLLM, llama-server and others.
-    "top_k": Field(int),
-    "min_p": Field(float, "min_p"),
-    "repetition_penalty": Field(float, "repetition_penalty"),
-    "min_tokens": Field(int, "min_new_tokens"),
-    "ignore_eos": Field(bool, "ignore_eos"),
-    "include_stop_str_in_output": Field(bool, "include_stop"),
+    "top_k": TextField(int),
+    "min_p": TextField(float, "min_p"),
+    "repetition_penalty": TextField(float, "repetition_penalty"),
+    "min_tokens": TextField(int, "min_new_tokens"),
+    "ignore_eos": TextField(bool, "ignore_eos"),
+    "include_stop_str_in_output": TextField(bool, "include_stop"),
     "user": _NOTHING,
     "cache_prompt": _NOTHING,
-    "response_format": Field(dict[str, Any], refusal="only texts without a form are written yet; leave it out, or send "
-                             '{"type": "text"}', harmless=({"type": "text"},)),
-    **dict.fromkeys(("grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                     "structured_outputs"), refused("only texts without a form are written yet; leave it out")),
+    **dict.fromkeys(("response_format", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice",
+                     "guided_grammar", "structured_outputs"),
+                    refused('texts are written without a form yet; leave it out, or say {"type": "text"}',
+                             {"type": "text"})),
     "best_of": refused("each answer is one sample, and n says how many there are; leave it out", 1),
-    "prompt_logprobs": Field(int),
+    "prompt_logprobs": TextField(int),
 }
-CHAT: dict[str, Field] = _COMMON | {
-    "messages": Field(list[Any]),
-    "logprobs": Field(bool),
-    "top_logprobs": Field(int),
-    "continue_final_message": Field(bool),
-    "add_generation_prompt": Field(bool),
-    "chat_template_kwargs": Field(dict[str, Any]),
-    "reasoning_effort": Field(str),
+CHAT: dict[str, TextField] = _COMMON | {
+    "messages": TextField(list[Any]),
+    "logprobs": TextField(bool),
+    "top_logprobs": TextField(int),
+    "continue_final_message": TextField(bool),
+    "add_generation_prompt": TextField(bool),
+    "chat_template_kwargs": TextField(dict[str, Any]),
+    "reasoning_effort": TextField(str),
     **dict.fromkeys(("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
                      "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls", "prediction", "verbosity"
                      ), _NOTHING),
@@ -104,22 +104,22 @@ CHAT: dict[str, Field] = _COMMON | {
     "moderation": refused("there is no moderation"),
     "chat_template": refused("the template is that of the model"),
 }
-COMPLETION: dict[str, Field] = _COMMON | {
-    "prompt": Field(str | list[str | int | list[int]]),
-    "logprobs": Field(int),
-    "echo": Field(bool),
-    "add_special_tokens": Field(bool),
+COMPLETION: dict[str, TextField] = _COMMON | {
+    "prompt": TextField(str | list[str | int | list[int]]),
+    "logprobs": TextField(int),
+    "echo": TextField(bool),
+    "add_special_tokens": TextField(bool),
     "suffix": refused("the model writes what follows a prompt, and not what stands between two texts", ""),
 }
 
 
-def form_of(name: str, fields: Mapping[str, Field]) -> type[msgspec.Struct]:
+def form_of(name: str, fields: Mapping[str, TextField]) -> type[msgspec.Struct]:
     """Return the form that msgspec reads."""
     return msgspec.defstruct(name, [(key, field.kind | None if field.kind is not Any else Any, None)
                                     for key, field in fields.items()], kw_only=True)
 
 
-def known_fields(fields: dict[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], list[str]]:
+def known_fields(fields: dict[str, Any], table: Mapping[str, TextField]) -> tuple[dict[str, Any], list[str]]:
     """Return the fields of a request that the table has, and the names of the others; raises `Refusal`."""
     known, others = {}, []
     for name, value in fields.items():
@@ -133,7 +133,7 @@ def known_fields(fields: dict[str, Any], table: Mapping[str, Field]) -> tuple[di
 
 
 @dataclass(frozen=True)
-class Settings:
+class TextSettings:
     """What a request for text asks for, besides its inputs."""
 
     given: dict[str, Any]
@@ -144,7 +144,7 @@ class Settings:
     """Whether a stream ends with the tokens that it took."""
 
 
-def read_settings(form: Any, table: Mapping[str, Field], service: TextService, prompts: int = 1) -> Settings:
+def read_settings(form: Any, table: Mapping[str, TextField], service: TextService, prompts: int = 1) -> TextSettings:
     """Return what a form asks for; raises `Refusal`. prompts: how many the request has.
 
     Where the request says nothing, the meaning is that of OpenAI's: all tokens may come, and an answer may fill the
@@ -156,9 +156,7 @@ def read_settings(form: Any, table: Mapping[str, Field], service: TextService, p
         if field.setting and value is not None:
             settings[field.setting] = checked(name, field.setting, value)
     n = settings.get("num_return_sequences", 1)
-    if n * prompts > MAX_CHOICES:
-        raise Refusal("wrong", f"this request asks for {n * prompts:,} answers, and one may have {MAX_CHOICES}; send "
-                      "several requests", "n" if n > 1 else "prompt")
+    check_choices(n * prompts, "n" if n > 1 else "prompt")
     if form.logit_bias:
         checked("logit_bias", "logit_bias", dict(enumerate(form.logit_bias.values())))     # the keys may be texts
         settings["logit_bias"] = {int(key) if key.isdecimal() and len(key) < 20 else key: value
@@ -175,7 +173,14 @@ def read_settings(form: Any, table: Mapping[str, Field], service: TextService, p
     drawn = draws and settings.get("temperature", own.temperature) >= GREEDY_BELOW
     chosen = secrets.randbits(53) if drawn else 0       # 53 bits, which JavaScript has in a number
     seed = chosen if form.seed is None else checked("seed", "seed", form.seed)
-    return Settings(settings | {"seed": seed}, seed, bool(form.stream), _wants_usage(form))
+    return TextSettings(settings | {"seed": seed}, seed, bool(form.stream), _wants_usage(form))
+
+
+def check_choices(answers: int, field: str) -> None:
+    """Raise `Refusal` for a request for too many answers. field: the one that asks for them."""
+    if answers > MAX_CHOICES:
+        raise Refusal("wrong", f"this request asks for {answers:,} answers, and one may have {MAX_CHOICES}; send "
+                      "several requests", field)
 
 
 def checked(name: str, setting: str, value: Any) -> Any:

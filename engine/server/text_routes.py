@@ -15,7 +15,7 @@ from ..generation.results import TokenLogprob
 from .forms import Asked, Kind, Route, Wanted, read_form, texts_or_ids
 from .refusals import OPENAI, Refusal
 from .requests import Answer, RequestService
-from .text_fields import CHAT, COMPLETION, Field, Settings, form_of, id_of, known_fields, read_settings
+from .text_fields import CHAT, COMPLETION, TextField, TextSettings, form_of, id_of, known_fields, read_settings
 from .text_service import TextService
 from .token_stream import Written
 
@@ -31,7 +31,7 @@ _REASONS = {"length": "length"}
 """The finish_reason of OpenAI for each of ours that is not "stop"."""
 
 
-Work: TypeAlias = tuple[Wanted, Settings, Callable[..., "Writer"]]
+Work: TypeAlias = tuple[Wanted, TextSettings, Callable[..., "TextWriter"]]
 """What the model is asked for, by which settings, and what makes the writer of the answer."""
 
 
@@ -39,7 +39,7 @@ Work: TypeAlias = tuple[Wanted, Settings, Callable[..., "Writer"]]
 class TextKind(Kind):
     """The requests of a route that writes texts."""
 
-    table: Mapping[str, Field] = field(default_factory=lambda: CHAT)
+    table: Mapping[str, TextField] = field(default_factory=lambda: CHAT)
     kind: str = "chatcmpl"
     """How ids begin."""
 
@@ -52,7 +52,7 @@ class TextKind(Kind):
         wanted, settings, make = self.work(form, service)
         name = id_of(self.kind, known, settings.seed, service.fingerprint)
         headers = [(SEED, b"%d" % settings.seed), *ignored(others)]
-        writer: Writer = make(name, settings, service)
+        writer: TextWriter = make(name, settings, service)
         return replace(wanted, body=writer.body, events=writer if settings.stream else None, headers=headers)
 
 
@@ -142,12 +142,12 @@ def _count(name: str, value: int) -> int:
     return value
 
 
-class Writer:
+class TextWriter:
     """Writes the body of an answer, or the events of a stream, of which each is one piece of an answer."""
 
     object = chunk = ""
 
-    def __init__(self, name: str, settings: Settings, service: TextService):
+    def __init__(self, name: str, settings: TextSettings, service: TextService):
         self._name, self._settings, self._service = name, settings, service
         self._created = int(time.time())
         self._prompt = 0
@@ -215,7 +215,7 @@ class Writer:
         return {"prompt_tokens": self._prompt, "completion_tokens": new, "total_tokens": self._prompt + new} | details
 
 
-class ChatWriter(Writer):
+class ChatWriter(TextWriter):
     """Writes the answers to a chat."""
 
     object, chunk = "chat.completion", "chat.completion.chunk"
@@ -253,7 +253,7 @@ class ChatWriter(Writer):
                 "refusal": None}
 
 
-class CompletionWriter(Writer):
+class CompletionWriter(TextWriter):
     """Writes completions."""
 
     object = chunk = "text_completion"

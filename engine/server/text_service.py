@@ -36,7 +36,7 @@ TASKS = ("generate", "chat")
 _TOKEN, _LOGPROB = 96, 640
 """About how many bytes a token of a prompt or an answer takes, and each log probability that is told of it, with all
 that is written of them."""
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1.125}
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1.0625}
 """The bytes of a number in a cell, by the precision of the cache."""
 _WARM, _NEW = 32, 4
 """The tokens of the prompt that warms a model, and its new tokens."""

@@ -20,7 +20,7 @@ from .multipart import Upload
 from .refusals import OPENAI, Refusal
 from .requests import Answer, RequestService
 from .speech_service import Heard, SpeechService
-from .text_fields import Field, checked, form_of, known_fields, refused
+from .text_fields import TextField, checked, form_of, known_fields, refused
 from .text_routes import SEED, event, ignored
 
 FILE = "file"
@@ -28,14 +28,14 @@ FILE = "file"
 FORMATS = Literal["json", "text", "srt", "verbose_json", "vtt"]
 _NO_SPEAKERS = "the model does not tell speakers apart; leave it out"
 _NO_HINTS = "the model gets no text beside a recording; leave it out"
-TABLE: dict[str, Field] = {
-    "model": Field(str),
-    "language": Field(str),
-    "response_format": Field(FORMATS),
-    "temperature": Field(float),
-    "timestamp_granularities": Field(list[Literal["segment", "word"]]),
-    "stream": Field(bool),
-    "seed": Field(int),
+TABLE: dict[str, TextField] = {
+    "model": TextField(str),
+    "language": TextField(str),
+    "response_format": TextField(FORMATS),
+    "temperature": TextField(float),
+    "timestamp_granularities": TextField(list[Literal["segment", "word"]]),
+    "stream": TextField(bool),
+    "seed": TextField(int),
     "chunking_strategy": refused("a recording is always read in windows that end where segments end; leave it out",
                                  "auto"),
     "include": refused("log probabilities of tokens are not told here; verbose_json has those of segments", []),

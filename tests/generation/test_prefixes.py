@@ -299,3 +299,14 @@ def test_calls_of_threads_read_a_common_prompt_once():
     assert found == [alone(request) for request in requests]
     assert {count for ids, count in stepper.blocks.items() if len(ids) <= 400} == {1}
     check_idle(queue, stepper)
+
+
+def test_how_many_tokens_of_a_prompt_are_there():
+    queue = queue_of(TableStepper(), keep_tokens=1000)
+    ids = np.arange(5 * BLOCK) % 7 + 1
+    assert queue.prefixes.known(ids, "") == 0
+    generate(queue, [Request(None, ids.tolist(), GenerationConfig(max_new_tokens=2))])
+    assert queue.prefixes.known(ids, "") == 5 * BLOCK
+    assert queue.prefixes.known(ids[: 3 * BLOCK + 5], "") // BLOCK == 3
+    assert queue.prefixes.known(np.append(ids[: 2 * BLOCK], 8), "") == 2 * BLOCK
+    assert queue.prefixes.known(ids, "other") == queue.prefixes.known(ids[1:], "") == 0

@@ -17,12 +17,16 @@ def weights():
     return make_weights(replace(DECODERS["Llama"], vocab_size=400, max_positions=300))
 
 
-def text_model(template=CHATML, threads=1, precision=None, settings=None, **options):
-    """Return a generator with a chat template, whose answers end at once in one case of some dozen."""
+def text_weights(template=CHATML, settings=None):
+    """Return the model of `text_model`."""
     config = replace(DECODERS["Llama"], vocab_size=400, max_positions=300)
     generation = GenerationConfig(eos_token_id=[258], **settings or {})
-    return Generator(Model(decoder=Transformer(config, weights(), chat_text(template)), generation=generation),
-                     threads=threads, precision=precision, **options)
+    return Model(decoder=Transformer(config, weights(), chat_text(template)), generation=generation)
+
+
+def text_model(template=CHATML, threads=1, precision=None, settings=None, **options):
+    """Return a generator with a chat template, whose answers end at once in one case of some dozen."""
+    return Generator(text_weights(template, settings), threads=threads, precision=precision, **options)
 
 
 def reasoning_model():
