@@ -1,8 +1,9 @@
-"""Time prompts that begin alike, in turns with llama.cpp, and count what is read and what the kept prefixes cost a step.
+"""Time prompts that begin alike, in turns with llama.cpp, and measure what kept prefixes save and cost.
 
-    python asv_bench/prefixes.py SmolLM2-135M-Instruct.Q4_1.gguf [--threads 2] [--turns 3] [--only chats steps lookup ask]
+    python asv_bench/prefixes.py SmolLM2-135M-Instruct.Q4_1.gguf [--threads 2] [--turns 3] [--only chats steps]
 
-It needs llama-cpp-python, gguf and tokenizers (peers/requirements.txt). The engine computes in int8, beside a file of Q8_0.
+It needs llama-cpp-python, gguf and tokenizers (peers/requirements.txt). The engine computes in int8, beside a file
+of Q8_0.
 
     chats   16 chats with a common system prompt of 1,000 tokens arrive together and get 32 tokens each; llama.cpp gives
             each of them a slot. The second line of each library has the time to the first token of all.
@@ -118,7 +119,7 @@ def time_lookup(length: int = 8000, kept: int = 1000) -> None:
         texts.append(np.concatenate([begin, RNG.integers(0, 40000, length - len(begin))]))
     for text in texts:
         sequence = entered(text)
-        sequence.read = length
+        sequence.read, sequence.hypothesis = length, next(numbers)
         prefixes.leave(sequence)
     for name, share in (("all", 1.0), ("half", 0.5), ("none", 0.0)):
         seconds = []
@@ -146,8 +147,8 @@ def count_read(file: Path, given: argparse.Namespace) -> None:
             engine.generate(call, max_new_tokens=1)
             steps.append(passes.count - before)
         read = engine.statistics().read_tokens
-        print(f"{len(calls):>3} calls: {read:,} of {asked:,} tokens of prompts were read, 1 in {asked / read:.1f}; steps "
-              f"of the first call {steps[0]}, of the others {max(steps[1:], default=0)} at most", flush=True)
+        print(f"{len(calls):>3} calls: {read:,} of {asked:,} tokens of prompts were read, 1 in {asked / read:.1f}; "
+              f"steps of the first call {steps[0]}, of the others {max(steps[1:], default=0)} at most", flush=True)
     chat, most = document, 0
     for _ in range(20):
         new, before = ids(30), engine.statistics().read_tokens
@@ -169,7 +170,8 @@ def main() -> None:
     print(cpu_name())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "Q8_0.gguf"
-        rewrite(given.path, file, "Q8_0")
+        if given.only != ["lookup"]:
+            rewrite(given.path, file, "Q8_0")
         for name in given.only:
             parts[name](file, given)
 

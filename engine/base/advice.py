@@ -138,12 +138,14 @@ _GENERATE: Mapping[str, OtherName] = {
         "coverage_penalty": instead(LACKS, 0.0),
         "suppress_sequences": instead("bad_words_ids takes the ids of sequences that must not come", []),
         "disable_unk": instead("suppress_tokens=[id of the unknown token] forbids it", False),
-        "bad_words": instead("bad_words_ids takes the ids of sequences that must not come", []),
+        "bad_words": instead("bad_words_ids takes the ids of sequences that must not come, each of them as "
+                             "tokenizer.encode(word, add_special_tokens=False) gives it", []),
         "allowed_token_ids": instead("suppress_tokens takes the ids of all other tokens"),
         "logits_processor logits_processors": nothing(_FORBID, []),
-        "prefix_allowed_tokens_fn grammar response_format assistant_model suffix guided_decoding structured_outputs "
-        "custom_generate negative_prompt_ids negative_prompt_attention_mask assistant_tokenizer lora_request "
-        "thinking_token_budget repetition_detection": instead(LACKS),
+        "prefix_allowed_tokens_fn grammar response_format assistant_model suffix guided_decoding guided_json "
+        "guided_regex guided_choice guided_grammar structured_outputs custom_generate negative_prompt_ids "
+        "negative_prompt_attention_mask assistant_tokenizer lora_request thinking_token_budget repetition_detection":
+            instead(LACKS),
         "use_beam_search": instead("num_beams above 1 is a beam search", False),
         "tools": instead("chat(messages, tools=[...]) gives them to the template of the model", []),
         # Sampling.

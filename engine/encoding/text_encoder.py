@@ -21,7 +21,6 @@ from ..queues.model_queue import ModelQueue
 from ..queues.work import Job, Pieces, Work
 from ..text.sentences import Sentence, add_prompt
 from ..text.tokenizer import Tokenizer, Tokens, gathered
-from ..text.unread import UnreadText, is_short, read_all
 from ..weights.modules import (
     SENTENCE,
     TOKENS,
@@ -35,6 +34,7 @@ from .call import PLAIN, Call
 from .input_shape import InputShape
 from .packing import pack_rows
 from .pooling import pool
+from .unread import UnreadText, may_wait, read_all
 
 
 class Packed(NamedTuple):
@@ -104,7 +104,7 @@ class TextEncoder:
 
     def unread(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
         """Return what `tokens` returns; one short text is tokenized when it is computed, with those of other calls."""
-        if not is_short(texts) or not self._reads_late or not self.tokenizer.is_quick:
+        if not self._reads_late or not may_wait(self.tokenizer, texts):
             return self.tokens(texts, prompt, stop)
         skips = None
         if prompt and not self._text.include_prompt:

@@ -133,6 +133,6 @@ class PreparedModel:
         """Return the log probability of a token with texts and bytes, if the model has a tokenizer."""
         if self.text is None:
             return logprob
-        data = self.tokenizer(self.text).token_bytes(logprob.id)
-        return TokenLogprob(logprob.id, logprob.logprob, tuple(map(self.named, logprob.top)),
-                            data.decode("utf-8", "replace"), data)
+        told = self.tokenizer(self.text).token_text
+        top = tuple([TokenLogprob(one.id, one.logprob, (), *told(one.id)) for one in logprob.top])
+        return TokenLogprob(logprob.id, logprob.logprob, top, *told(logprob.id))

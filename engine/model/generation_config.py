@@ -287,21 +287,27 @@ def _new_tokens(name: str, value: Any) -> int | None:
     return _length(name, value)
 
 
-def _count(name: str, value: Any, most: int = _LARGEST) -> int:
-    """Return an integer from 0 to `most`."""
+def _count(name: str, value: Any, most: int = _LARGEST, hint: str = "") -> int:
+    """Return an integer from 0 to `most`. hint: the end of the message about any other value."""
     try:
         number = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = -1
     if number < 0:
-        raise InputError(f"{name} must be an int of at least 0, not {shown(value)}")
+        raise InputError(f"{name} must be an int of at least 0, not {shown(value)}{hint}")
     if number > most:
         raise InputError(f"{name} must be at most {most:,}, not {shown(value)}")
     return number
 
 
 def _seed(name: str, value: Any) -> int:
-    return secrets.randbits(63) if isinstance(value, str) and value == "random" else _count(name, value, 2**64 - 1)
+    if isinstance(value, str) and value == "random":
+        return secrets.randbits(63)
+    return _count(name, value, 2**64 - 1, '; "random" draws one')
+
+
+def _top_k(name: str, value: Any) -> int:
+    return _count(name, value, hint="; 0 keeps all tokens")
 
 
 def _stop_texts(name: str, value: Any) -> tuple[str, ...]:
@@ -345,7 +351,10 @@ def _ids(name: str, value: Any) -> tuple[int, ...]:
     """Return one id, several ids or None as a tuple."""
     if value is None:
         return ()
-    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+    if isinstance(value, str):
+        raise InputError(f"{name} must be an id or a list of ids, not {shown(value)}; tokenizer.token_id of the model "
+                         "gives the id of a token")
+    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, bytes):
         _few(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
         ids = np.atleast_1d(value) if isinstance(value, np.ndarray) else value
         return tuple(_count(f"each id of {name}", x) for x in ids)
@@ -435,7 +444,7 @@ CHECKS: dict[str, Any] = {
     "is_multilingual": _flag_or_none,
     "do_sample": flag,
     "temperature": _number(0, 1e6),
-    "top_k": _count,
+    "top_k": _top_k,
     "top_p": _PART,
     "min_p": _PART,
     "seed": _seed,

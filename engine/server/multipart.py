@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 from python_multipart.exceptions import FormParserError
@@ -32,7 +34,7 @@ class Upload:
         self.room = Room(disk, key)
         self.size = 0
         """The bytes of the file so far."""
-        self._file: IO[bytes] | None = tempfile.TemporaryFile(prefix="engine-")     # noqa: SIM115, `close` closes it
+        self._file: IO[bytes] | None = temporary()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -61,10 +63,22 @@ class Upload:
         return file
 
 
-def write(file: IO[bytes], data: bytes | memoryview) -> None:
-    """Write to a temporary file; raises `Refusal` where the disk is full."""
-    try:
+def temporary() -> IO[bytes]:
+    """Return a new file on disk without a name; raises `Refusal` where there can be none."""
+    with _on_disk():
+        return tempfile.TemporaryFile(prefix="engine-")
+
+
+def write(file: IO[bytes], data: bytes) -> None:
+    """Write to such a file; raises `Refusal` where the disk is full."""
+    with _on_disk():
         file.write(data)
+
+
+@contextmanager
+def _on_disk() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise Refusal("full", f"the server has no room on its disk for a recording ({error.strerror}); try again later",
                       retry_after=1.0) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import tempfile
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from ..speech.segments import Transcript
 from ..speech.spectrogram import SECONDS
 from ..speech.windows import Note, Recording
 from .admission import Admission
-from .multipart import Upload, write
+from .multipart import Upload, temporary, write
 from .refusals import Refusal
 from .requests import Answer, Pending, RequestCounts, RequestService, Times
 from .settings import MAX_HELD, Limit
@@ -210,13 +210,16 @@ class TranscriptStream:
 class HearingTurns:
     """Which recordings the model hears, a window of each at a time, because the keys of each window take much memory.
 
-    After a window the next recording is one of another owner, and of an owner's recordings another one, if they wait.
+    The next recording is one of the owner whose last turn is the longest ago, and of an owner's recordings the one that
+    has waited for the longest time.
     """
 
     def __init__(self, most: int, go: Callable[[Hearing], object]):
         """most: the most recordings that are heard at a time. go: starts a window of one."""
         self._most, self._go = most, go
-        self._lines: dict[Hashable, deque[Hearing]] = {}        # the owner who is next first
+        self._lines: dict[Hashable, deque[Hearing]] = {}        # the recordings that wait, of each owner
+        self._latest: dict[Hashable, int] = {}      # the number of the last turn of each owner who has any recordings
+        self._numbers = count()
         self._heard: dict[Hearing, float] = {}      # when the window of each began
         self._costs: deque[float] = deque(maxlen=100)
         self._lock = threading.Lock()
@@ -249,13 +252,17 @@ class HearingTurns:
 
     def leave(self, hearing: Hearing, ended: bool = False) -> None:
         """Give the place of a recording to another one; nothing for one that has left. ended: a window has ended."""
+        owner = hearing.owner
         with self._lock:
-            line = self._lines.get(hearing.owner)
-            if (begun := self._heard.pop(hearing, None)) is None:
-                if line is not None and hearing in line:
-                    line.remove(hearing)
-            elif ended:
+            begun, line = self._heard.pop(hearing, None), self._lines.get(owner, deque())
+            if begun is None and hearing in line:
+                line.remove(hearing)
+                if not line:
+                    del self._lines[owner]
+            elif begun is not None and ended:
                 self._costs.append((time.monotonic() - begun) / (len(self._heard) + 1))
+            if owner not in self._lines and all(one.owner != owner for one in self._heard):
+                self._latest.pop(owner, None)
         self._start()
 
     def _start(self) -> None:
@@ -263,14 +270,11 @@ class HearingTurns:
             with self._lock:
                 if len(self._heard) >= self._most or not self._lines:
                     return
-                owner, line = next(iter(self._lines.items()))
-                del self._lines[owner]
-                if not line:
-                    continue
-                hearing = line.popleft()
-                if line:
-                    self._lines[owner] = line
-                self._heard[hearing] = time.monotonic()
+                owner = min(self._lines, key=lambda one: self._latest.get(one, -1))
+                hearing = self._lines[owner].popleft()
+                if not self._lines[owner]:
+                    del self._lines[owner]
+                self._latest[owner], self._heard[hearing] = next(self._numbers), time.monotonic()
             self._go(hearing)
 
 
@@ -355,22 +359,22 @@ class SpeechService(RequestService):
     def _samples(self, request: Pending) -> Generator[None, None, np.ndarray]:
         """Return the samples of a recording, which lie on disk; raises `Refusal` and `Limit`."""
         upload: Upload = request.inputs
-        count = 0
-        with upload.take() as file, tempfile.TemporaryFile(prefix="engine-") as copy:
+        length = 0
+        with upload.take() as file, temporary() as copy:
             try:
                 for block in decoded(file, "file", math.inf, request.stop):
-                    count += len(block)
-                    if count > self.max_seconds * RATE:
+                    length += len(block)
+                    if length > self.max_seconds * RATE:
                         raise Limit(f"the recording has more than {self.max_seconds:,g} s; cut it where nobody speaks, "
                                     "and send its parts")
-                    upload.room.hold(upload.size + block.itemsize * count)
+                    upload.room.hold(upload.size + block.itemsize * length)
                     write(copy, block.tobytes())
                     yield
             except WeightsError as error:
                 raise Refusal("wrong", str(error), "file") from None
             except UnsupportedError as error:
                 raise Refusal("type", str(error), "file") from None
-            if not count:
+            if not length:
                 raise Refusal("empty", "file: the recording has no samples; send one with sound", "file")
             copy.flush()
             data = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
@@ -396,7 +400,10 @@ class SpeechService(RequestService):
         hearing.stream.cancel = partial(self._cancel, request)
         if request.streams:
             self._give(request, Answer(hearing.stream, [], [], Times(request.tokenize)))
-        turns.enter(hearing)
+        if hearing.work is None:        # it is too short for a window
+            self._finish(request, hearing)
+        else:
+            turns.enter(hearing)
 
     def _go(self, hearing: Hearing) -> None:
         """Let the model compute the next work of a recording."""

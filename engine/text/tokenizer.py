@@ -444,17 +444,25 @@ class Tokenizer:
         stated = None if decoder is None else json.loads(decoder.__getstate__())
         return IncrementalText(stated, token_of, make_decoder, space_before, bytes_alone=self._text.bytes_alone)
 
-    def token_bytes(self, number: int) -> bytes:
-        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called."""
-        if number not in self._bytes:
+    def token_text(self, number: int) -> tuple[str, bytes]:
+        """Return what a token adds to a text in whose middle it stands; of a special token, what it is called.
+
+        It comes as text, with U+FFFD for bytes that are no character, and as bytes.
+        """
+        found = self._texts.get(number)
+        if found is None:
             token = self.token(number)
-            self._bytes[number] = (token.encode() if token in self._special
-                                   else self._no_text.bytes_in_the_middle(number))
-        return self._bytes[number]
+            data = token.encode() if token in self._special else self._no_text.bytes_in_the_middle(number)
+            found = self._texts[number] = data.decode("utf-8", "replace"), data
+        return found
+
+    def token_bytes(self, number: int) -> bytes:
+        """Return the bytes of `token_text`."""
+        return self.token_text(number)[1]
 
     @cached_property
-    def _bytes(self) -> dict[int, bytes]:
-        """What `token_bytes` found before."""
+    def _texts(self) -> dict[int, tuple[str, bytes]]:
+        """What `token_text` found before."""
         return {}
 
     @cached_property

@@ -9,7 +9,6 @@ import base64
 import io
 import json
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -63,6 +62,7 @@ from ..tools.ctranslate2_files import ctranslate2
 from ..tools.encoders import engine_of
 from ..tools.gguf_files import gguf
 from ..tools.paths import ROOT
+from ..tools.sound_files import wav
 from ..tools.step_queues import generate
 from ..tools.tiny_models import random_model, safetensors, write_json
 from ..tools.tiny_text import tiny_text
@@ -310,15 +310,13 @@ def biased(n: int, place: Path) -> None:
 
 BERT = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 HALF = "Half"
-def wav(channels: int, rate: int = 16000) -> bytes:
-    data = bytes(4 * channels)
-    form = struct.pack("<HHIIHH", 1, channels, rate, 2 * channels * rate, 2 * channels, 16)
-    return b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<I", 16) + form + \
-        b"data" + struct.pack("<I", len(data)) + data
+def silence(channels: int) -> bytes:
+    return wav(bytes(4 * channels), channels=channels)
+
 
 
 def tags(n: int, place: Path) -> None:
-    read_audio((b"ID3\4" + bytes(6)) * n + wav(1))
+    read_audio((b"ID3\4" + bytes(6)) * n + silence(1))
 
 
 def fetched(n: int) -> None:
@@ -500,8 +498,8 @@ PROBES: dict[str, Probe] = {
         lambda n, place: _words(ModelFolder(written(place, "target_vocabulary.txt", b"a" * n).parent)), 100),
     "speech/samples.py: MAX_SECONDS": Probe(
         lambda n, place: check_samples(np.broadcast_to(np.float32(0), n * 16000)), above=lambda n: n + 1),
-    "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(wav(n))),
-    "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(wav(1).ljust(n, b"\0"))), 100),
+    "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(silence(n))),
+    "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(silence(1).ljust(n, b"\0"))), 100),
     "speech/containers.py: _MAX_TAGS": Probe(tags),
     "generation/checks.py: MOST_ROWS": Probe(
         lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(

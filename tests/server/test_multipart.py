@@ -1,8 +1,14 @@
 """Forms with a file: whatever parts a body comes in, and what is wrong with it; the file lies on disk."""
 
 import gc
+import tempfile
+from contextlib import suppress
 
 import pytest
+
+pytest.importorskip("hypothesis")
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engine.base.errors import Cancelled, Overloaded
 
@@ -92,6 +98,30 @@ def test_a_full_disk(upload, monkeypatch):
     with pytest.raises(Refusal, match="No space left on device") as error:
         upload.write(b"a")
     assert error.value.reason == "full"
+
+
+def test_no_descriptors_are_left(monkeypatch):
+    def refuse(**options):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(Refusal, match="Too many open files"):
+        Upload(Memory(1), "")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=9), st.integers(0, 40)), max_size=6),
+       st.integers(1, 300))
+def test_damaged_bodies(upload, damage, size):
+    """Whatever a body has, it is read or refused."""
+    body = WHOLE
+    for at, data, cut in damage:
+        body = body[:at] + data + body[at + cut :]
+    parts = FormParts(TYPE, "file", upload)
+    with suppress(Refusal, Limit, Overloaded):
+        for first in range(0, len(body), size):
+            parts.feed(body[first : first + size])
+        parts.end()
 
 
 def test_who_has_taken_the_file_closes_it(upload):

@@ -26,7 +26,8 @@ from engine.server.service import Service
 from engine.server.settings import Limit
 
 from ..tools import served
-from ..tools.served import Asked, load, requests_of, same
+from ..tools.bits import same
+from ..tools.served import Asked, load, requests_of
 from ..tools.threads import together, wait_for
 
 pytest.importorskip("tokenizers")

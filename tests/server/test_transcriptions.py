@@ -1,6 +1,7 @@
 """The routes for speech, on real sockets: each answer is what `Transcriber` gives for its recording alone."""
 
 import json
+import re
 import shutil
 import socket
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from engine import Transcriber
 from engine.base.errors import TimedOut
 
+from ..tools.paths import ROOT
 from ..tools.sound_files import encoded, wav
 from ..tools.speech import recording, timed
 from ..tools.threads import together, wait_for
@@ -20,6 +22,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("tokenizers")
 pytest.importorskip("soundfile")
 
+from engine.server.transcriptions import TABLE
 from engine.speech.languages import LANGUAGES
 from engine.speech.subtitles import srt_lines, vtt_lines
 
@@ -281,3 +284,10 @@ def test_pages(client):
     ask(client, SHORT)
     after = client.get("/metrics").data.decode()
     assert (before.count("te_generate_success"), before == after) == (after.count("te_generate_success"), False)
+
+
+def test_the_documents_have_every_field():
+    section = (ROOT / "docs/server.md").read_text(encoding="utf-8").partition("\n## Speech\n")[2].partition("\n## ")[0]
+    named = {name for row in section.splitlines() if row.startswith("| `")
+             for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert named == set(TABLE)

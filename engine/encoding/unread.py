@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .cuts import reported
-from .sentences import Sentence, characters_of
-from .tokenizer import Tokenizer, Tokens
+from ..text.cuts import reported
+from ..text.sentences import Sentence, characters_of
+from ..text.tokenizer import Tokenizer, Tokens
 
-MOST_CHARACTERS = 1024
+SHORT = 1024
 """A text with more characters is tokenized by its own call, while others compute."""
 CHARACTERS_OF_A_TOKEN = 5
 """About how many there are."""
@@ -73,6 +73,8 @@ def read_all(calls: Sequence[Tokens]) -> None:
         call._read = Tokens([ids], [types])
 
 
-def is_short(texts: Sequence[Sentence]) -> bool:
-    """Return whether texts are one text that is so short that others may tokenize it."""
-    return len(texts) == 1 and characters_of(texts[0]) <= MOST_CHARACTERS
+def may_wait(tokenizer: Tokenizer, texts: Sequence[Sentence]) -> bool:
+    """Return whether texts are one short text, of whose tokens nobody wants to know before it is computed."""
+    cuts = reported()
+    return (len(texts) == 1 and characters_of(texts[0]) <= SHORT and tokenizer.is_quick
+            and (cuts is None or cuts.marks is None))
