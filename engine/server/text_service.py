@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,13 +169,13 @@ class TextService(RequestService):
                                           request.deadline - time.monotonic())
                 load.enter(request, owner, prompt, seconds, rows)
                 deadline = 0.0 if request.deadline == math.inf else request.deadline
-                request.tickets = tuple(self._queue.submit(work, owner=owner, deadline=deadline, pace=SHARED)
-                                        for work in _works(prepared))
+                tickets = request.tickets = tuple(
+                    self._queue.submit(work, owner=owner, deadline=deadline, pace=SHARED) for work in _works(prepared))
         except EngineError as error:        # overloaded, or the queue has ended
             load.leave(request)
             self._settle(request, error)
             return
-        self._follow(request, prepared, request.tickets)
+        self._follow(request, prepared, tickets)
 
     def _unread(self, work: Generation) -> int:
         """Return about how many tokens of a work the model has to read, because no kept prefix has them."""
@@ -183,7 +184,7 @@ class TextService(RequestService):
 
     def _follow(self, request: Pending, prepared: PreparedWorks, tickets: Sequence[DecoderTicket]) -> None:
         """Go on when the first token of a request is there, and when all of its works have ended."""
-        begun, left = time.monotonic(), [*tickets]
+        begun, ends = time.monotonic(), count(1)        # each number of which one thread gets
         counts = [work.tokens_in for work in _works(prepared)]
 
         def first() -> None:
@@ -191,11 +192,10 @@ class TextService(RequestService):
                 self.first_token.add(time.monotonic() - begun)
 
         def ended(ticket: DecoderTicket) -> None:
-            left.remove(ticket)
             if ticket.error is not None:
                 self.load.leave(request)
                 self._settle(request, ticket.error)
-            elif not left:
+            elif next(ends) == len(tickets):
                 self._finish(request, prepared, tickets, Answer(None, counts, [], Times(
                     request.tokenize, 0.0, time.monotonic() - begun), sum(map(_memory_of, _works(prepared)))))
 
