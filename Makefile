@@ -122,7 +122,7 @@ demo-serve: $(SERVER_INSTALLED) $(if $(MODEL),,$(FOLDER) $(SMOLLM2))  ## Serve a
 		echo "The tokens of a sentence:"; \
 		$(POSTED)/tokenize -d '{"model": "demo", "inputs": "A kitten sleeps."}' && echo; \
 		$(if $(MODEL),true,echo "An answer of SmolLM2, in OpenAI's form:"; \
-		$(POSTED)/v1/chat/completions -d '{"model": "chat", "messages": [{"role": "user", "content": "What does a kitten do all day?"}], "max_tokens": 60, "seed": 1}' && echo)
+		$(POSTED)/v1/chat/completions -d '{"model": "chat", "messages": [{"role": "user", "content": "What does a kitten do all day?"}], "max_tokens": 60, "temperature": 0.2, "seed": 1}' && echo)
 
 TEXT ?= A kitten sleeps.
 demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de

@@ -86,7 +86,8 @@ def main() -> None:
     for kind, own in seconds.items():
         print(f"{kind:<16} {given.rows * TOKENS / median(own):8.1f} tokens/s, {plain / median(own):.3f} of plain",
               flush=True)
-    for kind, (call, settings) in KINDS.items() if given.long else ():
+    for kind in ("plain", "stop", "stream and stop", "logprobs=5") if given.long else ():
+        call, settings = KINDS[kind]
         longer = Generator.load(given.path, precision="int8", threads=given.threads, keep_tokens=0)
         passes = longer._decoder._executor = Between(longer._decoder._executor)
         call(longer, prompts[:4], max_new_tokens=given.long, ignore_eos=True, **settings)

@@ -55,7 +55,7 @@ OTHERS = {
     "loading/logit_score.py": "interface/test_reranker.py",
     "loading/modules.py loading/router.py loading/static.py": "heads/test_modules.py weights/test_modules.py",
     "methods/chat.py": "chat/test_methods.py",
-    "methods/generate.py methods/inputs.py methods/score.py":
+    "methods/inputs.py methods/score.py":
         "interface/test_generator.py interface/test_lengths.py interface/test_session.py",
     "methods/transcribe.py": "interface/test_transcriber.py speech/test_recordings.py",
     "methods/translate.py": "text/test_language_tokenizers.py interface/test_generator.py",

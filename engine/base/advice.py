@@ -587,7 +587,8 @@ OPTIONS: Mapping[str, Mapping[str, OtherName]] = {
         "--disable-http2": instead("there is only HTTP/1.1", True),
         "--max-num-batched-tokens --batch-size -b -ub --ubatch-size":
             instead("--max-batch-tokens bounds what is computed at a time, in tokens"),
-        "--max-num-seqs -np --parallel": same("--max-rows"), "--kv-cache-dtype -ctk --cache-type-k": same("--cache"),
+        "--max-num-seqs -np --parallel": same("--max-rows"),
+        "--kv-cache-dtype -ctk --cache-type-k": instead("--cache says the precision of the keys and values"),
         "--max-concurrent-requests --max-queue":
             instead("requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
         "--max-client-batch-size --max-batch-requests":

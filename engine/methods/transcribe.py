@@ -83,6 +83,8 @@ def _prepare(model: Any, audio: Any, options: TranscribeOptions, stop: Stop = NE
     transcription: Transcription = model.transcription
     code = transcription.tokens.spoken(options.language, options.task)
     config = model.prepared.settings_of_call(options.settings)
+    if config.logprobs is not None:
+        raise InputError("transcribe tells no log probabilities of tokens; leave logprobs out")
     by_word = options.timestamps == "word"
     if options.timestamps:
         transcription.check_windows(config)

@@ -121,6 +121,8 @@ def sources_of(model: GeneratingModel, texts: Any, options: TranslateOptions, pl
 def _prepare(model: GeneratingModel, texts: Any, options: TranslateOptions, stop: Stop = NEVER,
              places: Sequence[str] | None = None) -> PreparedWorks:
     inputs, settings = sources_of(model, texts, options, places)
+    if (told := settings.get("logprobs")) is not None and told is not False:
+        raise InputError("translate returns texts, without log probabilities; leave logprobs out, or call generate")
     generated = GENERATE.prepare(model, inputs, GenerateOptions(settings=settings), stop, places)
 
     def finish(i: int, results: Any) -> Any:

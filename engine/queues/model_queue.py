@@ -202,7 +202,7 @@ class ModelQueue(WorkQueue):
         if not self._open:
             return False
         room = self._room()
-        new, self._new = [entry for entry in self._new if entry.end is None], []
+        new, self._new = self._new, []
         batch = None if len(self.order) else NextBatch.of_all(new, room)
         if batch is None:
             for entry in new:
@@ -227,6 +227,8 @@ class ModelQueue(WorkQueue):
             self._finish(entry, True)
 
     def _forget(self, entry: RowsEntry) -> None:
+        if entry in self._new:
+            self._new.remove(entry)
         self.order.drop(entry)
 
     def _reset(self) -> None:

@@ -226,12 +226,17 @@ class WorkQueue(ABC):
     def _tell_served(self) -> None:
         """Wake those whose works have ended in the last batch, and call their callbacks."""
         while self._served:
+            # Each stays in its deque until all is done for it, so that no interrupt can lose it; another thread may
+            # tell it at the same time.
             try:
-                entry = self._served.popleft()
-            except IndexError:      # another thread tells it
+                entry = self._served[0]
+            except IndexError:
                 return
             entry.ring()
-            self.call_back(entry)
+            if entry.callbacks and entry.process == os.getpid():
+                self.call_back(entry)
+            with suppress(ValueError):
+                self._served.remove(entry)
 
     def _settle(self) -> None:
         """End what was cancelled, unless somebody steps, who will do it."""
@@ -240,6 +245,8 @@ class WorkQueue(ABC):
                 self._mark.run(self._collect, self._mend)
         if taken and self._asleep:      # somebody may have found the turn taken meanwhile
             self._hand_on()
+        else:
+            self._tell_served()
 
     def _step_for(self, entries: Sequence[Entry], seen: int | None, until: Stop) -> None:
         """Step until there is news of a work of the calling thread, or nothing left to do."""
@@ -315,9 +322,9 @@ class WorkQueue(ABC):
         entry.ticket_ref = None       # so that the end of its ticket calls nothing
         self._forget(entry)
         self._served.append(entry)
+        self._open.pop(entry.number, None)
         if not later:
             self._tell_served()
-        self._open.pop(entry.number, None)
 
     def _run_apart(self, entries: Sequence[Any], fault: BaseException, compute: Callable[[Any], object],
                    restore: Callable[[], object] = lambda: None) -> None:
@@ -473,6 +480,7 @@ class WorkQueue(ABC):
             raise
         finally:
             self._sleeps = False
+            self._tell_served()
 
 
 def _seconds(entries: Sequence[Entry], until: Stop) -> float:

@@ -137,7 +137,7 @@ class Admission:
 LIKELY = 256
 """The new tokens of a request that are likely before any answer has been given, as many as the library makes."""
 _LATEST = 1 / 16
-"""The share of the last step in a rate."""
+"""The share that a step loses in a rate with each later one."""
 
 
 @dataclass
@@ -172,8 +172,17 @@ class TextLoad:
 
     def forget_rates(self) -> None:
         """Measure the rates anew."""
-        self.read_rate = self.write_rate = 0.0
-        """Tokens of prompts that are read in a second, and new tokens, of the last steps."""
+        self._read = self._written = 0.0, 0.0       # tokens, and their seconds; those of older steps count less
+
+    @property
+    def read_rate(self) -> float:
+        """The tokens of prompts that are read in a second; 0 until it is known."""
+        return _rate(self._read)
+
+    @property
+    def write_rate(self) -> float:
+        """The new tokens that are made in a second, of all rows together; 0 until it is known."""
+        return _rate(self._written)
 
     @property
     def likely(self) -> float:
@@ -188,11 +197,12 @@ class TextLoad:
 
     def measured(self, rows: int, read: int, seconds: float) -> None:
         """Take the time of a step that made a token for each of some rows, and read some tokens of prompts."""
-        share = rows / self.write_rate if self.write_rate else 0.0      # the seconds of its rows, as far as known
+        rate = self.write_rate
         if rows and not read:
-            self.write_rate = _mixed(self.write_rate, rows / max(seconds, 1e-6))
-        elif read:
-            self.read_rate = _mixed(self.read_rate, read / max(seconds - share, seconds / 16, 1e-6))
+            self._written = _mixed(self._written, rows, max(seconds, 1e-6))
+        elif read:      # without the seconds of its rows, as far as they are known
+            own = max(seconds - (rows / rate if rate else 0.0), seconds / 16, 1e-6)
+            self._read = _mixed(self._read, read, own)
 
     def cost(self, prompt: int, new: int, rows: int) -> tuple[float, float]:
         """Return the seconds for the prompts of a request, and for all of it.
@@ -244,6 +254,10 @@ class TextLoad:
         return own + sum(min(other, own + size) for other in of_owners.values())
 
 
-def _mixed(rate: float, latest: float) -> float:
-    """Return a rate after a step; that of a first step is the latest one."""
-    return latest if not rate else (1 - _LATEST) * rate + _LATEST * latest
+def _mixed(sums: tuple[float, float], tokens: int, seconds: float) -> tuple[float, float]:
+    """Return the sums of a rate with those of the last step: a step counts as much as it has tokens and seconds."""
+    return (1 - _LATEST) * sums[0] + tokens, (1 - _LATEST) * sums[1] + seconds
+
+
+def _rate(sums: tuple[float, float]) -> float:
+    return sums[0] / sums[1] if sums[1] else 0.0

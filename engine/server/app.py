@@ -125,9 +125,14 @@ class Exchange:
         deadline = self._deadline(model)
         served.metrics.begin(work.task, work.single)
         if work.task:
-            answer = await self._until(model.service.submit(
-                work.task, work.inputs, work.options, key=self._owner, deadline=deadline, room=room,
-                streams=work.events is not None), deadline)
+            future = model.service.submit(work.task, work.inputs, work.options, key=self._owner, deadline=deadline,
+                                          room=room, streams=work.events is not None)
+            try:
+                answer = await self._until(future, deadline)
+            except BaseException:
+                if work.events is not None:     # it may have begun in the moment in which the client left
+                    future.add_done_callback(_end_stream)
+                raise
         else:       # a route that needs no model
             room.hold(room.size + work.bytes)
             answer = Answer(None, tokens=[], truncated=[], times=Times(), bytes=work.bytes)
@@ -142,7 +147,8 @@ class Exchange:
                                        long=answer.bytes > LONG_BYTES)
         self._tokens, self._new = sum(answer.tokens), self._new or answer.new_tokens
         seconds = time.monotonic() - self._begun
-        served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
+        if self._failure is None:
+            served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
         return _headers_of_answer(answer, work, seconds), parts
 
     async def _stream(self, work: Wanted, answer: Answer, asked: Asked, deadline: float) -> None:
@@ -164,6 +170,7 @@ class Exchange:
                     events = [text_routes.COMMENT]
                 if events:
                     await self._send_events(work, b"".join(events))
+            self._served.files.check()      # it was computed while a file changed
             await self._send_events(work, writer.end())
         except Exception as error:
             if not self._streams or isinstance(error, Gone):
@@ -389,6 +396,12 @@ class UploadExchange(Exchange):
         origin = self._headers.get(b"origin", b"")
         if origin and origin.partition(b"://")[2] != self._headers.get(b"host"):
             raise Refusal("wrong", "a page of another site may not send forms to this server", "origin")
+
+
+def _end_stream(future: Future[Any]) -> None:
+    """End the stream that a future has, if it has one."""
+    if not future.cancelled() and future.exception() is None:
+        future.result().value.cancel()
 
 
 def chunks(parts: list[bytes], size: int) -> Iterator[bytes]:

@@ -375,7 +375,7 @@ class SpeechService(RequestService):
             except UnsupportedError as error:
                 raise Refusal("type", str(error), "file") from None
             if not length:
-                raise Refusal("empty", "file: the recording has no samples; send one with sound", "file")
+                raise Refusal("empty", "file: the recording has no samples; send one that has some", "file")
             copy.flush()
             data = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
         upload.room.hold(len(data))

@@ -50,9 +50,9 @@ class Case:
     cuda: str | None = None
     """What the message of the cuda backend names if that backend does not run the family."""
 
-    generates: Mapping[str, tuple[int, int, int, int, int, int, str]] = field(default_factory=dict)
+    generates: Mapping[str, tuple[int, int, int, int, int, int, int, str]] = field(default_factory=dict)
     """Its values of model_type, as a generating model, and the decoder that transformers makes of an empty config:
-    hidden size, layers, heads, key heads, feed-forward width, vocabulary, and where the logits come from."""
+    hidden size, layers, heads, key heads, feed-forward width, vocabulary, positions, and where the logits come from."""
 
     not_generating: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """The same for golden models that generate; the messages of both are recorded."""
@@ -117,12 +117,12 @@ ALBERT = Case(
 
 BART = Case(
     "bart", "BART, mBART, Marian, M2M100, NLLB, Pegasus, Blenderbot",
-    generates={"bart": (1024, 12, 16, 16, 4096, 50265, "tied"),
-               "blenderbot": (2560, 24, 32, 32, 10240, 8008, "tied"),
-               "m2m_100": (1024, 12, 16, 16, 4096, 128112, "tied"),
-               "marian": (1024, 12, 16, 16, 4096, 58101, "tied"),
-               "mbart": (1024, 12, 16, 16, 4096, 50265, "tied"),
-               "pegasus": (1024, 12, 16, 16, 4096, 50265, "tied")},
+    generates={"bart": (1024, 12, 16, 16, 4096, 50265, 1026, "tied"),
+               "blenderbot": (2560, 24, 32, 32, 10240, 8008, 128, "tied"),
+               "m2m_100": (1024, 12, 16, 16, 4096, 128112, 1026, "tied"),
+               "marian": (1024, 12, 16, 16, 4096, 58101, 1024, "tied"),
+               "mbart": (1024, 12, 16, 16, 4096, 50265, 1026, "tied"),
+               "pegasus": (1024, 12, 16, 16, 4096, 50265, 1024, "tied")},
     not_generating={
         "pegasus": [{"static_position_embeddings": False}, {"add_bias_logits": True}],
         "blenderbot": [{"add_final_layer_norm": False}, {"max_position_embeddings": 65}],
@@ -309,7 +309,7 @@ EUROBERT = Case(
 
 GPT2 = Case(
     "gpt2", "GPT-2",
-    generates={"gpt2": (768, 12, 12, 12, 3072, 50257, "tied")},
+    generates={"gpt2": (768, 12, 12, 12, 3072, 50257, 1024, "tied")},
     not_generating={
         "gpt2": [{"scale_attn_by_inverse_layer_idx": True}, {"tie_word_embeddings": False}],
     })
@@ -373,9 +373,10 @@ JINA_EMBEDDINGS_V3 = Case(
 
 GEMMA = Case(
     "gemma", "Gemma, Gemma 2, Gemma 3 (text, also from a folder with images)",
-    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, "tied"), "gemma2": (2304, 26, 8, 4, 9216, 256000, "tied"),
-               "gemma3": (2304, 26, 8, 4, 9216, 262208, "tied"),
-               "gemma3_text": (2304, 26, 8, 4, 9216, 262208, "tied")},
+    generates={"gemma": (3072, 28, 16, 16, 24576, 256000, 8192, "tied"),
+               "gemma2": (2304, 26, 8, 4, 9216, 256000, 8192, "tied"),
+               "gemma3": (2304, 26, 8, 4, 9216, 262208, 131072, "tied"),
+               "gemma3_text": (2304, 26, 8, 4, 9216, 262208, 131072, "tied")},
     not_generating={
         "gemma2": [{"query_pre_attn_scalar": 0}, {"attn_logit_softcapping": -1}, {"final_logit_softcapping": 1e9},
             {"use_bidirectional_attention": True}],
@@ -388,7 +389,7 @@ GEMMA = Case(
 
 BLOOM = Case(
     "bloom", "BLOOM, BLOOMZ",
-    generates={"bloom": (64, 2, 8, 8, 256, 250880, "tied")},
+    generates={"bloom": (64, 2, 8, 8, 256, 250880, 0, "tied")},
     not_generating={
         "bloom": [{"apply_residual_connection_post_layernorm": True}, {"num_attention_heads": 2}, {"n_head": 5},
             {"hidden_size": 15}],
@@ -396,7 +397,8 @@ BLOOM = Case(
 
 CODEGEN = Case(
     "codegen", "CodeGen, GPT-J",
-    generates={"codegen": (4096, 28, 16, 16, 16384, 50400, "own"), "gptj": (4096, 28, 16, 16, 16384, 50400, "own")},
+    generates={"codegen": (4096, 28, 16, 16, 16384, 50400, 2048, "own"),
+               "gptj": (4096, 28, 16, 16, 16384, 50400, 2048, "own")},
     not_generating={
         "codegen": [{"n_head": 2}, {"rotary_dim": 3}],
         "gptj": [{"rotary_dim": 10}, {"rotary_dim": "4"}, {"tie_word_embeddings": True}],
@@ -404,7 +406,7 @@ CODEGEN = Case(
 
 COHERE2 = Case(
     "cohere2", "Command R7B",
-    generates={"cohere2": (8192, 40, 64, 64, 22528, 256000, "tied")},
+    generates={"cohere2": (8192, 40, 64, 64, 22528, 256000, 8192, "tied")},
     not_generating={
         "cohere2": [{"use_qk_norm": True}, {"layer_types": ["full_attention"] * 3}, {"sliding_window": 0},
             {"logit_scale": 0}],
@@ -412,7 +414,7 @@ COHERE2 = Case(
 
 FALCON = Case(
     "falcon", "Falcon 7B",
-    generates={"falcon": (4544, 32, 71, 1, 18176, 65024, "tied")},
+    generates={"falcon": (4544, 32, 71, 1, 18176, 65024, 2048, "tied")},
     not_generating={
         "falcon": [{"alibi": True}, {"new_decoder_architecture": True}, {"multi_query": False},
             {"parallel_attn": False}, {"num_ln_in_parallel_attn": 2}],
@@ -420,7 +422,7 @@ FALCON = Case(
 
 GLM = Case(
     "llama", "GLM-4 9B (the folders whose names end in -hf)",
-    generates={"glm": (4096, 40, 32, 2, 13696, 151552, "own")},
+    generates={"glm": (4096, 40, 32, 2, 13696, 151552, 131072, "own")},
     not_generating={
         "glm": [{"rope_parameters": {"rope_theta": 700.0, "partial_rotary_factor": 0.7}},
             {"partial_rotary_factor": 0.25}, {"rope_parameters": None, "partial_rotary_factor": -1},
@@ -429,14 +431,14 @@ GLM = Case(
 
 GPT_BIGCODE = Case(
     "gpt2", "StarCoder, StarCoderBase, tiny_starcoder",
-    generates={"gpt_bigcode": (768, 12, 12, 1, 3072, 50257, "tied")},
+    generates={"gpt_bigcode": (768, 12, 12, 1, 3072, 50257, 1024, "tied")},
     not_generating={
         "gpt_bigcode": [{"multi_query": False}, {"tie_word_embeddings": False}],
     })
 
 GPT_NEO = Case(
     "gpt_neo", "GPT-Neo, TinyStories",
-    generates={"gpt_neo": (2048, 24, 16, 16, 8192, 50257, "tied")},
+    generates={"gpt_neo": (2048, 24, 16, 16, 8192, 50257, 2048, "tied")},
     not_generating={
         "gpt_neo": [{"attention_types": [[["global"], 2]]}, {"attention_types": [[["global", "wide"], 1]]},
             {"attention_types": [["global", 3]]}, {"window_size": 0}],
@@ -444,7 +446,7 @@ GPT_NEO = Case(
 
 GPT_NEOX = Case(
     "gpt_neox", "Pythia, GPT-NeoX, Dolly",
-    generates={"gpt_neox": (6144, 44, 64, 64, 24576, 50432, "own")},
+    generates={"gpt_neox": (6144, 44, 64, 64, 24576, 50432, 2048, "own")},
     not_generating={
         "gpt_neox": [{"rotary_pct": 1.0}, {"attention_bias": False}],
         "gpt_neox_serial": [{"use_parallel_residual": 3}],
@@ -452,8 +454,8 @@ GPT_NEOX = Case(
 
 GRANITE = Case(
     "granite", "Granite 3, the dense models of Granite 4",
-    generates={"granite": (4096, 32, 32, 32, 11008, 32000, "own"),
-               "granitemoehybrid": (4096, 32, 32, 32, 1024, 32000, "own")},
+    generates={"granite": (4096, 32, 32, 32, 11008, 32000, 2048, "own"),
+               "granitemoehybrid": (4096, 32, 32, 32, 1024, 32000, 2048, "own")},
     not_generating={
         "granite": [{"logits_scaling": 0}, {"residual_multiplier": 0}],
         "granitemoehybrid": [{"num_local_experts": 4}, {"num_local_experts": None},
@@ -464,7 +466,7 @@ GRANITE = Case(
 
 MPT = Case(
     "mpt", "MPT",
-    generates={"mpt": (2048, 24, 16, 16, 8192, 50368, "tied")},
+    generates={"mpt": (2048, 24, 16, 16, 8192, 50368, 2048, "tied")},
     not_generating={
         "mpt": [{"attn_config": {"alibi": False}}, {"attn_config": {"clip_qkv": 6}}, {"no_bias": False},
             {"attn_config": [1]}],
@@ -472,15 +474,16 @@ MPT = Case(
 
 OLMO = Case(
     "olmo", "OLMo",
-    generates={"olmo": (4096, 32, 32, 32, 11008, 50304, "own")},
+    generates={"olmo": (4096, 32, 32, 32, 11008, 50304, 2048, "own")},
     not_generating={
         "olmo": [{"clip_qkv": 8.0}],
     })
 
 OLMO2 = Case(
     "llama", "OLMo 2, OLMo 3, EXAONE 4",
-    generates={"olmo2": (4096, 32, 32, 32, 11008, 50304, "own"), "olmo3": (4096, 32, 32, 32, 11008, 50304, "own"),
-               "exaone4": (4096, 32, 32, 32, 16384, 102400, "own")},
+    generates={"olmo2": (4096, 32, 32, 32, 11008, 50304, 2048, "own"),
+               "olmo3": (4096, 32, 32, 32, 11008, 50304, 2048, "own"),
+               "exaone4": (4096, 32, 32, 32, 16384, 102400, 2048, "own")},
     not_generating={
         "olmo3": [{"rope_parameters": {"rope_theta": 1e4}}, {"layer_types": ["full_attention"]}],
         "exaone4": [{"sliding_window": -4}],
@@ -489,21 +492,21 @@ OLMO2 = Case(
 
 OPT = Case(
     "opt", "OPT",
-    generates={"opt": (768, 12, 12, 12, 3072, 50272, "tied")},
+    generates={"opt": (768, 12, 12, 12, 3072, 50272, 2050, "tied")},
     not_generating={
         "opt": [{"word_embed_proj_dim": 6}, {"do_layer_norm_before": False}, {"activation_function": "gelu_10"}],
     })
 
 PHI = Case(
     "phi", "Phi-1, Phi-1.5, Phi-2",
-    generates={"phi": (2048, 24, 32, 32, 8192, 51200, "own")},
+    generates={"phi": (2048, 24, 32, 32, 8192, 51200, 2048, "own")},
     not_generating={
         "phi": [{"qk_layernorm": True}, {"rope_parameters": None, "partial_rotary_factor": 0.4}],
     })
 
 PHI3 = Case(
     "phi3", "Phi-3, Phi-3.5, Phi-4-mini, Phi-4",
-    generates={"phi3": (3072, 32, 32, 32, 8192, 32064, "own")},
+    generates={"phi3": (3072, 32, 32, 32, 8192, 32064, 4096, "own")},
     not_generating={
         "phi3_long": [{"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 3}},
             {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0] * 3, "long_factor": [0.0] * 3}},
@@ -515,7 +518,7 @@ PHI3 = Case(
 
 STABLELM = Case(
     "stablelm", "StableLM, StableLM 2",
-    generates={"stablelm": (2560, 32, 32, 32, 6912, 50304, "own")},
+    generates={"stablelm": (2560, 32, 32, 32, 6912, 50304, 4096, "own")},
     not_generating={
         "stablelm": [{"qk_layernorm": True}, {"use_parallel_residual": True}],
         "stablelm_parallel": [{"use_parallel_residual": False}],
@@ -523,14 +526,14 @@ STABLELM = Case(
 
 STARCODER2 = Case(
     "llama", "StarCoder2",
-    generates={"starcoder2": (3072, 30, 24, 2, 12288, 49152, "tied")},
+    generates={"starcoder2": (3072, 30, 24, 2, 12288, 49152, 4096, "tied")},
     not_generating={
         "starcoder2": [{"use_bias": "yes"}, {"use_bias": False}],
     })
 
 SMOLLM3 = Case(
     "smollm3", "SmolLM3",
-    generates={"smollm3": (2048, 36, 16, 4, 11008, 128256, "tied")},
+    generates={"smollm3": (2048, 36, 16, 4, 11008, 128256, 32768, "tied")},
     not_generating={
         "smollm3": [{"no_rope_layers": [1, 0]}, {"no_rope_layers": [1, 0, 2]},
             {"no_rope_layers": None, "no_rope_layer_interval": 0}, {"use_sliding_window": True},
@@ -539,14 +542,15 @@ SMOLLM3 = Case(
 
 LLAMA = Case(
     "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2, Ministral, Seed-OSS, InternLM3, ERNIE 4.5, Helium",
-    generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),
-               "mistral": (4096, 32, 32, 8, 14336, 32000, "own"),
-               "qwen2": (4096, 32, 32, 32, 22016, 151936, "own"),
-               "qwen3": (4096, 32, 32, 32, 22016, 151936, "own"),
-               "ernie4_5": (1024, 18, 16, 2, 3072, 103424, "tied"), "helium": (2560, 24, 20, 20, 7040, 48000, "own"),
-               "internlm3": (4096, 48, 32, 2, 10240, 128512, "own"),
-               "ministral": (4096, 32, 32, 8, 14336, 32000, "own"),
-               "seed_oss": (4096, 64, 80, 8, 27648, 155136, "own")},
+    generates={"llama": (4096, 32, 32, 32, 11008, 32000, 2048, "own"),
+               "mistral": (4096, 32, 32, 8, 14336, 32000, 131072, "own"),
+               "qwen2": (4096, 32, 32, 32, 22016, 151936, 32768, "own"),
+               "qwen3": (4096, 32, 32, 32, 22016, 151936, 32768, "own"),
+               "ernie4_5": (1024, 18, 16, 2, 3072, 103424, 131072, "tied"),
+               "helium": (2560, 24, 20, 20, 7040, 48000, 4096, "own"),
+               "internlm3": (4096, 48, 32, 2, 10240, 128512, 32768, "own"),
+               "ministral": (4096, 32, 32, 8, 14336, 32000, 131072, "own"),
+               "seed_oss": (4096, 64, 80, 8, 27648, 155136, 524288, "own")},
     not_generating={
         "internlm3": [{"qkv_bias": True, "attention_bias": None}],
         "ministral": [{"layer_types": ["chunked"] * 3}],
@@ -732,9 +736,9 @@ T5 = Case(
         "umt5_relu": [{"model_type": "mt5"}],
     },
     cuda="Attend with bias",
-    generates={"t5": (512, 6, 8, 8, 2048, 32128, "tied"),
-               "mt5": (512, 8, 6, 6, 1024, 250112, "tied"),
-               "umt5": (512, 8, 6, 6, 1024, 250112, "tied")},
+    generates={"t5": (512, 6, 8, 8, 2048, 32128, 0, "tied"),
+               "mt5": (512, 8, 6, 6, 1024, 250112, 0, "tied"),
+               "umt5": (512, 8, 6, 6, 1024, 250112, 0, "tied")},
     not_generating={
         "t5": [{"num_decoder_layers": 3}],
         "mt5": [{"d_model": 13}],
@@ -750,7 +754,7 @@ WHISPER = Case(
     types=("whisper",),
     left_out=["decoder.layers.0.fc1.weight", "decoder.embed_tokens.weight", "proj_out.weight",
               "projector.bias", "classifier.weight", "layer_weights"],
-    generates={"whisper": (384, 4, 6, 6, 1536, 51865, "tied")},
+    generates={"whisper": (384, 4, 6, 6, 1536, 51865, 448, "tied")},
     not_generating={
         "whisper": [{"tie_word_embeddings": False}, {"max_target_positions": 65}],
     })

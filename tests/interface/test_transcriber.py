@@ -304,3 +304,5 @@ def test_whether_a_model_is_multilingual(several, stated, expected):
 def test_what_a_model_is_is_no_setting_of_a_call(transcriber):
     with pytest.raises(InputError, match="is_multilingual says what a model is, and is no setting of a call"):
         transcriber.transcribe(sounds(1), is_multilingual=True)
+    with pytest.raises(InputError, match="transcribe tells no log probabilities of tokens; leave logprobs out"):
+        transcriber.transcribe(sounds(1), logprobs=2)

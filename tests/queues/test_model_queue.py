@@ -74,7 +74,7 @@ def expected(work):
 
 def is_empty(queue):
     """Return whether a queue keeps nothing."""
-    return not (queue._open or queue._arrived or queue._left or len(queue.order)
+    return not (queue._open or queue._arrived or queue._left or queue._served or queue._new or len(queue.order)
                 or any(number in queue._open for _, number in queue._deadlines) or queue._turn.held)
 
 
@@ -243,6 +243,28 @@ def test_it_waits_no_longer_than_it_gains(costs, constants, patience, monkeypatc
     assert next(queue._numbers) == 1
     [_] = queue.rows(stepper.work(2))
     assert next(queue._numbers) == 2, "a caller alone needs no ticket"
+
+
+def test_the_next_batch_is_packed_before_those_who_were_served_wake_up(monkeypatch):
+    monkeypatch.setattr(model_queue, "LONGEST", 0.0)
+    queue, seen, goes_on = ModelQueue(10), [], threading.Event()
+
+    def pack(pieces):
+        seen.append(("pack", len(queue._served)))
+        return 7, pieces
+
+    def compute(pieces, stop):
+        seen.append(("job", len(queue._served)))
+        assert goes_on.wait(WAIT)
+        return np.zeros((1, 2))
+
+    threads = [in_thread(queue.submit(Work(compute, [10], pack=pack)).result) for _ in range(4)]
+    wait_for(lambda: len(queue._asleep) == 3)
+    goes_on.set()
+    results(threads)
+    assert seen == [("pack", 0), ("job", 0)] + 3 * [("pack", 1), ("job", 0)]
+    assert queue.counts.tokens == 4 * 7, "as it was packed"
+    assert is_empty(queue)
 
 
 def test_a_caller_leaves_with_its_own_end_and_hands_the_turn_on(held):
@@ -595,6 +617,8 @@ def test_random_operations_of_threads():
 
     assert results([in_thread(call, seed) for seed in range(8)]) == [None] * 8
     assert not wrong
+    stepper.batches.clear()     # the errors in it hold frames, which hold tickets
+    gc.collect()
     queue._settle()
     assert is_empty(queue)
     assert queue.counts.mixed_batches > 0

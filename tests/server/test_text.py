@@ -31,9 +31,10 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("jinja2")
 
 from engine.server import app
+from engine.server.requests import Answer
 from engine.server.text_service import TextService
 
-TEXTS = int(os.environ.get("ENGINE_TEXTS", "60"))
+TEXTS = int(os.environ.get("ENGINE_TEXTS", "36"))
 """How many requests the mixed load has."""
 CLIENTS = 64 if TEXTS > 500 else 12
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
@@ -388,6 +389,29 @@ def test_a_client_that_leaves_frees_its_rows_within_a_step(monkeypatch, kind):
         assert client.served.service.memory.used == 0
 
 
+def test_a_client_that_leaves_in_the_moment_in_which_its_stream_begins(monkeypatch):
+    until = app.Exchange._until
+
+    async def late(self, future, deadline):
+        answer = await until(self, future, deadline)
+        if isinstance(answer, Answer):
+            raise app.Gone
+        return answer
+
+    model = text_model()
+    with serving(model) as client:
+        gate = Gate(model, monkeypatch)
+        monkeypatch.setattr(app.Exchange, "_until", late)
+        with leave(client.port, {"messages": HELLO, "max_tokens": 200, "ignore_eos": True, "stream": True}):
+            gate.let(1)
+            wait_for(lambda: model.prepared.queue._left)
+            gate.let(5)
+            wait_for(lambda: client.served.service.statistics().cancelled == 1)
+            assert model.prepared.queue.counts == (0, 0)
+            assert gate.steps < 5
+            gate.let(1000)
+
+
 def test_an_error_of_one_request_is_its_own_also_in_a_stream(monkeypatch):
     model = text_model()
     bad = {"messages": HELLO, "seed": 1, "max_tokens": 30, "ignore_eos": True, "logit_bias": {"90": 100}}
@@ -433,7 +457,9 @@ def test_a_request_that_would_wait_too_long_is_refused(monkeypatch):
     service = TextService(model, max_wait=0.5)
     with serving(model, service=service) as client:
         gate = Gate(model, monkeypatch)
-        service.load.write_rate, body = 10.0, {"messages": HELLO, "max_tokens": 200, "seed": 1, "ignore_eos": True}
+        body = {"messages": HELLO, "max_tokens": 200, "seed": 1, "ignore_eos": True}
+        service.load.forget_rates()
+        service.load.measured(1, 0, 0.1)
         waiting = leave(client.port, body)
         wait_for(lambda: service.load.seconds > 0)
         found = client.post(CHAT, body)
@@ -505,6 +531,17 @@ def test_an_embedder_beside_a_chat_model():
             "fingerprint": client.served.service.fingerprint}}
 
 
+def test_keys_share_nothing_of_what_was_read():
+    model = text_model()
+    with serving(model, keys=["one", "two"]) as client:
+        asked = {"prompt": [70] * 64, "max_tokens": 1, "temperature": 0}
+        found = []
+        for key in ("one", "two", "one"):
+            assert client.post(COMPLETE, asked, authorization=f"Bearer {key}").status == 200
+            found.append(model.statistics().found_tokens)
+        assert found[0] == found[1] == 0 < found[2]
+
+
 def mixed_requests(rng, count):
     """Return requests of all kinds, some of which begin alike."""
     found = []
@@ -540,6 +577,7 @@ def test_mixed_requests_of_many_clients_have_the_bodies_that_each_has_alone(thre
 
         def run(seed):
             own, mine = random.Random(seed), Client(client.port)
+            mine.timeout = 300.0        # of the large form, on a machine that does other things, too
             for _ in range(TEXTS // CLIENTS):
                 i = own.randrange(len(asked))
                 if own.random() < 0.2:

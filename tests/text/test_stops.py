@@ -74,6 +74,12 @@ def test_the_longest_of_stop_texts_with_one_end_counts() -> None:
     assert [text.add(tokens.index("a")), text.add(tokens.index("##b")), text.found] == ["a", " ", "##b"]
 
 
+def test_a_stop_text_inside_the_beginning_of_a_longer_one_counts() -> None:
+    tokens, _ = MADE["no decoder"]
+    text = StopText(tokenizer_of("no decoder").incremental(), ["a ##b a", "##b"])
+    assert [text.add(tokens.index("a")), text.add(tokens.index("##b")), text.found] == ["", "a ", "##b"]
+
+
 def test_each_character_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     text = StopText(tokenizer_of("gpt2").incremental(), ["no such text", "xxx"])
     after, read = stops._Automaton.after, list[str]()

@@ -35,13 +35,15 @@ JSON = {"content-type": "application/json"}
 class Client:
     """One keep-alive connection."""
 
+    timeout = 30.0
+
     def __init__(self, port):
         self.port, self._connection = port, None
 
     def send(self, method, path, body=None, headers=JSON):
         """Return the answer: status, headers and data, which is None or a value of JSON, or text."""
         if self._connection is None:
-            self._connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+            self._connection = HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
         self._connection.request(method, path, body if isinstance(body, (bytes, type(None))) else json.dumps(body),
                                  headers)
         answer = self._connection.getresponse()
