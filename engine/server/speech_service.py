@@ -290,6 +290,9 @@ class SpeechService(RequestService):
     options: those of `Transcriber.transcribe`. The value of an `Answer` is what was `Heard`, or a `TranscriptStream`.
     """
 
+    kind = "transcribe"
+    _queue: StepQueue
+
     def __init__(self, model: Transcriber, *, max_wait: float = 2.0, max_bytes: int = MAX_HELD,
                  max_seconds: float = MAX_SECONDS, beside: RequestService | None = None):
         """Start the thread of a model, and let it hear a window.
@@ -311,9 +314,6 @@ class SpeechService(RequestService):
         except BaseException:
             self.close(drain=False)
             raise
-
-    kind = "transcribe"
-    _queue: StepQueue
 
     @property
     def tasks(self) -> frozenset[str]:
